@@ -1,0 +1,128 @@
+"""`rmqctl dump`."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.message_table import message_columns
+from rmqctl.cli.options import OUTPUTS, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.render import print_rows, progress, remark
+from rmqctl.cli.times import TimeType
+from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.errors import ExitCode
+from rmqctl.format.sys_flag import TransactionType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.forensics.dump import Dump
+
+TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
+BODIES = click.Choice(("none", "utf8", "hex", "base64"))
+DEFAULT_CONTEXT = 2
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl dump store --tail 20", "the last 20 records"),
+        ("rmqctl dump store --topic OrderPaid --key order-4711 --body utf8", "a message with its body"),
+        ("rmqctl dump store --since -2h --until -1h -o jsonl", "an hour of messages, a JSON line each"),
+        ("rmqctl dump store --around 198175", "what is around an offset, damaged or not"),
+        ("rmqctl dump store --body base64 -o jsonl > messages.jsonl", "everything, bodies byte for byte"),
+        ("rmqctl dump store --follow --topic OrderPaid", "new messages as the broker writes them"),
+    ),
+)
+@store_argument
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be given several times.")
+@click.option("--queue", "queue_id", type=int, help="Only this queueId.")
+@click.option("--key", help="Only messages with this word among KEYS, or as UNIQ_KEY.")
+@click.option("--tag", help="Only messages with these TAGS.")
+@click.option("--since", type=TimeType(), help="Stored at or after: RFC 3339, epoch ms, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.")
+@click.option("--until", type=TimeType(), help="Stored at or before.")
+@click.option("--from-offset", type=click.IntRange(0), help="Physical offset to begin at; inside a record: at the next one.")
+@click.option("--to-offset", type=click.IntRange(0), help="Physical offset to end before.")
+@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Only records of this transaction kind.")
+@click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
+@click.option(
+    "--body", type=BODIES, default="none", show_default=True, help="Show bodies: utf8 inflates zlib; hex and base64 are as stored."
+)
+@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("--tail", type=click.IntRange(1), help="Only the last so many records.")
+@click.option("--around", type=click.IntRange(0), metavar="OFFSET", help="The record that holds a physical offset, and its neighbours.")
+@click.option("--context", type=click.IntRange(0), default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around.")
+@click.option(
+    "--follow", is_flag=True, help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written."
+)
+@click.option("--damaged", is_flag=True, help="Damaged places as rows, too, with `damage` and `detail`.")
+@output_option(*OUTPUTS)
+@progress_option
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, body: str, damaged: bool, output: str, progress_mode: str, **asked: Any
+) -> int:
+    """Print the log's records in their order, those that meet all conditions.
+
+    Damage does not end it: what is wrong is said on stderr (exit 1), and it goes on at the next whole record.
+    """
+    from rmqctl.forensics.dump import ROW_KEYS, Dump
+
+    opened = open_store(store, broker_conf, follow_links)
+    dump = Dump(opened, _filter(asked), body=body, damaged=damaged or output == "table")
+    total = opened.commit_log.size if not asked["follow"] else 0
+    with progress(progress_mode if total else "none", total, "dump") as advance:
+        opened.commit_log.on_progress = advance
+        rows = _rows(dump, asked)
+        print_rows("dump", "messages", islice(rows, asked["limit"]), output, ROW_KEYS, message_columns(body))
+    return _finish(dump)
+
+
+def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    if asked["around"] is not None:
+        return dump.around(asked["around"], asked["context"])
+    if asked["tail"] is not None:
+        last = dump.tail(asked["tail"])
+        return chain(last, dump.follow(dump.summary.end)) if asked["follow"] else last
+    return dump.follow() if asked["follow"] else dump.rows()
+
+
+def _filter(asked: dict[str, Any]) -> Any:
+    from rmqctl.forensics.dump import Filter
+
+    exclusive = [name for name in ("around", "tail", "follow") if asked[name]]
+    if "around" in exclusive and len(exclusive) > 1:
+        raise click.UsageError(f"--around and --{exclusive[1]} exclude each other")
+    try:
+        pattern = re.compile(asked["body_match"].encode(), re.DOTALL) if asked["body_match"] is not None else None
+    except re.error as error:
+        raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
+    return Filter(
+        topics=frozenset(asked["topics"]),
+        queue_id=asked["queue_id"],
+        key=asked["key"],
+        tag=asked["tag"],
+        since=asked["since"],
+        until=asked["until"],
+        from_offset=asked["from_offset"],
+        to_offset=asked["to_offset"],
+        transaction=TRANSACTIONS[asked["transaction"]] if asked["transaction"] else None,
+        body=pattern,
+    )
+
+
+def _finish(dump: Dump) -> int:
+    """Damage and the end of the scan on stderr; the exit code."""
+    for damage in dump.findings:
+        remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+    summary = dump.summary
+    stopped = "--limit reached" if summary.stopped == "interrupted" else summary.stopped
+    read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
+    remark(f"{read}; stopped at {summary.end}: {stopped}")
+    if summary.incomplete:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if summary.damages else ExitCode.CLEAN)

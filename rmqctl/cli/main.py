@@ -1,0 +1,113 @@
+"""`rmqctl`: finds the verb, runs it, and turns whatever ends it into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from rmqctl import __version__
+from rmqctl.cli.printable import printable
+from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
+
+# name -> (module below rmqctl.cli, short help): `--help` imports no verb
+VERBS = {
+    "info": ("info", "What is in a store: files, offsets, times, topics, checkpoint."),
+    "verify": ("verify", "Is the store whole? Log, queues, index, checkpoint, configuration."),
+    "dump": ("dump", "Print the log's records, filtered."),
+    "queue": ("queue", "List the queues, or the units of one."),
+    "query": ("query", "Find messages by key, id, queue offset or time."),
+    "config": ("config", "The broker's configuration kept in the store: topics, groups, offsets."),
+    "explain": ("explain", "What a finding or an exit code means, and what to do."),
+    "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
+}
+
+
+class Verbs(click.Group):
+    """The verbs, imported when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of VERBS."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb, imported."""
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"rmqctl.cli.{VERBS[cmd_name][0]}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{cmd_name} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs with their short help, without importing any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in EXIT_CODE_MEANINGS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; an unknown verb gets the nearest ones."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], VERBS, n=2)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"no verb {args[0]!r}.{hint} `rmqctl --help` lists them.")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", prog_name="rmqctl")
+@click.option("--debug", is_flag=True, help="Show a traceback where something unexpected happens.")
+def rmqctl(debug: bool) -> None:
+    """Operations and forensics for Apache RocketMQ message stores, offline.
+
+    STORE is the broker's storePathRootDir, or a copy of it: the folder with commitlog/, consumequeue/, index/. Inspection
+    never writes to it. stdout is data, stderr is everything else.
+    """
+
+
+def main() -> None:
+    """The entry point of the command line."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line and give its exit code; an error is one line on stderr."""
+    debug = "--debug" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return int(ExitCode.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("interrupted", ExitCode.INTERRUPTED)
+    except RmqctlError as error:
+        return _complain(str(error), error.exit_code)
+    except OSError as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", ExitCode.PARTIAL)
+    except Exception as error:  # the last resort: a bug of ours, said in one line
+        if debug:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        return _complain(f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)", ExitCode.BUG)
+    return int(status or 0)
+
+
+def _complain(what: str, code: ExitCode) -> int:
+    try:
+        print(f"rmqctl: {printable(what)}", file=sys.stderr)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    return int(code)

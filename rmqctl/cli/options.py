@@ -1,0 +1,48 @@
+"""Arguments and options that several verbs share, and what they make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUTPUTS = ("table", "json", "jsonl", "csv")
+
+
+def store_argument(command: F) -> F:
+    """STORE, and how it is laid out."""
+    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(command)
+    command = click.option(
+        "--broker-conf",
+        type=click.Path(path_type=Path),
+        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it they are read off the files.",
+    )(command)
+    return click.argument("store", type=click.Path(path_type=Path))(command)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """-o with the formats that make sense for a verb; the first is the default."""
+    return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout.")
+
+
+def progress_option(command: F) -> F:
+    """--progress."""
+    choice = click.Choice(("auto", "json", "none"))
+    text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
+    return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(command)
+
+
+def open_store(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:
+    """The store that the shared options name."""
+    from rmqctl.store.config import BrokerConf, read_broker_conf
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+    conf = read_broker_conf(broker_conf) if broker_conf is not None else BrokerConf()
+    return ReadOnlyStore(store, conf, follow_links=follow_links)

@@ -1,0 +1,109 @@
+"""`rmqctl query`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.dump import BODIES
+from rmqctl.cli.message_table import message_columns
+from rmqctl.cli.options import OUTPUTS, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.render import print_rows, progress, remark
+from rmqctl.cli.times import TimeType
+from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.search import Question, Search
+
+WAYS = (
+    (("msg_id",), "--msg-id ID"),
+    (("unique_key",), "--unique-key K [--topic T]"),
+    (("topic", "key"), "--topic T --key K"),
+    (("topic", "queue_id", "offset"), "--topic T --queue Q --offset N"),
+    (("topic", "queue_id", "at"), "--topic T --queue Q --at TIME"),
+)
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl query store --topic OrderPaid --key order-4711", "messages with a key"),
+        ("rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8", "a message by the id that a broker gave it"),
+        ("rmqctl query store --unique-key 0A010200000000000000000000000018", "by the id that its producer gave it"),
+        ("rmqctl query store --topic OrderPaid --queue 2 --offset 17", "by its place in a queue"),
+        ("rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z", "the first one stored then or later"),
+        ("rmqctl query store --topic OrderPaid --key order-4711 --scan", "without the index: reads the whole log"),
+    ),
+)
+@store_argument
+@click.option("--topic", help="The topic.")
+@click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
+@click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
+@click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="The queueId.")
+@click.option("--offset", type=click.IntRange(0), help="The queue offset.")
+@click.option("--at", type=TimeType(), help="The first message stored then or later.")
+@click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
+@click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
+@output_option(*OUTPUTS)
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    scan: bool,
+    body: str,
+    output: str,
+    progress_mode: str,
+    **asked: Any,
+) -> int:
+    """Find messages: by key, by id, by place in a queue, or by time.
+
+    Keys are looked up in the index, and every message found there is checked: hashes collide. Where there is no index, or
+    not all of it, --scan reads the log. Nothing found is no error: stdout stays empty.
+    """
+    from rmqctl.forensics.dump import ROW_KEYS
+    from rmqctl.forensics.search import Search
+
+    question = _question(asked)
+    opened = open_store(store, broker_conf, follow_links)
+    search = Search(opened, question, body=body)
+    with progress(progress_mode if scan else "none", opened.commit_log.size, "query") as advance:
+        opened.commit_log.on_progress = advance
+        print_rows("query", "messages", _counted(search, scan), output, ROW_KEYS, message_columns(body))
+    for damage in search.findings:
+        remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
+    for remark_text in search.remarks:
+        remark(remark_text)
+    if any(damage.code in ("unreadable", "link-not-followed") for damage in search.findings):
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)
+
+
+def _counted(search: Search, scan: bool) -> Iterator[dict[str, Any]]:
+    count = 0
+    for row in search.by_scan() if scan else search.rows():
+        count += 1
+        yield row
+    if not count:
+        remark("no message found")
+
+
+def _question(asked: dict[str, Any]) -> Question:
+    from rmqctl.forensics.search import Question
+    from rmqctl.format.host import parse_msg_id
+
+    given = {name for name, value in asked.items() if value is not None}
+    if not any(given - {"topic"} == set(names) - {"topic"} and given >= set(names) for names, _ in WAYS):
+        raise click.UsageError("ask one of: " + " | ".join(usage for _, usage in WAYS))
+    if asked["msg_id"] is not None:
+        try:
+            parse_msg_id(asked["msg_id"])
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--msg-id") from error
+    return Question(**asked)

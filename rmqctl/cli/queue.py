@@ -1,0 +1,91 @@
+"""`rmqctl queue`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.options import OUTPUTS, open_store, output_option, store_argument
+from rmqctl.cli.render import print_rows, remark
+from rmqctl.cli.verb import STORE_VERB, Verb
+from rmqctl.errors import BadRequest, ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+Row = dict[str, Any]
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=STORE_VERB,
+    examples=(
+        ("rmqctl queue store", "every queue with its first and last offset"),
+        ("rmqctl queue store OrderPaid", "the queues of a topic"),
+        ("rmqctl queue store OrderPaid 2 --tail 5", "the last units of a queue"),
+        ("rmqctl queue store OrderPaid 2 --from-offset 100 --limit 10 -o jsonl", "some units for a script"),
+    ),
+)
+@store_argument
+@click.argument("topic", required=False)
+@click.argument("queue_id", metavar="[QUEUEID]", required=False, type=click.IntRange(0))
+@click.option(
+    "--from-offset", type=click.IntRange(0), help="Queue offset to begin at (default: the first message that is still in the log)."
+)
+@click.option("--to-offset", type=click.IntRange(0), help="Queue offset to end before.")
+@click.option("--limit", type=click.IntRange(0), help="At most so many units.")
+@click.option("--tail", type=click.IntRange(1), help="Only the last so many units.")
+@output_option(*OUTPUTS)
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, topic: str | None, queue_id: int | None, output: str, **asked: Any
+) -> int:
+    """List the queues; with TOPIC those of a topic; with QUEUEID the units of one.
+
+    minOffset is the first message that the log still has. A unit has the place of its message in the log, the message's
+    size, and its tags code: the hash of its tags, or the delivery time of a scheduled message.
+    """
+    opened = open_store(store, broker_conf, follow_links)
+    if topic is not None and queue_id is not None:
+        queue = opened.queues.get((topic, queue_id))
+        if queue is None:
+            raise BadRequest(f"there is no queue {topic}/{queue_id}", hint="`rmqctl queue STORE` lists them")
+        units = _units(queue, opened.commit_log.min_offset, asked)
+        print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), {key: itemgetter(key) for key in _UNIT_KEYS})
+    else:
+        keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
+        if topic is not None and not keys:
+            raise BadRequest(f"there is no queue of topic {topic!r}", hint="`rmqctl queue STORE` lists them")
+        rows = (_queue_row(opened, opened.queues[key]) for key in keys)
+        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, {key: itemgetter(key) for key in _QUEUE_KEYS})
+    unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
+    for damage in unread:
+        remark(f"{damage.path}: {damage.detail}")
+    return int(ExitCode.PARTIAL if unread else ExitCode.CLEAN)
+
+
+_UNIT_KEYS = ("queueOffset", "physicalOffset", "size", "tagsCode")
+_QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
+
+
+def _queue_row(store: ReadOnlyStore, queue: UnitQueue) -> Row:
+    low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset
+    queue.queue.close()
+    return {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": low, "maxOffset": high, "messages": high - low}
+
+
+def _units(queue: UnitQueue, min_physical_offset: int, asked: dict[str, Any]) -> Iterator[Row]:
+    start = asked["from_offset"] if asked["from_offset"] is not None else queue.min_offset(min_physical_offset)
+    end = queue.max_offset if asked["to_offset"] is None else min(asked["to_offset"], queue.max_offset)
+    units = queue.units(start, end)
+    if asked["tail"] is not None:
+        units = iter(deque(queue.units(max(start, end - asked["tail"]), end), maxlen=asked["tail"]))
+    for unit in islice(units, asked["limit"]):
+        row = {"queueOffset": unit.queue_offset, "physicalOffset": unit.physical_offset, "size": unit.size, "tagsCode": unit.tags_code}
+        yield row if unit.batch_size == 1 else row | {"batchSize": unit.batch_size}

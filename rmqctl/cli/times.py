@@ -1,0 +1,55 @@
+"""Times as an operator types them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+_RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_MQADMIN = re.compile(r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})")
+
+
+def parse_time(text: str, now: int) -> int:
+    """Milliseconds since 1970 of `text`; `now` (ms) is what relative times count from. Raises ValueError.
+
+    RFC 3339 (without an offset: local time), epoch ms, `-2h`, `now`, `today`, `yesterday` (local midnight), mqadmin's
+    `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
+    """
+    if text.isdecimal():
+        return int(text)
+    relative = _RELATIVE.fullmatch(text)
+    if relative:
+        return now - int(relative[1]) * _UNIT_MS[relative[2]]
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        midnight = datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
+        return _milliseconds(midnight - timedelta(days=1 if text == "yesterday" else 0))
+    mqadmin = _MQADMIN.fullmatch(text)
+    if mqadmin:
+        year, month, day, hour, minute, second, milli = map(int, mqadmin.groups())
+        return _milliseconds(datetime(year, month, day, hour, minute, second, milli * 1000))
+    return _milliseconds(datetime.fromisoformat(text))
+
+
+def _milliseconds(moment: datetime) -> int:
+    """A moment without a zone is local time."""
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class TimeType(click.ParamType):  # type: ignore[type-arg]
+    """A point in time, in ms since 1970."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse what was typed."""
+        try:
+            return parse_time(str(value), int(time.time() * 1000))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time: use RFC 3339, epoch ms, -2h, yesterday, or yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)

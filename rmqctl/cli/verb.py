@@ -1,0 +1,47 @@
+"""A verb of the command line: a click command that knows its examples and the exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
+
+EVERY_VERB = (ExitCode.CLEAN, ExitCode.USAGE, ExitCode.BUG, ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED)
+STORE_VERB = (*EVERY_VERB, ExitCode.PARTIAL, ExitCode.NOT_A_STORE, ExitCode.LAYOUT)
+SCAN_VERB = (*STORE_VERB, ExitCode.FINDINGS)
+
+
+class Verb(click.Command):
+    """A click command with `examples` ((command line, what it does), ...) and `exit_codes` in its help and man page."""
+
+    def __init__(
+        self, *args: Any, examples: tuple[tuple[str, str], ...] = (), exit_codes: tuple[ExitCode, ...] = EVERY_VERB, **kwargs: Any
+    ) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+        self.exit_codes = tuple(sorted(exit_codes))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples and exit codes behind the options."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line, what in self.examples:
+                    formatter.write_text(f"# {what}")
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(int(code)), EXIT_CODE_MEANINGS[code]) for code in self.exit_codes])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; a reader of stdout that goes away ends the verb quietly."""
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered has nowhere to go
+            ctx.exit(ExitCode.PIPE_CLOSED)
+        return status

@@ -1,0 +1,87 @@
+"""What ends a command: the exit codes of the command line, and one exception for each way that we cannot go on.
+
+Damage in a store is not an error: it is a finding (`rmqctl.forensics.finding`), and the command goes on.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit status of every command; scripts rely on the numbers."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    REPAIRED = 3
+    PARTIAL = 4
+    NOT_A_STORE = 10
+    IN_USE = 11
+    NOT_CONFIRMED = 12
+    LAYOUT = 13
+    BUG = 70
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
+    ExitCode.CLEAN: "clean or done",
+    ExitCode.FINDINGS: "findings: damage or differences",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.REPAIRED: "repaired: findings were fixed",
+    ExitCode.PARTIAL: "partial: some input could not be read",
+    ExitCode.NOT_A_STORE: "not a message store",
+    ExitCode.IN_USE: "in use by a broker",
+    ExitCode.NOT_CONFIRMED: "not confirmed, nothing changed",
+    ExitCode.LAYOUT: "layout not supported (RocksDB, DLedger)",
+    ExitCode.BUG: "a bug of rmqctl",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.PIPE_CLOSED: "the reader of the output went away (SIGPIPE)",
+}
+
+
+class RmqctlError(Exception):
+    """Ends the command with one line: what, where, and what to do next.
+
+    `exit_code` is the class's; `path` and `offset` (bytes) say where, `hint` what to do next.
+    """
+
+    exit_code = ExitCode.BUG
+
+    def __init__(self, what: str, *, path: str = "", offset: int | None = None, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = path
+        self.offset = offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        at = f" at offset {self.offset}" if self.offset is not None else ""
+        then = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.what}{at}{then}"
+
+
+class BadRequest(RmqctlError):
+    """The question cannot be asked of this store: an unknown topic, a key without an index."""
+
+    exit_code = ExitCode.USAGE
+
+
+class Unreadable(RmqctlError):
+    """A file that the answer needs cannot be read."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+class NotAStore(RmqctlError):
+    """The path is not the root of a message store."""
+
+    exit_code = ExitCode.NOT_A_STORE
+
+
+class LayoutNotSupported(RmqctlError):
+    """A store, but of a kind that rmqctl does not read: RocksDB queues, or DLedger's log."""
+
+    exit_code = ExitCode.LAYOUT

@@ -1,0 +1,87 @@
+"""Where a message must appear besides the log: queue units (ConsumeQueue's and LMQ's rules) and index keys (IndexService's)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import properties
+from rmqctl.format.index_entry import key_hash
+from rmqctl.format.java import hash_code
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+
+DELAY_UNIT_MS = 1000
+
+
+class Destination(NamedTuple):
+    """A place in a queue; `scheduled` when its tagsCode is a delivery time."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags_code: int
+    scheduled: bool = False
+
+
+def queue_destinations(message: Message) -> list[Destination]:
+    """The units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ.
+
+    LMQ (4.9.3 and later): a message has INNER_MULTI_QUEUE_OFFSET only when its broker gave it offsets in these queues.
+    """
+    if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        return []
+    found = message.properties
+    topic = message.topic
+    tags = found.get(properties.TAGS)
+    code = hash_code(tags) if tags else 0
+    scheduled = topic == SCHEDULE_TOPIC and properties.DELAY in found
+    own = Destination(topic, message.queue_id, message.queue_offset, code, scheduled)
+    return [own, *_multi_dispatch(message, code, found)]
+
+
+def _multi_dispatch(message: Message, code: int, found: dict[str, str]) -> list[Destination]:
+    names = found.get(properties.INNER_MULTI_DISPATCH, "").split(properties.LMQ_SEPARATOR)
+    offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").split(properties.LMQ_SEPARATOR)
+    if len(names) != len(offsets):
+        return []
+    return [
+        Destination(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, int(offset), code)
+        for name, offset in zip(names, offsets, strict=True)
+        if name and "/" not in name and offset.isdecimal()
+    ]
+
+
+def right_tags_code(destination: Destination, store_timestamp: int, code: int) -> bool:
+    """Whether `code` is what dispatch writes: the tags' hash; for a scheduled message its store time and a delay of whole seconds.
+
+    The delay's length is the broker's configuration (messageDelayLevel), so any is taken.
+    """
+    if not destination.scheduled:
+        return code == destination.tags_code
+    delay = code - store_timestamp
+    return delay > 0 and delay % DELAY_UNIT_MS == 0
+
+
+class IndexKeys(NamedTuple):
+    """keyHashes of a message that the index must have, and those that it may have (what 3.2.6 leaves out)."""
+
+    required: frozenset[int]
+    allowed: frozenset[int]
+
+
+def index_keys(message: Message, *, like_3x: bool) -> IndexKeys:
+    """UNIQ_KEY and each word of KEYS; nothing for rollback. 3.2.6 knows no UNIQ_KEY, and leaves out commit records."""
+    kind = transaction_type(message.sys_flag)
+    if kind is TransactionType.ROLLBACK:
+        return IndexKeys(frozenset(), frozenset())
+    found = message.properties
+    topic = message.topic
+    words = frozenset(key_hash(topic, word) for word in properties.keys(found))
+    unique = found.get(properties.UNIQ_KEY)
+    every = words | {key_hash(topic, unique)} if unique else words
+    if not like_3x:
+        return IndexKeys(every, every)
+    return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, every)

@@ -1,0 +1,181 @@
+"""A finding: one thing wrong with a store, where, and what it means. The catalogue explains every code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rmqctl.format.damage import Damage
+
+
+FINDING_KEYS = ("code", "path", "physicalOffset", "detail", "fileOffset", "size", "topic", "queueId", "queueOffset", "msgId", "count")
+
+
+@dataclass
+class Finding:
+    """One thing wrong. Offsets and sizes in bytes, `queue_offset` in units; None where a field does not apply.
+
+    `file_offset` is the place in `path`; `count` says for how many neighbours (units, messages) the finding stands.
+    """
+
+    code: str
+    path: str
+    physical_offset: int | None
+    detail: str
+    file_offset: int | None = None
+    size: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    msg_id: str | None = None
+    count: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding with RocketMQ's names; what does not apply is left out, but for the four keys that are always there."""
+        optional = {
+            "fileOffset": self.file_offset,
+            "size": self.size,
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "msgId": self.msg_id,
+            "count": self.count if self.count > 1 else None,
+        }
+        always = {"code": self.code, "path": self.path, "physicalOffset": self.physical_offset, "detail": self.detail}
+        return always | {key: value for key, value in optional.items() if value is not None}
+
+
+def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
+    """The finding for a damage of the commit log in the file `path` that begins at `file_from_offset`."""
+    finding = Finding(damage.code, damage.path or path, damage.physical_offset, damage.detail, size=damage.size or None)
+    finding.file_offset = max(damage.physical_offset - file_from_offset, 0)
+    if damage.message is not None:
+        finding.topic = damage.message.topic
+        finding.queue_id = damage.message.queue_id
+        finding.queue_offset = damage.message.queue_offset
+        finding.msg_id = damage.message.msg_id
+    return finding
+
+
+class Explanation(NamedTuple):
+    """What a code means, and what to do."""
+
+    meaning: str
+    then: str
+
+
+_RESTART = "A broker that scans this place at its start ends the log here and drops everything behind it."
+_REBUILD = "The log is whole: the queues can be built again from it."
+_INDEX = "Only look-ups by key suffer; the index can be built again from the log."
+
+CATALOGUE: dict[str, Explanation] = {
+    "bad-magic": Explanation("The magic code is none that RocketMQ writes: a record was overwritten, or its start is not here.", _RESTART),
+    "bad-size": Explanation("TOTALSIZE is too small for a record, or larger than what is left of the file.", _RESTART),
+    "bad-length": Explanation("The lengths of body, topic and properties do not add up to TOTALSIZE.", _RESTART),
+    "bad-body-crc": Explanation(
+        "The body is not what its producer sent: its CRC-32 differs from BODYCRC. Where one flipped bit explains it, the detail names it.",
+        _RESTART + " With an empty body brokers do not look.",
+    ),
+    "bad-property-crc": Explanation(
+        "The record's CRC-32 (property __CRC32#, 5.2 and later) differs: some byte of the record changed.",
+        "Brokers look only with forceVerifyPropCRC; compare the message with its producer's or a slave's.",
+    ),
+    "bad-physical-offset": Explanation(
+        "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a wrong name.",
+        "No broker checks this: it would serve the record. Check the file's name against its neighbours.",
+    ),
+    "bad-blank-size": Explanation(
+        "The blank record at a file's end does not reach to that end.", "4.x ignores it; 5.3 ends the log here when it is too large."
+    ),
+    "no-blank": Explanation(
+        "A file ends without a blank record although the log goes on: it was cut, or its end was never written.", _RESTART
+    ),
+    "torn-properties": Explanation(
+        "The last byte of PROPERTIES is zero: the record was not written to its end (a torn write leaves zeros), or it was zeroed.",
+        "No broker checks this: it would serve the message without its last properties. Compare it with its producer's or a slave's.",
+    ),
+    "hole": Explanation(
+        "Zeros where a record should be, whole records behind: pages that never reached the disk, a zeroed sector, or a log that was cut "
+        "here before and still has stale records behind its end (then they are older than those before).",
+        _RESTART,
+    ),
+    "bytes-behind-end": Explanation(
+        "The log ends, but the bytes behind its end are not zero: a torn write, or what a truncation left.",
+        "Stale records there can come back to life (RocketMQ's issue 10666); truncate the log's tail.",
+    ),
+    "file-gap": Explanation(
+        "Files of the sequence are missing.", "4.x does not notice, and may hang at start when its queues are gone, too. Look for the file."
+    ),
+    "file-overlap": Explanation(
+        "Two files claim the same offsets.", "Keep the right one: a broker takes them in the order of their names."
+    ),
+    "file-length": Explanation(
+        "A file has not the length of the others: it was cut or only partly copied.", "No broker loads such a store."
+    ),
+    "foreign-file": Explanation(
+        "Something that RocketMQ did not put there.", "In commitlog/ it keeps a 4.x broker from starting: move it away."
+    ),
+    "link-not-followed": Explanation(
+        "A symbolic link leads out of the store and was not followed.", "Use --follow-links when that is meant."
+    ),
+    "unreadable": Explanation(
+        "A file or folder cannot be read, or became shorter while it was.",
+        "The answer is incomplete: mend permissions or copy the disk, then ask again.",
+    ),
+    "missing-unit": Explanation("Messages in the log have no unit in their queue: consumers never see them.", _REBUILD),
+    "unit-mismatch": Explanation("A unit does not point at the message with its topic, queue and queue offset.", _REBUILD),
+    "unit-size": Explanation("A unit has not the size of its record: a consumer gets a torn message.", _REBUILD),
+    "unit-tags-code": Explanation("A unit's tags code is not that of its message: tag filters drop it, or a delay is wrong.", _REBUILD),
+    "unit-order": Explanation("Physical offsets in a queue do not ascend.", _REBUILD),
+    "unit-hole": Explanation("An unused unit between used ones: a broker may end the queue here.", _REBUILD),
+    "unit-behind-end": Explanation("Bytes behind a queue's end that are no unit.", _REBUILD),
+    "dangling-unit": Explanation(
+        "Units point behind the end of the log: their messages are gone, or the log's last file is.", "A restart cuts them off."
+    ),
+    "unit-lost-message": Explanation(
+        "Units point at damaged bytes of the log: these messages are lost.", "The log's own finding says why."
+    ),
+    "ext-missing": Explanation("A unit's address leads to no unit of consumequeue_ext.", _REBUILD),
+    "index-length": Explanation("An index file has not the length of the others.", _INDEX),
+    "index-header": Explanation("The header of an index file contradicts its content.", _INDEX),
+    "index-chain": Explanation("An entry's predecessor, or a slot, is not what the entries before say: look-ups miss keys.", _INDEX),
+    "index-order": Explanation("Entries of the index go back in the log.", _INDEX),
+    "index-time": Explanation("An entry's time is not its message's: look-ups with a time range miss it.", _INDEX),
+    "index-dangling": Explanation("Entries lead to no message of the log with that key.", _INDEX),
+    "index-missing": Explanation(
+        "Messages with keys are not in the index: look-ups by key miss them.",
+        _INDEX + " Normal where messageIndexEnable=false (give --broker-conf).",
+    ),
+    "log-start-missing": Explanation(
+        "Queues point to messages before the log's first file, and these are too young to have expired: the file was lost, "
+        "or deleted by hand or for want of disk.",
+        "Look for the file; nothing is to do where it was deleted on purpose. The retention is fileReservedTime of --broker-conf, or 72 h.",
+    ),
+    "log-missing": Explanation(
+        "No file of the commit log, but queues.",
+        "Look for the commit log (storePathCommitLog in broker.conf): a broker would destroy the queues.",
+    ),
+    "abort": Explanation(
+        "`abort` is there and no broker on this host holds the store: it was not shut down in order.",
+        "The next start runs the abnormal recovery.",
+    ),
+    "checkpoint-missing": Explanation(
+        "There is no checkpoint, or it is too short.", "An abnormal recovery then scans the whole log and drops the open index file."
+    ),
+    "checkpoint-behind": Explanation(
+        "The checkpoint is zero or older than the last message, although the store was shut down in order.",
+        "Safe but slow: an abnormal recovery scans more of the log, or all of it, and drops the open index file.",
+    ),
+    "checkpoint-ahead": Explanation(
+        "The checkpoint is later than the last message, or negative.", "An abnormal recovery may begin too late and miss queue units."
+    ),
+    "config-invalid": Explanation(
+        "A file of config/ is not valid JSON.",
+        "A broker takes its .bak; when that is bad, too, it does not start or starts with an empty configuration.",
+    ),
+    "offset-beyond-queue": Explanation(
+        "A group's offset, or a delay level's, is behind the end of its queue: messages were lost, or the queue was cut.",
+        "New messages up to that offset would be skipped: reset the group's offset.",
+    ),
+}

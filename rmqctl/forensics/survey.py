@@ -1,0 +1,132 @@
+"""What is in a store, told by its folders, the ends of its files and its small files: no scan of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.format.message import Message
+from rmqctl.format.properties import PROPERTY_SEPARATOR
+from rmqctl.format.timestamp import rfc3339
+
+if TYPE_CHECKING:
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+SAMPLE_RECORDS = 64
+
+
+def survey(store: ReadOnlyStore) -> dict[str, Any]:
+    """The document of `info -o json`. Raises OSError when a file that it needs cannot be read."""
+    log = store.commit_log
+    in_use = log.files_in_use()
+    topics, last_offset = _topics(store)
+    end, last = log.end(last_offset)
+    first = log.message_at(log.min_offset) if in_use else None
+    unused = [file.name for file in log.queue.files[len(in_use) :]]
+    queue_files = [queue.queue for queue in store.queues.values()]
+    document = {
+        "store": str(store.path.root),
+        "version": _version(store),
+        "lock": {"file": store.path.has_lock_file, "heldBy": store.lock_holder()},
+        "abort": store.path.has_abort,
+        "checkpoint": _checkpoint(store),
+        "commitLog": {
+            "roots": [str(root) for root in store.path.commitlogs],
+            "files": len(log.queue.files),
+            "fileSize": log.queue.file_size,
+            "minPhyOffset": log.min_offset,
+            "maxPhyOffset": end,
+            "bytes": log.size,
+            "allocatedBytes": log.queue.allocated,
+            "preAllocated": unused,
+            "firstStoreTimestamp": first.store_timestamp if first else None,
+            "firstStoreTime": rfc3339(first.store_timestamp) if first else None,
+            "lastStoreTimestamp": last.store_timestamp if last else None,
+            "lastStoreTime": rfc3339(last.store_timestamp) if last else None,
+        },
+        "consumeQueues": {
+            "topics": len(topics),
+            "queues": len(store.queues),
+            "files": sum(len(files.files) for files in queue_files),
+            "bytes": sum(file.size for files in queue_files for file in files.files),
+            "allocatedBytes": sum(files.allocated for files in queue_files),
+        },
+        "index": {
+            "files": len(store.index.files),
+            "bytes": sum(index_file.file.size for index_file in store.index.files),
+            "allocatedBytes": store.index.allocated,
+        },
+        "topics": topics,
+        "anomalies": [
+            {"code": damage.code, "path": damage.path, "detail": damage.detail} for damage in [*log.queue.anomalies, *store.foreign]
+        ],
+    }
+    store.close()
+    return document
+
+
+def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
+    """A row a topic, and the physical offset of the last message that any queue knows."""
+    rows: dict[str, dict[str, Any]] = {}
+    last_offset = None
+    for (topic, _), queue in sorted(store.queues.items()):
+        row = rows.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0})
+        row["queues"] += 1
+        row["messages"] += queue.max_offset - queue.min_offset(store.commit_log.min_offset)
+        last = queue.last()
+        if last is not None and (last_offset is None or last.physical_offset > last_offset):
+            last_offset = last.physical_offset
+        queue.queue.close()
+    return list(rows.values()), last_offset
+
+
+def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
+    checkpoint = store.checkpoint()
+    if checkpoint is None:
+        return None
+    return {
+        "physicMsgTimestamp": checkpoint.physic_msg_timestamp,
+        "physicMsgTime": rfc3339(checkpoint.physic_msg_timestamp),
+        "logicsMsgTimestamp": checkpoint.logics_msg_timestamp,
+        "logicsMsgTime": rfc3339(checkpoint.logics_msg_timestamp),
+        "indexMsgTimestamp": checkpoint.index_msg_timestamp,
+        "indexMsgTime": rfc3339(checkpoint.index_msg_timestamp),
+        "masterFlushedOffset": checkpoint.master_flushed_offset,
+        "confirmPhyOffset": checkpoint.confirm_phy_offset,
+    }
+
+
+def _version(store: ReadOnlyStore) -> dict[str, Any]:
+    """A guess, and the signs that it stands on. The 0x02 behind the last property comes and goes with versions."""
+    signs = store.path.version_signs()
+    separator = _ends_with_separator(store)
+    if signs:
+        guess = _by_separator(separator, "5.2 or later", "5.0 to 5.1.4", "5.x")
+    elif store.path.has_lock_file:
+        guess = _by_separator(separator, "4.0 to 4.9.0", "4.9.1 or later", "4.x")
+        signs = ["lock"]
+    else:
+        guess = "3.x (or a copy without its lock file)"
+        signs = ["no lock file"]
+    if separator is not None:
+        signs = [*signs, "0x02 behind the last property" if separator else "no 0x02 behind the last property"]
+    return {"guess": guess, "signs": signs}
+
+
+def _by_separator(separator: bool | None, with_it: str, without: str, unknown: str) -> str:
+    if separator is None:
+        return unknown
+    return with_it if separator else without
+
+
+def _ends_with_separator(store: ReadOnlyStore) -> bool | None:
+    """Whether the properties of the first records that have any end with 0x02. A batch's are its client's: most votes count."""
+    votes = []
+    position = store.commit_log.min_offset
+    for _ in range(SAMPLE_RECORDS):
+        found = store.commit_log.at(position)
+        if not isinstance(found, Message):
+            break
+        if found.properties_bytes:
+            votes.append(found.properties_bytes.endswith(PROPERTY_SEPARATOR.encode()))
+        position = found.end
+    return sum(votes) * 2 > len(votes) if votes else None

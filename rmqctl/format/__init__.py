@@ -1,0 +1,1 @@
+"""Bytes <-> records of RocketMQ's message store. Pure: nothing here touches a file."""

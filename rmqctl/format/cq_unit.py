@@ -1,0 +1,92 @@
+"""Units of the consume queue, of its extension, and of 5.x's batch consume queue.
+
+ConsumeQueue, 20 bytes; its index in the queue is the logical offset; in use iff physicalOffset >= 0 and size > 0:
+
+{cq}
+
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is hashCode of TAGS; the delivery
+time in ms for SCHEDULE_TOPIC_XXXX; an address into the extension when <= -2^31-1 (offset there = address + 2^63).
+
+ConsumeQueueExt (enableConsumeQueueExt), at least 20 bytes, a bitmap behind; a size of -1 is the file's end blank:
+
+{ext}
+
+BatchConsumeQueue (queue.type=BatchCQ), 46 bytes, in use iff also baseOffset >= 0 and count > 0:
+
+{batch}
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqctl.format.layout import Field, Layout
+
+CQ_UNIT = Layout(
+    "consume queue unit",
+    (
+        Field("physicalOffset", "q", "of the record in the commit log"),
+        Field("size", "i", "of the record"),
+        Field("tagsCode", "q"),
+    ),
+)
+CQ_EXT_UNIT = Layout(
+    "consume queue extension unit",
+    (
+        Field("size", "h", "of this unit, bitmap included"),
+        Field("tagsCode", "q"),
+        Field("storeTime", "q", "ms since 1970"),
+        Field("bitmapLength", "h"),
+    ),
+)
+BATCH_CQ_UNIT = Layout(
+    "batch consume queue unit",
+    (
+        Field("physicalOffset", "q"),
+        Field("size", "i"),
+        Field("tagsCode", "q"),
+        Field("storeTime", "q", "ms since 1970"),
+        Field("baseOffset", "q", "queue offset of the batch's first message"),
+        Field("count", "h", "messages in the batch"),
+        Field("compactedOffset", "i", "-1"),
+        Field("reserved", "i"),
+    ),
+)
+if (CQ_UNIT.size, CQ_EXT_UNIT.size, BATCH_CQ_UNIT.size) != (20, 20, 46):
+    raise AssertionError("consume queue units are 20, 20 and 46 bytes")
+__doc__ = (__doc__ or "").format(cq=CQ_UNIT.table(), ext=CQ_EXT_UNIT.table(), batch=BATCH_CQ_UNIT.table())
+
+PRE_BLANK_SIZE = 0x7FFFFFFF
+EXT_ADDRESS_MAX = -(2**31) - 1
+EXT_FILE_SIZE = 48 * 1024 * 1024
+EXT_END_BLANK_SIZE = 4
+
+
+class CqUnit(NamedTuple):
+    """A unit of a queue: `queue_offset` is its place in the queue, `batch_size` the messages that it stands for (1, or a batch's)."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    batch_size: int = 1
+
+    @property
+    def is_pre_blank(self) -> bool:
+        """A filler before a queue's first unit, not a message."""
+        return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the byte behind the record it points to."""
+        return self.physical_offset + self.size
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether a tagsCode is an address into consumequeue_ext (ConsumeQueueExt.isExtAddr)."""
+    return tags_code <= EXT_ADDRESS_MAX
+
+
+def ext_offset(address: int) -> int:
+    """Byte offset in consumequeue_ext of an address."""
+    return address + 2**63

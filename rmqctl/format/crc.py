@@ -1,0 +1,89 @@
+"""The two checksums of a record: the body's CRC-32, and the property `__CRC32#` over the whole record (5.2 and later).
+
+`__CRC32#` is the record's last 20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02.
+Both are CRC-32 (IEEE) AND 0x7FFFFFFF. A mismatch found by zlib is confirmed with crcmod before anyone hears of it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+CRC_MASK = 0x7FFFFFFF
+PROPERTY_CRC_NAME = b"__CRC32#"
+PROPERTY_CRC_SIZE = 20
+_DIGITS = slice(-11, -1)
+
+
+def masked_crc32(data: bytes | memoryview) -> int:
+    """CRC-32 AND 0x7FFFFFFF, as UtilAll.crc32 gives it."""
+    return zlib.crc32(data) & CRC_MASK
+
+
+def masked_crc32_of(blocks: Iterable[bytes]) -> int:
+    """The same over data that come in blocks."""
+    value = 0
+    for block in blocks:
+        value = zlib.crc32(block, value)
+    return value & CRC_MASK
+
+
+@cache
+def _crcmod_crc32() -> Callable[[bytes, int], int]:
+    import crcmod.predefined  # only a mismatch pays for the import
+
+    return cast("Callable[[bytes, int], int]", crcmod.predefined.mkCrcFun("crc-32"))
+
+
+def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
+    """The second opinion: True when crcmod, too, finds that `stored` is not the checksum of the data."""
+    value = 0
+    for block in blocks:
+        value = _crcmod_crc32()(bytes(block), value)
+    return value & CRC_MASK != stored
+
+
+def property_crc_value(crc: int) -> bytes:
+    """The ten digits as stored, least significant first.
+
+    >>> property_crc_value(451390881)
+    b'1880931540'
+    """
+    return f"{crc:010d}"[::-1].encode()
+
+
+def stored_property_crc(properties: bytes) -> int | None:
+    """The value of `__CRC32#` at the end of a record's properties; None when its digits are none."""
+    digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
+    return int(digits[::-1]) if digits.isdigit() else None
+
+
+def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
+    """What is wrong with the record's `__CRC32#`, or None: right, or not there.
+
+    `record` is the whole record, `properties` its properties. A property whose value is the right checksum under a
+    damaged name counts as damaged: nothing else ends a record in ten digits that happen to be its checksum.
+    """
+    if len(properties) < PROPERTY_CRC_SIZE:
+        return None
+    tail = properties[-PROPERTY_CRC_SIZE:]
+    named = tail.startswith(PROPERTY_CRC_NAME)
+    shaped = tail[8] == 1 and tail[-1] == 2 and tail[_DIGITS].isdigit()
+    if not named and not shaped:
+        return None
+    covered = record[:-PROPERTY_CRC_SIZE]
+    right = tail[_DIGITS] == property_crc_value(masked_crc32(covered))
+    if named and shaped and right:
+        return None
+    if not named:
+        return f"the property with the record's CRC is named {tail[:8]!r} instead of __CRC32#" if right else None
+    if not shaped:
+        return "the property __CRC32# is malformed"
+    stored = stored_property_crc(properties)
+    if stored is None or not mismatch_confirmed([covered], stored):
+        return None
+    return f"the record's CRC-32 is {masked_crc32(covered)}, its property __CRC32# says {stored}"

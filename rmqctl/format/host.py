@@ -1,0 +1,46 @@
+"""BORNHOST and STOREHOST: 4 or 16 bytes of address, 4 bytes of port; and msgId, which is made of the store's."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import NamedTuple
+
+PORT_SIZE = 4
+MSG_ID_HEX_V4 = 32
+MSG_ID_HEX_V6 = 56
+_MSG_ID = re.compile(f"[0-9A-Fa-f]{{{MSG_ID_HEX_V4}}}|[0-9A-Fa-f]{{{MSG_ID_HEX_V6}}}")
+
+
+class Host(NamedTuple):
+    """An address (4 or 16 bytes) and a port."""
+
+    address: bytes
+    port: int
+
+    def __str__(self) -> str:
+        """`10.1.2.3:30001`, `[2001:db8::1]:30001`."""
+        text = str(ipaddress.ip_address(self.address))
+        return f"[{text}]:{self.port}" if len(self.address) == 16 else f"{text}:{self.port}"
+
+
+def decode(raw: bytes) -> Host:
+    """A host of 8 or 20 bytes."""
+    return Host(raw[:-PORT_SIZE], int.from_bytes(raw[-PORT_SIZE:], "big", signed=True))
+
+
+def msg_id(store_host: Host, physical_offset: int) -> str:
+    """The offset message id (MessageDecoder.createMessageId): upper-case hex, 32 characters with IPv4, 56 with IPv6."""
+    port = store_host.port.to_bytes(4, "big", signed=True)
+    return (store_host.address + port + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def parse_msg_id(text: str) -> tuple[Host, int]:
+    """Store host and physical offset of a msgId. Raises ValueError when it is none."""
+    if not _MSG_ID.fullmatch(text):
+        raise ValueError(f"{text!r} is no msgId: that has {MSG_ID_HEX_V4} or {MSG_ID_HEX_V6} hex digits")
+    raw = bytes.fromhex(text)
+    offset = int.from_bytes(raw[-8:], "big", signed=True)
+    if offset < 0:
+        raise ValueError("its physical offset is negative")
+    return decode(raw[:-8]), offset

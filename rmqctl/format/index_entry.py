@@ -1,0 +1,89 @@
+"""The index file: a header, a table of hash slots, and entries that hang together by their predecessor's number.
+
+Header:
+
+{header}
+
+Slots, 4 bytes each (5 000 000 by default): the number of the slot's newest entry, 0 for none. Entries, from number 1
+on (number 0 is unused; 20 000 000 by default):
+
+{entry}
+
+The key's text is `topic#key`; keyHash is |hashCode|, 0 when that is still negative; its slot is keyHash mod slots.
+Two keys may share a hash: the message must be looked at. An entry is valid iff its number is below indexCount, its
+prevIndex is below its own number, and its keyHash belongs to the slot that leads to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqctl.format.java import hash_code
+from rmqctl.format.layout import Field, Layout
+
+INDEX_HEADER = Layout(
+    "index header",
+    (
+        Field("beginTimestamp", "q", "store time of the first entry's message"),
+        Field("endTimestamp", "q", "store time of the last entry's message"),
+        Field("beginPhyOffset", "q"),
+        Field("endPhyOffset", "q"),
+        Field("hashSlotCount", "i", "slots occupied (3.2.6: entries)"),
+        Field("indexCount", "i", "number of the next entry; starts at 1"),
+    ),
+)
+INDEX_ENTRY = Layout(
+    "index entry",
+    (
+        Field("keyHash", "i"),
+        Field("phyOffset", "q"),
+        Field("timeDiff", "i", "seconds after beginTimestamp, clamped to [0, 2^31-1]"),
+        Field("prevIndex", "i", "the slot's entry before this one; 0 for none"),
+    ),
+)
+SLOT_SIZE = 4
+ENTRIES_PER_SLOT = 4
+if (INDEX_HEADER.size, INDEX_ENTRY.size) != (40, 20):
+    raise AssertionError("the index header is 40 bytes, an entry 20")
+__doc__ = (__doc__ or "").format(header=INDEX_HEADER.table(), entry=INDEX_ENTRY.table())
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes; times in ms, offsets in bytes."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+class IndexEntry(NamedTuple):
+    """One entry; `time_diff` in seconds."""
+
+    key_hash: int
+    phy_offset: int
+    time_diff: int
+    prev_index: int
+
+
+def decode_header(raw: bytes) -> IndexHeader:
+    """The header of 40 bytes."""
+    return IndexHeader._make(INDEX_HEADER.struct.unpack(raw))
+
+
+def decode_entry(raw: bytes) -> IndexEntry:
+    """An entry of 20 bytes."""
+    return IndexEntry._make(INDEX_ENTRY.struct.unpack(raw))
+
+
+def slots_of_file(file_size: int) -> int:
+    """How many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries."""
+    return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """KeyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
+    positive = abs(hash_code(f"{topic}#{key}"))
+    return 0 if positive == 2**31 else positive

@@ -1,0 +1,64 @@
+"""Fixed layouts: one field table gives the struct, the offsets, the size and the documentation's table."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+BIG_ENDIAN = ">"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: RocketMQ's name, its struct code (`i` 4 bytes, `q` 8, `h` 2, `8s` raw), and a remark."""
+
+    name: str
+    code: str
+    remark: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return struct.calcsize(BIG_ENDIAN + self.code)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields one behind the other, big-endian, without padding.
+
+    >>> unit = Layout("unit", (Field("physicalOffset", "q"), Field("size", "i")))
+    >>> unit.size, unit.offset("size")
+    (12, 8)
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def struct(self) -> struct.Struct:
+        """The compiled struct of all fields."""
+        return struct.Struct(BIG_ENDIAN + "".join(field.code for field in self.fields))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole layout."""
+        return self.struct.size
+
+    def offset(self, name: str) -> int:
+        """Offset in bytes of the field `name`; KeyError when there is none."""
+        at = 0
+        for field in self.fields:
+            if field.name == name:
+                return at
+            at += field.size
+        raise KeyError(name)
+
+    def table(self) -> str:
+        """The layout as the documentation shows it: offset, bytes, field, remark."""
+        rows = []
+        at = 0
+        for field in self.fields:
+            rows.append(f"{at:>4}  {field.size:>3}  {field.name:<28}  {field.remark}".rstrip())
+            at += field.size
+        return "\n".join(rows)

@@ -1,0 +1,251 @@
+"""The commit log's record.
+
+The head, with IPv4 hosts (a V6 bit of SYSFLAG makes its host 20 bytes; all that follows moves by 12):
+
+{table}
+
+Behind it: BODY, TOPIC (its length in 1 byte, V1, or 2 bytes, V2), PROPERTIES (its length in 2 bytes).
+
+A record is valid iff
+(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x);
+(2) TOTALSIZE fits into what is left of the file, every length is >= 0, and head and lengths add up to TOTALSIZE;
+(3) PHYSICALOFFSET is the record's own position (no broker checks that; it finds stale data);
+(4) BODYCRC is the CRC-32 AND 0x7FFFFFFF of the body (0 for an empty one; brokers do not look at that);
+(5) the property `__CRC32#`, where there is one (5.2 and later), matches the whole record;
+(6) the last byte of PROPERTIES is not zero (no broker checks that; a torn write leaves zeros, and no property ends so).
+
+A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD43194; bytes behind these 8 are stale.
+Eight zero bytes are no record: nothing was written there yet.
+
+A flipped bit cannot be seen in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (but its V6 bits), BORNTIMESTAMP, BORNHOST,
+STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES: nothing covers them, unless the
+record has `__CRC32#`, which covers all. Queues and index (`verify --level 2` and `3`) give several of them a second witness.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from rmqctl.format import crc, host, properties
+from rmqctl.format.damage import Damage
+from rmqctl.format.java import hash_code
+from rmqctl.format.layout import Field, Layout
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGIC_BLANK = 0xCBD43194
+MAGIC_OFFSET = 4
+BLANK_SIZE = 8
+
+
+def _head(born_host: int, store_host: int) -> Layout:
+    return Layout(
+        "record head",
+        (
+            Field("TOTALSIZE", "i", "the whole record"),
+            Field("MAGICCODE", "I", "DAA320A7 V1, DAA320AB V2"),
+            Field("BODYCRC", "I", "CRC-32 of the body AND 0x7FFFFFFF"),
+            Field("QUEUEID", "i"),
+            Field("FLAG", "i", "the application's"),
+            Field("QUEUEOFFSET", "q", "in units; 0 for prepared and rollback"),
+            Field("PHYSICALOFFSET", "q", "its own position"),
+            Field("SYSFLAG", "i", "rmqctl/format/sys_flag.py"),
+            Field("BORNTIMESTAMP", "q", "ms since 1970"),
+            Field("BORNHOST", f"{born_host}s", "address, port"),
+            Field("STORETIMESTAMP", "q", "ms since 1970"),
+            Field("STOREHOST", f"{store_host}s", "address, port"),
+            Field("RECONSUMETIMES", "i"),
+            Field("PREPAREDTRANSACTIONOFFSET", "q"),
+            Field("BODYLENGTH", "i"),
+        ),
+    )
+
+
+HOST_V4, HOST_V6 = 8, 20
+HEADS = {
+    sys_flag: _head(HOST_V6 if sys_flag & BORNHOST_V6 else HOST_V4, HOST_V6 if sys_flag & STOREHOST_V6 else HOST_V4)
+    for sys_flag in (0, BORNHOST_V6, STOREHOST_V6, BORNHOST_V6 | STOREHOST_V6)
+}
+HEAD_SIZE_MAX = HEADS[BORNHOST_V6 | STOREHOST_V6].size
+MIN_SIZE = HEADS[0].size + 1 + 2  # an empty body, topic and properties, V1
+if (HEADS[0].size, HEAD_SIZE_MAX) != (88, 112):
+    raise AssertionError("the record head is 88 bytes, 112 with IPv6 hosts")
+__doc__ = (__doc__ or "").format(table=HEADS[0].table())
+
+BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
+PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
+_SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
+_PREFIX = struct.Struct(">iI")
+_INT = struct.Struct(">i")
+_BYTE = struct.Struct(">b")
+_SHORT = struct.Struct(">h")
+_V6_MASK = BORNHOST_V6 | STOREHOST_V6
+
+
+class Message(NamedTuple):
+    """A record as it stands in the log. Offsets and sizes in bytes, queue_offset in units, times in ms since 1970."""
+
+    physical_offset: int
+    size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    stored_physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host_bytes: bytes
+    store_timestamp: int
+    store_host_bytes: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: memoryview
+    topic_bytes: bytes
+    properties_bytes: bytes
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the byte behind the record."""
+        return self.physical_offset + self.size
+
+    @property
+    def topic(self) -> str:
+        """The topic; bytes that are no UTF-8 become U+FFFD, as in Java."""
+        return self.topic_bytes.decode("utf-8", "replace")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties, decoded anew at each call."""
+        return properties.decode(self.properties_bytes)
+
+    @property
+    def born_host(self) -> host.Host:
+        """Where the producer was."""
+        return host.decode(self.born_host_bytes)
+
+    @property
+    def store_host(self) -> host.Host:
+        """The broker that stored it."""
+        return host.decode(self.store_host_bytes)
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id."""
+        return host.msg_id(self.store_host, self.physical_offset)
+
+
+class Blank(NamedTuple):
+    """The end of a file: `size` bytes from here to its end."""
+
+    physical_offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the next file's first byte."""
+        return self.physical_offset + self.size
+
+
+def tags_code(message_properties: dict[str, str]) -> int:
+    """The consume queue's tagsCode of an ordinary message: hashCode of TAGS, 0 without."""
+    tags = message_properties.get(properties.TAGS)
+    return hash_code(tags) if tags else 0
+
+
+def total_size(buffer: bytes | memoryview, position: int) -> int:
+    """TOTALSIZE at `position`; the buffer has at least 4 bytes there."""
+    size: int = _INT.unpack_from(buffer, position)[0]
+    return size
+
+
+def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
+    """The head's layout that the SYSFLAG of the record at `position` asks for."""
+    return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
+
+
+def topic_length_size(magic: int) -> int:
+    """Bytes of the topic's length: 1 in V1, 2 in V2."""
+    return 1 if magic == MAGIC_V1 else 2
+
+
+def decode(buffer: bytes | memoryview, position: int, physical_offset: int, room: int) -> Message | Blank | Damage | None:
+    """The record at `position` of `buffer`, which is `physical_offset` in the log; `room` bytes are left in its file.
+
+    The buffer holds the whole record, or all of the file's rest. None: nothing was written here (eight zero bytes).
+    Never raises for what the bytes say; the first thing wrong is the one reported.
+    """
+    if room < BLANK_SIZE:
+        return Damage("no-blank", physical_offset, room, "the file ends without a blank record: it was cut, or overwritten")
+    size, magic = _PREFIX.unpack_from(buffer, position)
+    if magic in (MAGIC_V1, MAGIC_V2):
+        return _decode_message(buffer, position, physical_offset, room, size, magic)
+    if magic == MAGIC_BLANK:
+        return _decode_blank(physical_offset, room, size)
+    if size == 0 and magic == 0:
+        return None
+    return Damage("bad-magic", physical_offset, 0, f"the magic code is {magic:08X}, no record's")
+
+
+def _decode_blank(physical_offset: int, room: int, size: int) -> Blank | Damage:
+    if size == room:
+        return Blank(physical_offset, size)
+    return Damage("bad-blank-size", physical_offset, room, f"the blank says {size} bytes, {room} are left in the file")
+
+
+def _decode_message(buffer: bytes | memoryview, position: int, physical_offset: int, room: int, size: int, magic: int) -> Message | Damage:
+    if size < MIN_SIZE:
+        return Damage("bad-size", physical_offset, 0, f"TOTALSIZE is {size}; the smallest record has {MIN_SIZE} bytes")
+    if size > room:
+        return Damage("bad-size", physical_offset, 0, f"TOTALSIZE is {size}; {room} bytes are left in the file")
+    if position + size > len(buffer):
+        raise ValueError(f"the buffer ends {position + size - len(buffer)} bytes before the record does")
+    message = _frame(buffer, position, physical_offset, size, magic)
+    if isinstance(message, Damage):
+        return message
+    if message.stored_physical_offset != physical_offset:
+        detail = f"PHYSICALOFFSET is {message.stored_physical_offset}, the record is at {physical_offset}"
+        return Damage("bad-physical-offset", physical_offset, size, detail, message)
+    return _checked(message, memoryview(buffer)[position : position + size])
+
+
+def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
+    """The record's fields where its lengths add up to `size`; MIN_SIZE and the buffer's end are checked before."""
+    head = head_of(buffer, position)
+    end = position + size
+    body_start = position + head.size
+    length_size = topic_length_size(magic)
+    if body_start + length_size + 2 > end:
+        return Damage("bad-length", physical_offset, 0, f"TOTALSIZE {size} is too small for its hosts and lengths")
+    fields = head.struct.unpack_from(buffer, position)
+    body_length = fields[-1]
+    topic_length_at = body_start + body_length
+    if body_length < 0 or topic_length_at + length_size + 2 > end:
+        return Damage("bad-length", physical_offset, 0, f"a body of {body_length} bytes in a record of {size}")
+    topic_length = (_BYTE if length_size == 1 else _SHORT).unpack_from(buffer, topic_length_at)[0]
+    topic_start = topic_length_at + length_size
+    properties_length_at = topic_start + topic_length
+    if topic_length < 0 or properties_length_at + 2 > end:
+        return Damage("bad-length", physical_offset, 0, f"a topic of {topic_length} bytes in a record of {size}")
+    properties_length = _SHORT.unpack_from(buffer, properties_length_at)[0]
+    properties_start = properties_length_at + 2
+    if properties_length < 0 or properties_start + properties_length != end:
+        sums = properties_start + properties_length - position
+        return Damage("bad-length", physical_offset, 0, f"TOTALSIZE is {size}, the lengths add up to {sums}")
+    body = memoryview(buffer)[body_start:topic_length_at]
+    topic = bytes(buffer[topic_start:properties_length_at])
+    return Message._make((physical_offset, size, *fields[1:-1], body, topic, bytes(buffer[properties_start:end])))
+
+
+def _checked(message: Message, record: memoryview) -> Message | Damage:
+    if crc.masked_crc32(message.body) != message.body_crc and crc.mismatch_confirmed([message.body], message.body_crc):
+        detail = f"the body's CRC-32 is {crc.masked_crc32(message.body)}, BODYCRC says {message.body_crc}"
+        return Damage("bad-body-crc", message.physical_offset, message.size, detail, message)
+    if message.properties_bytes.endswith(b"\0"):
+        return Damage("torn-properties", message.physical_offset, message.size, "PROPERTIES end in zero bytes: a torn write", message)
+    problem = crc.property_crc_problem(record, message.properties_bytes)
+    if problem:
+        return Damage("bad-property-crc", message.physical_offset, message.size, problem, message)
+    return message

@@ -1,0 +1,38 @@
+"""PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store itself understands (MessageConst).
+
+The 0x02 behind the last pair is there up to 4.9.0 and from 5.2 on, not between; both are read.
+A pair with an empty name or an empty value is no property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
+"""
+
+from __future__ import annotations
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+INNER_BASE = "INNER_BASE"
+INNER_NUM = "INNER_NUM"
+KEY_SEPARATOR = " "
+LMQ_PREFIX = "%LMQ%"
+LMQ_SEPARATOR = ","
+
+
+def decode(raw: bytes) -> dict[str, str]:
+    """The properties of a record; a name given twice keeps its last value. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    found: dict[str, str] = {}
+    for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def keys(properties: dict[str, str]) -> list[str]:
+    """The words of KEYS, in order."""
+    return [word for word in properties.get(KEYS, "").split(KEY_SEPARATOR) if word]

@@ -1,0 +1,40 @@
+"""SYSFLAG, the record's flags for the broker (MessageSysFlag; bits 8-10 and 64, 128 since 4.9)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION_MASK = 0xC
+BORNHOST_V6 = 0x10
+STOREHOST_V6 = 0x20
+NEED_UNWRAP = 0x40
+INNER_BATCH = 0x80
+COMPRESSION_TYPE_SHIFT = 8
+COMPRESSION_TYPE_MASK = 0x700
+
+
+class TransactionType(IntEnum):
+    """SYSFLAG & 12. Prepared and rollback records get no consume queue unit."""
+
+    NONE = 0
+    PREPARED = 4
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+def transaction_type(sys_flag: int) -> TransactionType:
+    """The transaction kind of a record."""
+    return TransactionType(sys_flag & TRANSACTION_MASK)
+
+
+_COMPRESSION_NAMES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+
+
+def compression(sys_flag: int) -> str | None:
+    """How the body is compressed: `zlib`, `lz4`, `zstd`, `unknown`; None when it is not."""
+    if not sys_flag & COMPRESSED:
+        return None
+    kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
+    return _COMPRESSION_NAMES.get(kind, "unknown")

@@ -1,0 +1,1 @@
+"""Records -> files: the operating system, mapped files and their queues."""

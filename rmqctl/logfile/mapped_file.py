@@ -1,0 +1,99 @@
+"""One file of a queue of files: its name is the offset of its first byte.
+
+The name is RocketMQ's. For reading, the file is not mapped but read (`storage.py` says why).
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from rmqctl.logfile.storage import Storage
+
+BLOCK_SIZE = 1024 * 1024
+
+
+class MappedFile:
+    """A file of `size` bytes whose first byte has the offset `file_from_offset`; opened when first read, closed by `close`."""
+
+    def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int) -> None:
+        self._storage = storage
+        self._descriptor: int | None = None
+        self.path = path
+        self.file_from_offset = file_from_offset
+        self.size = size
+
+    @property
+    def name(self) -> str:
+        """The path as findings show it."""
+        return self._storage.display(self.path)
+
+    @property
+    def end(self) -> int:
+        """Offset of the byte behind the file."""
+        return self.file_from_offset + self.size
+
+    def __enter__(self) -> MappedFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor, if there is one; the next read opens it again."""
+        if self._descriptor is not None:
+            self._storage.close(self._descriptor)
+            self._descriptor = None
+
+    def read(self, position: int, size: int) -> bytes:
+        """`size` bytes at `position` of the file; fewer at its end. Raises OSError."""
+        return self._storage.read(self._open(), position, size)
+
+    def read_exact(self, position: int, size: int) -> bytes:
+        """As `read`, but fewer bytes are an OSError: the file became shorter since it was listed."""
+        data = self.read(position, size)
+        if len(data) < size:
+            raise OSError(errno.ENODATA, "the file became shorter while it was read", str(self.path))
+        return data
+
+    def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
+        """(position, bytes) of the rest of the file in blocks of 1 MiB; holes of a sparse file are left out. Raises OSError."""
+        while position < self.size:
+            position = self.next_data(position)
+            if position == self.size:
+                return
+            block = self.read_exact(position, min(BLOCK_SIZE, self.size - position))
+            yield position, block
+            position += len(block)
+
+    def next_data(self, position: int) -> int:
+        """The first position >= `position` that is not in a hole of a sparse file; the file's size: only a hole is left. Raises OSError."""
+        found = self._storage.next_data(self._open(), position)
+        return self.size if found is None else min(found, self.size)
+
+    def first_nonzero(self, position: int) -> int | None:
+        """Position of the first byte that is not zero, from `position` on; None: only zeros. Raises OSError."""
+        for at, block in self.blocks(position):
+            rest = block.lstrip(b"\0")
+            if rest:
+                return at + len(block) - len(rest)
+        return None
+
+    def data_end(self, position: int) -> int:
+        """Position behind the last byte that is not zero, at least `position`. Raises OSError."""
+        end = position
+        for at, block in self.blocks(position):
+            data = block.rstrip(b"\0")
+            if data:
+                end = at + len(data)
+        return end
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = self._storage.open(self.path)
+        return self._descriptor

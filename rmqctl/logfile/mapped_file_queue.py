@@ -1,0 +1,114 @@
+"""A queue of files of one size, each named by the offset of its first byte, in one folder or interleaved over several.
+
+Brokers load a queue only when every file has the right length. What is wrong with the sequence of files is listed in
+`anomalies`, what does not belong into the folders in `foreign`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rmqctl.format.damage import Damage
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.storage import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.storage import Entry, Storage
+
+_NAME = re.compile(r"\d{20}")
+OFFSET_MAX = 2**63 - 1
+
+
+class MappedFileQueue:
+    """The files of `folders` by offset.
+
+    `file_size` is the length in bytes that a file should have: `configured`, or read off the files. Raises OSError
+    when a folder cannot be listed.
+    """
+
+    def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
+        self.storage = storage
+        self._folders = folders
+        self._configured = configured
+        self.files: list[MappedFile] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List the folders again: files come, grow and go under a live broker. Raises OSError."""
+        self.close()
+        self.anomalies: list[Damage] = []
+        self.foreign: list[Damage] = []
+        self.allocated = 0
+        found: dict[int, MappedFile] = {}
+        for folder in self._folders:
+            if self.storage.entry(folder).kind is Kind.LINK_OUT:
+                self._foreign("link-not-followed", "a symbolic link out of the store", folder)
+            for entry in self.storage.listing(folder):
+                self._add(found, entry)
+        self.files = [found[base] for base in sorted(found)]
+        self.file_size = self._configured or _common_size(self.files)
+        self._check_sequence()
+        self._bases = [file.file_from_offset for file in self.files]
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first file; 0 without files."""
+        return self._bases[0] if self._bases else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds the byte at `offset`."""
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0 or offset >= self.files[at].end:
+            return None
+        return self.files[at]
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for file in self.files:
+            file.close()
+
+    def _add(self, found: dict[int, MappedFile], entry: Entry) -> None:
+        if entry.kind is Kind.LINK_OUT:
+            self._foreign("link-not-followed", "a symbolic link out of the store", entry.path)
+            return
+        if entry.kind is not Kind.FILE or not _NAME.fullmatch(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
+            self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
+            return
+        base = int(entry.name)
+        self.allocated += entry.allocated
+        if base in found:
+            self.anomalies.append(
+                Damage("file-overlap", base, entry.size, f"the same offset as {found[base].name}", path=self.storage.display(entry.path))
+            )
+            return
+        found[base] = MappedFile(self.storage, entry.path, base, entry.size)
+
+    def _check_sequence(self) -> None:
+        expected: int | None = None
+        for file in self.files:
+            base = file.file_from_offset
+            if expected is not None and base != expected:
+                code, what = ("file-gap", "missing before this file") if base > expected else ("file-overlap", "given twice by this file")
+                low, high = sorted((base, expected))
+                self.anomalies.append(Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name))
+            if file.size != self.file_size or not file.size:
+                detail = f"the file has {file.size} bytes, the others {self.file_size}; no broker loads it"
+                at = min(file.size, self.file_size)
+                self.anomalies.append(Damage("file-length", base + at, abs(self.file_size - file.size), detail, path=file.name))
+            expected = base + max(self.file_size, 1)
+
+    def _foreign(self, code: str, detail: str, path: Path) -> None:
+        self.foreign.append(Damage(code, 0, 0, detail, path=self.storage.display(path)))
+
+
+def _common_size(files: list[MappedFile]) -> int:
+    """The length that most files have or leave room for until the next; of equally good ones the largest."""
+    votes = Counter(file.size for file in files if file.size)
+    votes.update(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))
+    return max(votes, key=lambda size: (votes[size], size), default=0)

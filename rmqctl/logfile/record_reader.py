@@ -1,0 +1,135 @@
+"""Records of one commit log file, read through a window of a few MiB: memory stays flat whatever the sizes claim."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING
+
+from rmqctl.format import crc, message
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import BLANK_SIZE, BODYCRC_OFFSET, HEAD_SIZE_MAX, MAGIC_OFFSET, PHYSICALOFFSET_OFFSET, Blank, Message
+from rmqctl.logfile.mapped_file import BLOCK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.logfile.mapped_file import MappedFile
+
+WINDOW_SIZE = 4 * 1024 * 1024
+CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
+_MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
+_BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
+_MAGIC_SIZE = 4
+_PREFIX = struct.Struct(">iI")
+
+
+class RecordReader:
+    """Decodes records at positions of `file`. All methods raise OSError when the file cannot be read."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.file = file
+        self._window = memoryview(b"")
+        self._start = 0
+
+    def at(self, position: int) -> Message | Blank | Damage | None:
+        """What is at `position` (bytes in the file); see `rmqctl.format.message.decode`."""
+        room = self.file.size - position
+        physical_offset = self.file.file_from_offset + position
+        if room < BLANK_SIZE:
+            return message.decode(b"", 0, physical_offset, room)
+        at = self._load(position, min(room, HEAD_SIZE_MAX))
+        size, magic = _PREFIX.unpack_from(self._window, at)
+        if magic in (message.MAGIC_V1, message.MAGIC_V2) and max(len(self._window) - at, message.MIN_SIZE - 1) < size <= room:
+            problem = self._beyond_window(position, size, magic)
+            if problem is not None:
+                return problem
+            at = self._load(position, size)
+        return message.decode(self._window, at, physical_offset, room)
+
+    def next_record(self, position: int) -> int | None:
+        """The first position >= `position` of a record or blank whose frame is whole and in its own place; None: none is left."""
+        while position + BLANK_SIZE <= self.file.size:
+            at = self._load(position, BLANK_SIZE)
+            found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
+            if found is None:
+                window_end = self._start + len(self._window)
+                if window_end >= self.file.size:
+                    return None
+                position = max(position + 1, window_end - _MAGIC_SIZE + 1 - MAGIC_OFFSET)
+                position = max(position, self.file.next_data(position + MAGIC_OFFSET) - MAGIC_OFFSET)
+                continue
+            position = self._start + found.start() - MAGIC_OFFSET
+            if self._claims_its_place(position) and _is_framed(self.at(position)):
+                return position
+            position += 1
+        return None
+
+    def claimed_size(self, position: int) -> int:
+        """TOTALSIZE of a damaged record where it is possible; 0 otherwise."""
+        if self.file.size - position < BLANK_SIZE:
+            return 0
+        at = self._load(position, BLANK_SIZE)
+        size, magic = _PREFIX.unpack_from(self._window, at)
+        possible = magic in (message.MAGIC_V1, message.MAGIC_V2) and message.MIN_SIZE <= size <= self.file.size - position
+        return size if possible else 0
+
+    def _load(self, position: int, need: int) -> int:
+        """Have `need` bytes from `position` in the window; where they begin in it."""
+        at = position - self._start
+        if at < 0 or at + need > len(self._window):
+            size = min(max(WINDOW_SIZE, need), self.file.size - position)
+            self._window = memoryview(self.file.read_exact(position, size))
+            self._start = position
+            at = 0
+        return at
+
+    def _claims_its_place(self, position: int) -> bool:
+        """Whether a blank, or a record with the right PHYSICALOFFSET, could be here: spares a decode of each stray magic code."""
+        at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
+        if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
+            return True
+        claimed = bytes(self._window[at + PHYSICALOFFSET_OFFSET : at + PHYSICALOFFSET_OFFSET + 8])
+        return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
+
+    def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
+        """What is wrong with a record that reaches beyond the window, before it is loaded: a size that lies costs no memory."""
+        physical_offset = self.file.file_from_offset + position
+        head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
+        body_at = position + head.size
+        body_length = self._integer(body_at - 4, 4) if head.size < size else -1
+        if body_length < 0 or not self._ends_at(body_at + body_length, message.topic_length_size(magic), position + size):
+            return Damage("bad-length", physical_offset, 0, f"TOTALSIZE is {size}, the lengths do not add up to it")
+        if size <= WINDOW_SIZE:
+            return None
+        stored = self._integer(position + BODYCRC_OFFSET, 4) & 0xFFFFFFFF
+        if crc.masked_crc32_of(self._blocks(body_at, body_length)) == stored:
+            return None
+        if body_length <= CONFIRMED_SIZE_MAX and not crc.mismatch_confirmed(self._blocks(body_at, body_length), stored):
+            return None
+        return Damage("bad-body-crc", physical_offset, size, f"the CRC-32 of a body of {body_length} bytes is not BODYCRC, {stored}")
+
+    def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
+        """Whether topic and properties that begin at `topic_length_at` end at `end`."""
+        if topic_length_at + topic_length_size > end:
+            return False
+        topic_length = self._integer(topic_length_at, topic_length_size)
+        at = topic_length_at + topic_length_size + topic_length
+        if topic_length < 0 or at + 2 > end:
+            return False
+        properties_length = self._integer(at, 2)
+        return properties_length >= 0 and at + 2 + properties_length == end
+
+    def _integer(self, position: int, size: int) -> int:
+        return int.from_bytes(self.file.read_exact(position, size), "big", signed=True)
+
+    def _blocks(self, position: int, size: int) -> Iterator[bytes]:
+        end = position + size
+        while position < end:
+            block = self.file.read_exact(position, min(BLOCK_SIZE, end - position))
+            yield block
+            position += len(block)
+
+
+def _is_framed(found: Message | Blank | Damage | None) -> bool:
+    return found.message is not None if isinstance(found, Damage) else found is not None

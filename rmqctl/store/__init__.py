@@ -1,0 +1,1 @@
+"""Files -> message store: commit log, consume queues, index, checkpoint, configuration."""

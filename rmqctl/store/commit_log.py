@@ -1,0 +1,254 @@
+"""The commit log, read from its first byte to its end.
+
+One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports the
+damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
+
+Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves behind that on purpose is only
+zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole records
+follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.logfile.record_reader import RecordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+
+Item = Message | Blank | Damage
+ENDS_FILE = frozenset({"no-blank", "bad-blank-size", "unreadable"})
+UNREADABLE = frozenset({"unreadable", "link-not-followed"})
+
+
+PROGRESS_BYTES = 4 * 1024 * 1024
+
+
+class _Unwritten(NamedTuple):
+    """Only zeros are left of a file from here on."""
+
+    physical_offset: int
+
+
+@dataclass
+class ScanSummary:
+    """What a scan has seen so far: offsets and sizes in bytes.
+
+    `ok_up_to` is the end of the last good record before the first damage; `end` that of the last good record at all.
+    """
+
+    bytes_scanned: int = 0
+    messages: int = 0
+    blanks: int = 0
+    damages: int = 0
+    ok_up_to: int = 0
+    end: int = 0
+    incomplete: bool = False
+    stopped: str = "not begun"
+
+    @property
+    def records(self) -> int:
+        """Good records: messages and blanks."""
+        return self.messages + self.blanks
+
+    def count(self, item: Item) -> None:
+        """Take one more item into account."""
+        self.bytes_scanned += item.size
+        if isinstance(item, Damage):
+            self.damages += 1
+            self.incomplete = self.incomplete or item.code in UNREADABLE
+            return
+        if isinstance(item, Message):
+            self.messages += 1
+        else:
+            self.blanks += 1
+        self.end = item.end
+        if not self.damages:
+            self.ok_up_to = item.end
+
+
+@dataclass
+class CommitLog:
+    """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB."""
+
+    queue: MappedFileQueue
+    on_progress: Callable[[int], None] = field(default=lambda _: None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.queue.files)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there."""
+        return self.queue.min_offset
+
+    def at(self, physical_offset: int) -> Message | Blank | Damage | None:
+        """What is at an offset; Damage `outside-log` when no file holds it, `unreadable` when its file cannot be read."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
+        try:
+            return RecordReader(file).at(physical_offset - file.file_from_offset)
+        except OSError as error:
+            return _unreadable(file, physical_offset, error)
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The record at an offset as far as its frame is whole, its content damaged or not."""
+        found = self.at(physical_offset)
+        if isinstance(found, Damage):
+            return found.message
+        return found if isinstance(found, Message) else None
+
+    def files_in_use(self) -> list[MappedFile]:
+        """The files up to the last one that begins with a record: without the pre-allocated ones. Raises OSError."""
+        count = len(self.queue.files)
+        while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
+            count -= 1
+            self.queue.files[count].close()
+        return self.queue.files[:count]
+
+    def end(self, hint: int | None = None) -> tuple[int, Message | None]:
+        """Where reading the last file in use ends, and its last message. Raises OSError.
+
+        `hint` is the offset of a record there (what a queue's last unit points to); it spares the way to it.
+        """
+        in_use = self.files_in_use()
+        if not in_use:
+            return self.min_offset, None
+        file = in_use[-1]
+        reader = RecordReader(file)
+        position = hint - file.file_from_offset if hint is not None and file.file_from_offset <= hint < file.end else 0
+        if not isinstance(reader.at(position), Message | Blank):
+            position = 0
+        last = None
+        while position < file.size and isinstance(item := reader.at(position), Message | Blank):
+            last = item if isinstance(item, Message) else last
+            position = item.end - file.file_from_offset
+        file.close()
+        return file.file_from_offset + position, last
+
+    def path_of(self, physical_offset: int) -> str:
+        """Name of the file that holds an offset, or the last one before it."""
+        before = [file for file in self.queue.files if file.file_from_offset <= physical_offset]
+        return before[-1].name if before else ""
+
+    def scan(self, summary: ScanSummary | None = None, *, start: int | None = None, strict: bool = False) -> Iterator[Item]:
+        """Every record from `start` on (default: the first byte), in order, damage included.
+
+        A `start` inside a record begins with the next one. Strict ends behind the first damage.
+        """
+        summary = summary if summary is not None else ScanSummary()
+        summary.ok_up_to = summary.end = self.min_offset if start is None else start
+        summary.stopped = "interrupted"
+        unreported = 0
+        for item in self._items(start):
+            summary.count(item)
+            unreported += item.size
+            if unreported >= PROGRESS_BYTES:
+                self.on_progress(unreported)
+                unreported = 0
+            yield item
+            if strict and isinstance(item, Damage):
+                summary.stopped = f"{item.code} at {item.physical_offset}"
+                return
+        summary.stopped = "end of the log" if self.queue.files else "there is no commit log file"
+
+    def _items(self, start: int | None) -> Iterator[Item]:
+        """The items of all files, with what is wrong between files where it belongs."""
+        wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
+        anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
+        open_end: int | None = None
+        for file in self.queue.files:
+            if start is not None and file.end <= start:
+                continue
+            for number, item in enumerate(_file_items(file, start)):
+                if open_end is not None and _goes_on(item):
+                    gap = anomalies[0].physical_offset if anomalies else item.physical_offset
+                    yield _never_closed(open_end, min(max(gap, open_end), item.physical_offset), item.physical_offset)
+                    open_end = None
+                while number == 0 and anomalies and anomalies[0].physical_offset < file.file_from_offset:
+                    yield anomalies.popleft()
+                if isinstance(item, _Unwritten):
+                    open_end = item.physical_offset if open_end is None else open_end
+                else:
+                    yield item
+            file.close()
+        yield from anomalies
+
+
+def _goes_on(item: Item | _Unwritten) -> bool:
+    """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
+    return not isinstance(item, _Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
+
+
+def _file_items(file: MappedFile, start: int | None) -> Iterator[Item | _Unwritten]:
+    """The items of one file, up to its blank, or to where only zeros are left."""
+    reader = RecordReader(file)
+    position = 0
+    try:
+        if start is not None and start > file.file_from_offset:
+            found = reader.next_record(start - file.file_from_offset)
+            if found is None:
+                return
+            position = found
+        while file.size:
+            item = _next_item(reader, position)
+            yield item
+            if isinstance(item, _Unwritten | Blank):
+                return
+            position = item.end - file.file_from_offset
+            if isinstance(item, Damage) and (item.code in ENDS_FILE or file.size - position < BLANK_SIZE):
+                return
+    except OSError as error:
+        yield _unreadable(file, file.file_from_offset + position, error)
+
+
+def _next_item(reader: RecordReader, position: int) -> Item | _Unwritten:
+    """The item at `position`, a damage with its extent."""
+    file = reader.file
+    at = file.file_from_offset + position
+    item = reader.at(position)
+    if item is None:
+        return _Unwritten(at) if file.first_nonzero(position) is None else _behind_end(reader, position)
+    if isinstance(item, Damage) and item.size == 0 and item.code not in ENDS_FILE:
+        return item._replace(size=_damage_end(reader, position) - position)
+    return item
+
+
+def _damage_end(reader: RecordReader, position: int) -> int:
+    """Where the damage at `position` ends: at the next record; without one, behind the record's own claim or the last byte written."""
+    following = reader.next_record(position + 1)
+    if following is not None:
+        return following
+    end = max(reader.file.data_end(position), position + reader.claimed_size(position), position + 1)
+    return end if reader.file.size - end >= BLANK_SIZE else reader.file.size
+
+
+def _behind_end(reader: RecordReader, position: int) -> Damage:
+    """Eight zero bytes in a record's place, and not only zeros behind them."""
+    at = reader.file.file_from_offset + position
+    following = reader.next_record(position)
+    if following is not None:
+        detail = f"{following - position} bytes hold no record, but whole records follow; a broker ends the log here"
+        return Damage("hole", at, following - position, detail)
+    size = reader.file.data_end(position) - position
+    return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes behind are not all zero")
+
+
+def _never_closed(open_end: int, end: int, goes_on: int) -> Damage:
+    detail = f"zeros instead of a blank record, but the log goes on at {goes_on}; a broker ends the log here"
+    return Damage("no-blank", open_end, end - open_end, detail)
+
+
+def _unreadable(file: MappedFile, at: int, error: OSError) -> Damage:
+    return Damage("unreadable", at, max(file.end - at, 0), f"cannot be read: {error.strerror}", path=file.name)

@@ -1,0 +1,130 @@
+"""What the broker was told and what it remembers: broker.conf, and config/*.json.
+
+broker.conf is a Java properties file. Of config/*.json a broker reads the main file, and its `.bak` when the main one is empty
+or invalid; the JSON is fastjson's dialect, in UTF-8 (5.x) or the platform's charset (4.x; bytes that are no UTF-8 are
+read as Latin-1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest
+from rmqctl.format.java import fastjson_loads
+from rmqctl.logfile.storage import Kind
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.storage import Storage
+
+MULTI_PATH_SEPARATOR = ","
+CONFIG_SIZE_MAX = 512 * 1024 * 1024
+NUMBER_DIGITS_MAX = 15
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class BrokerConf:
+    """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
+
+    commitlog_paths: tuple[str, ...] = ()
+    commitlog_file_size: int | None = None
+    consumequeue_file_size: int | None = None
+    index_slots: int | None = None
+    index_enabled: bool = True
+    file_reserved_ms: int = 72 * HOUR_MS
+
+
+def read_broker_conf(path: Path) -> BrokerConf:
+    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none."""
+    import javaproperties
+
+    try:
+        with path.open("rb") as file:
+            said = javaproperties.load(file)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"not a readable broker.conf: {error}", path=str(path)) from error
+
+    def number(*names: str) -> int | None:
+        for name in names:
+            if name in said:
+                text = said[name].strip()
+                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX:
+                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(path))
+                return int(text)
+        return None
+
+    roots = said.get("storePathCommitLog", "").split(MULTI_PATH_SEPARATOR)
+    roots += said.get("readOnlyCommitLogStorePaths", "").split(MULTI_PATH_SEPARATOR)
+    reserved = number("fileReservedTime")
+    return BrokerConf(
+        commitlog_paths=tuple(root.strip() for root in roots if root.strip()),
+        commitlog_file_size=number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
+        consumequeue_file_size=number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
+        index_slots=number("maxHashSlotNum"),
+        index_enabled=said.get("messageIndexEnable", "true").strip().lower() != "false",
+        file_reserved_ms=72 * HOUR_MS if reserved is None else reserved * HOUR_MS,
+    )
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """One config file as a broker would load it: `content`, or None with the `problem`; `source` is the file it came from."""
+
+    name: str
+    path: Path
+    content: dict[str, Any] | None
+    problem: str = ""
+    source: Path | None = None
+
+
+def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
+    """Load config/`name`, or its `.bak` where a broker would take that. A file that is not there has an empty content.
+
+    With a bad main file and no `.bak` a broker starts with an empty configuration; here the content is None.
+    """
+    path = folder / name
+    main, problem = _parse(storage, path)
+    if main is not None and not problem:
+        return ConfigFile(name, path, main, source=path)
+    backup = path.with_name(name + ".bak")
+    content, backup_problem = _parse(storage, backup)
+    if content is not None and not backup_problem:
+        return ConfigFile(name, path, content, problem, source=backup)
+    return ConfigFile(name, path, None if problem or backup_problem else {}, problem or backup_problem)
+
+
+def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
+    """(content, problem); (None, "") when there is no file."""
+    kind = storage.entry(path).kind
+    if kind is Kind.MISSING:
+        return None, ""
+    if kind is not Kind.FILE:
+        return None, f"{path.name} is a {kind.value}"
+    try:
+        raw = storage.read_file(path, CONFIG_SIZE_MAX)
+    except OSError as error:
+        return None, f"{path.name} cannot be read: {error.strerror}"
+    if not raw.strip():
+        return None, f"{path.name} is empty"
+    try:
+        content = fastjson_loads(_decoded(raw))
+    except ValueError as error:
+        return None, f"{path.name} is not JSON: {error}"
+    if not isinstance(content, dict):
+        return None, f"{path.name} is not a JSON object"
+    return content, ""
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def table(config: ConfigFile, key: str) -> dict[str, Any]:
+    """The map `key` of a config file; empty when it is missing or something else."""
+    found = (config.content or {}).get(key)
+    return found if isinstance(found, dict) else {}

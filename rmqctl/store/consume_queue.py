@@ -1,0 +1,252 @@
+"""Consume queues, read: units by queue offset, and where a queue begins and ends.
+
+A queue's files are named by byte offset; unit n stands at byte n * unit size. In use are the units from the first file on
+up to the first that is not (format/cq_unit.py); the end is found by bisection, since behind it are only zeros.
+`verify` alone reads every unit and does not rely on that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Protocol
+
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, CqUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+
+UNITS_PER_READ = 16384
+
+
+class UnitQueue(Protocol):
+    """What a consume queue and a batch consume queue have in common."""
+
+    topic: str
+    queue_id: int
+    queue: MappedFileQueue
+
+    def min_offset(self, min_physical_offset: int) -> int:
+        """Queue offset of the first message that the log still has; the max offset when it has none."""
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last message."""
+
+    def units(self, start: int, end: int) -> Iterator[CqUnit]:
+        """The units of queue offsets [start, end)."""
+
+    def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
+        """The first unit for which `holds`, found by bisection: it must hold for all behind it, too."""
+
+    def find(self, queue_offset: int) -> CqUnit | None:
+        """The unit that stands for a queue offset."""
+
+    def last(self) -> CqUnit | None:
+        """The last unit in use."""
+
+
+class UsedTest(Protocol):
+    """Whether the bytes of a slot are a unit in use."""
+
+    def __call__(self, raw: bytes, /) -> bool:
+        """True: a unit."""
+
+
+class _Units:
+    """Slots of one size over the files of a queue: slot n is at byte n * unit size."""
+
+    def __init__(self, queue: MappedFileQueue, unit_size: int) -> None:
+        self.queue = queue
+        self.unit_size = unit_size
+
+    @property
+    def first_slot(self) -> int:
+        return -(-self.queue.min_offset // self.unit_size)
+
+    def slots_of(self, file: MappedFile) -> int:
+        return file.size // self.unit_size
+
+    def raw(self, slot: int) -> bytes | None:
+        """The bytes of a slot; None where no file has it."""
+        file = self.queue.find(slot * self.unit_size)
+        if file is None:
+            return None
+        data = file.read(slot * self.unit_size - file.file_from_offset, self.unit_size)
+        return data if len(data) == self.unit_size else None
+
+    def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(first slot, bytes of whole slots) of [start, end), a missing file left out."""
+        for file in self.queue.files:
+            base = file.file_from_offset // self.unit_size
+            slot = max(start, base)
+            stop = min(end, base + self.slots_of(file))
+            while slot < stop:
+                count = min(UNITS_PER_READ, stop - slot)
+                data = file.read((slot - base) * self.unit_size, count * self.unit_size)
+                whole = len(data) // self.unit_size
+                if not whole:
+                    break
+                yield slot, data[: whole * self.unit_size]
+                slot += whole
+
+    def last_used(self, used: UsedTest) -> int | None:
+        """The last slot in use, in the last file that has any."""
+        for file in reversed(self.queue.files):
+            base = file.file_from_offset // self.unit_size
+            slots = range(base, base + self.slots_of(file))
+            count = bisect_left(slots, True, key=lambda slot: not self._is_used(slot, used))
+            if count:
+                return base + count - 1
+        return None
+
+    def _is_used(self, slot: int, used: UsedTest) -> bool:
+        raw = self.raw(slot)
+        return raw is not None and used(raw)
+
+
+def _cq_used(raw: bytes) -> bool:
+    physical_offset, size, _ = CQ_UNIT.struct.unpack(raw)
+    return bool(physical_offset >= 0 and size > 0)
+
+
+def _batch_used(raw: bytes) -> bool:
+    physical_offset, size, _, _, base_offset, count, _, _ = BATCH_CQ_UNIT.struct.unpack(raw)
+    return bool(physical_offset >= 0 and size > 0 and base_offset >= 0 and count > 0)
+
+
+class ConsumeQueue:
+    """One queue of a topic, units of 20 bytes. Methods raise OSError when a file cannot be read."""
+
+    def __init__(self, topic: str, queue_id: int, queue: MappedFileQueue) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue = queue
+        self._units = _Units(queue, CQ_UNIT.size)
+
+    @property
+    def first_offset(self) -> int:
+        """Queue offset of the first unit that the files have room for."""
+        return self._units.first_slot
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit in use."""
+        last = self._units.last_used(_cq_used)
+        return last + 1 if last is not None else self.first_offset
+
+    def min_offset(self, min_physical_offset: int) -> int:
+        """Queue offset of the first unit whose message the log still has; the max offset when it has none."""
+        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
+        return first.queue_offset if first else self.max_offset
+
+    def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
+        """The first unit, pre-blanks aside, for which `holds`; it must hold for all behind it, too."""
+
+        def behind(queue_offset: int) -> bool:
+            unit = self.find(queue_offset)
+            return unit is not None and not unit.is_pre_blank and holds(unit)
+
+        candidates = range(self.first_offset, self.max_offset)
+        at = bisect_left(candidates, True, key=behind)
+        return self.find(candidates[at]) if at < len(candidates) else None
+
+    def find(self, queue_offset: int) -> CqUnit | None:
+        """The unit in use at a queue offset."""
+        raw = self._units.raw(queue_offset) if queue_offset >= self.first_offset else None
+        if raw is None or not _cq_used(raw):
+            return None
+        return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
+
+    def last(self) -> CqUnit | None:
+        """The last unit in use that is no pre-blank."""
+        last = self._units.last_used(_cq_used)
+        unit = self.find(last) if last is not None else None
+        return None if unit is None or unit.is_pre_blank else unit
+
+    def units(self, start: int, end: int) -> Iterator[CqUnit]:
+        """The units in use of [start, end), in order."""
+        for slot, data in self._units.blocks(start, end):
+            for at, (physical_offset, size, tags_code) in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
+                if physical_offset >= 0 and size > 0:
+                    yield CqUnit(at, physical_offset, size, tags_code)
+
+    def slots(self) -> Iterator[CqUnit]:
+        """Every slot of every file, in use or not, as it stands; behind the max offset blocks of zeros are left out."""
+        end = self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
+        max_offset = self.max_offset
+        for slot, data in self._units.blocks(0, end):
+            if slot >= max_offset and data.count(0) == len(data):
+                continue
+            for at, fields in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
+                yield CqUnit(at, *fields)
+
+
+class BatchConsumeQueue:
+    """A queue of 5.x with queue.type=BatchCQ: a unit of 46 bytes stands for a batch of `count` queue offsets."""
+
+    def __init__(self, topic: str, queue_id: int, queue: MappedFileQueue) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue = queue
+        self._units = _Units(queue, BATCH_CQ_UNIT.size)
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last batch."""
+        last = self.last()
+        return last.queue_offset + last.batch_size if last else 0
+
+    def min_offset(self, min_physical_offset: int) -> int:
+        """Base offset of the first batch whose message the log still has; the max offset when it has none."""
+        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
+        return first.queue_offset if first else self.max_offset
+
+    def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
+        """The first batch for which `holds`; it must hold for all behind it, too."""
+
+        def behind(slot: int) -> bool:
+            unit = self._unit(slot)
+            return unit is not None and holds(unit)
+
+        candidates = self._candidates()
+        at = bisect_left(candidates, True, key=behind)
+        return self._unit(candidates[at]) if at < len(candidates) else None
+
+    def find(self, queue_offset: int) -> CqUnit | None:
+        """The batch that holds a queue offset."""
+
+        def base_offset(slot: int) -> int:
+            unit = self._unit(slot)
+            return unit.queue_offset if unit else -1
+
+        candidates = self._candidates()
+        at = bisect_right(candidates, queue_offset, key=base_offset) - 1
+        unit = self._unit(candidates[at]) if at >= 0 else None
+        return unit if unit and queue_offset < unit.queue_offset + unit.batch_size else None
+
+    def last(self) -> CqUnit | None:
+        """The last batch."""
+        last = self._units.last_used(_batch_used)
+        return self._unit(last) if last is not None else None
+
+    def units(self, start: int, end: int) -> Iterator[CqUnit]:
+        """The batches that touch [start, end), in order."""
+        candidates = self._candidates()
+        for _, data in self._units.blocks(candidates.start, candidates.stop):
+            for physical_offset, size, tags_code, _, base, count, _, _ in BATCH_CQ_UNIT.struct.iter_unpack(data):
+                if base < end and base + count > start:
+                    yield CqUnit(base, physical_offset, size, tags_code, count)
+
+    def _candidates(self) -> range:
+        last = self._units.last_used(_batch_used)
+        return range(self._units.first_slot, last + 1 if last is not None else self._units.first_slot)
+
+    def _unit(self, slot: int) -> CqUnit | None:
+        raw = self._units.raw(slot)
+        if raw is None or not _batch_used(raw):
+            return None
+        physical_offset, size, tags_code, _, base, count, _, _ = BATCH_CQ_UNIT.struct.unpack(raw)
+        return CqUnit(base, physical_offset, size, tags_code, count)

@@ -1,0 +1,104 @@
+"""The folder of a store: where its parts are, and what wrote it, told by its signs.
+
+| sign | who leaves it |
+|---|---|
+| `lock` | 4.x and later |
+| `abort.bak`, `timerwheel`, `timerlog/`, `compaction/`, config/timercheck, a PID in `abort` | 5.x |
+| `consumequeue/CURRENT` (RocksDB) | 5.x with storeType=defaultRocksDB: not supported |
+| `dledger-*/` | DLedger's own commit log: not supported |
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
+from rmqctl.logfile.storage import Kind, Storage
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.storage import Entry
+    from rmqctl.store.config import BrokerConf
+
+COMMITLOG = "commitlog"
+CONSUMEQUEUE = "consumequeue"
+CONSUMEQUEUE_EXT = "consumequeue_ext"
+BATCHCONSUMEQUEUE = "batchconsumequeue"
+INDEX = "index"
+CONFIG = "config"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+SIGNS_OF_5 = ("abort.bak", "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
+DLEDGER_PREFIX = "dledger-"
+ROCKSDB_SIGN = "CURRENT"
+
+
+class StorePath:
+    """The parts of the store at `root`.
+
+    Raises NotAStore when there is none, LayoutNotSupported for RocksDB and DLedger, Unreadable when the folder is closed to us.
+    """
+
+    def __init__(self, root: Path, conf: BrokerConf, *, follow_links: bool = False) -> None:
+        self.root = root
+        self.storage = Storage(root, follow_links=follow_links)
+        entries = _entries(self.storage, root)
+        self.commitlogs = [Path(path) for path in conf.commitlog_paths] or [root / COMMITLOG]
+        for path in conf.commitlog_paths:
+            self.storage.trust(Path(path))
+        _check_layout(self.storage, root, entries)
+        _check_is_store(root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs))
+
+    def part(self, name: str) -> Path:
+        """The path of one of the store's parts."""
+        return self.root / name
+
+    @property
+    def has_abort(self) -> bool:
+        """Whether `abort` is there: a broker runs, or died."""
+        return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
+
+    def version_signs(self) -> list[str]:
+        """The signs of 5.x that are there."""
+        found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
+        if self.storage.entry(self.part(ABORT)).size:
+            found.append("a PID in abort")
+        return found
+
+    @property
+    def has_lock_file(self) -> bool:
+        """Whether `lock` is there (4.x and later make it)."""
+        return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
+
+
+def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
+    try:
+        entry = storage.entry(root)
+        if entry.kind is Kind.MISSING:
+            raise NotAStore("no such folder", path=str(root))
+        if entry.kind is not Kind.DIRECTORY:
+            raise NotAStore("a store is a folder, this is not one", path=str(root))
+        return {found.name: found for found in storage.listing(root)}
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=str(root)) from error
+
+
+def _check_layout(storage: Storage, root: Path, entries: dict[str, Entry]) -> None:
+    if any(name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY for name, entry in entries.items()):
+        raise LayoutNotSupported("a DLedger store: its commit log has a format of its own", path=str(root))
+    if storage.entry(root / CONSUMEQUEUE / ROCKSDB_SIGN).kind is Kind.FILE:
+        hint = "queues and offsets are in RocksDB; rmqctl reads stores with storeType=default"
+        raise LayoutNotSupported("a RocksDB store (storeType=defaultRocksDB)", path=str(root), hint=hint)
+
+
+def _check_is_store(root: Path, entries: dict[str, Entry], *, has_log: bool) -> None:
+    if has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries):
+        return
+    if not entries:
+        raise NotAStore("not a message store: the folder is empty", path=str(root))
+    if any(len(name) == 20 and name.isdecimal() for name in entries):
+        raise NotAStore("not a message store: this looks like its commitlog folder", path=str(root), hint=f"try {root.absolute().parent}")
+    if "store" in entries:
+        raise NotAStore("not a message store: it has no commitlog folder", path=str(root), hint=f"try {root / 'store'}")
+    raise NotAStore("not a message store: it has no commitlog folder", path=str(root))

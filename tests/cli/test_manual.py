@@ -1,0 +1,26 @@
+"""The man pages in man/ are what the commands say, and man can show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.cli.manual import pages
+
+MAN = Path(__file__).parents[2] / "man"
+
+
+def test_the_pages_in_man_are_up_to_date() -> None:
+    stale = "run: python -m rmqctl.cli.manual man"
+    assert {path.name: path.read_text() for path in MAN.glob("*.1")} == pages(), stale
+
+
+def test_every_page_has_its_parts() -> None:
+    for name, source in pages().items():
+        for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS"):
+            assert f"\n.SH {part}\n" in source, name
+
+
+def test_no_line_is_taken_for_a_command() -> None:
+    known = (".TH", ".SH", ".TP", ".PP")
+    for source in pages().values():
+        assert not [line for line in source.splitlines() if line.startswith((".", "'")) and not line.startswith(known)]

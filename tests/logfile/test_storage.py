@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqctl.logfile.storage import Kind, Storage
+
+HOLDS_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, 0, 0)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock_file(tmp_path: Path) -> Path:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    return path
+
+
+@pytest.fixture
+def broker_pid(lock_file: Path) -> Iterator[int]:
+    """A process that holds the lock as a running broker does."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS_LOCK, str(lock_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        yield process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_lock_that_another_process_holds_has_its_pid(lock_file: Path, broker_pid: int) -> None:
+    assert Storage(lock_file.parent).lock_holder(lock_file) == broker_pid
+
+
+def test_asking_for_the_holder_does_not_take_the_lock(lock_file: Path, broker_pid: int) -> None:
+    storage = Storage(lock_file.parent)
+    assert storage.lock_holder(lock_file) == storage.lock_holder(lock_file) == broker_pid
+
+
+def test_a_lock_file_alone_is_held_by_nobody(lock_file: Path) -> None:
+    assert Storage(lock_file.parent).lock_holder(lock_file) is None
+
+
+def test_without_a_lock_file_nobody_holds_it(tmp_path: Path) -> None:
+    assert Storage(tmp_path).lock_holder(tmp_path / "lock") is None
+
+
+def test_a_fifo_named_lock_is_held_by_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lock")
+    assert Storage(tmp_path).lock_holder(tmp_path / "lock") is None
+
+
+def test_an_entry_tells_kind_and_size(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    storage = Storage(tmp_path)
+    assert (storage.entry(tmp_path / "file").kind, storage.entry(tmp_path / "file").size) == (Kind.FILE, 5)
+    assert storage.entry(tmp_path / "folder").kind is Kind.DIRECTORY
+    assert storage.entry(tmp_path / "fifo").kind is Kind.OTHER
+    assert storage.entry(tmp_path / "nothing").kind is Kind.MISSING
+
+
+def test_an_entry_tells_its_mtime_in_milliseconds(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.utime(tmp_path / "file", ns=(0, 1_795_252_516_848_999_999))
+    assert Storage(tmp_path).entry(tmp_path / "file").mtime == 1_795_252_516_848
+
+
+def test_a_path_below_a_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert Storage(tmp_path).entry(tmp_path / "file" / "below").kind is Kind.MISSING
+
+
+def test_a_link_inside_the_store_is_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    entry = Storage(tmp_path).entry(tmp_path / "link")
+    assert (entry.kind, entry.size, entry.name) == (Kind.FILE, 5, "link")
+
+
+def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "secret").write_bytes(b"12345")
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "secret")
+    entry = Storage(tmp_path / "store").entry(tmp_path / "store" / "link")
+    assert (entry.kind, entry.size) == (Kind.LINK_OUT, 0)
+
+
+def test_a_link_to_a_folder_whose_name_only_begins_like_the_store_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store-2").mkdir()
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "store-2")
+    assert Storage(tmp_path / "store").entry(tmp_path / "store" / "link").kind is Kind.LINK_OUT
+
+
+def test_a_link_out_of_the_store_is_followed_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "other").write_bytes(b"12345")
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "other")
+    entry = Storage(tmp_path / "store", follow_links=True).entry(tmp_path / "store" / "link")
+    assert (entry.kind, entry.size) == (Kind.FILE, 5)
+
+
+def test_a_link_into_a_trusted_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "disk2").mkdir()
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "disk2")
+    storage = Storage(tmp_path / "store")
+    storage.trust(tmp_path / "disk2")
+    assert storage.entry(tmp_path / "store" / "link").kind is Kind.DIRECTORY
+
+
+def test_a_store_that_is_itself_a_link_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").touch()
+    (tmp_path / "store").symlink_to("real")
+    storage = Storage(tmp_path / "store")
+    assert [entry.kind for entry in storage.listing(tmp_path / "store")] == [Kind.FILE]
+
+
+def test_a_link_to_nothing_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nothing")
+    assert Storage(tmp_path).entry(tmp_path / "link").kind is Kind.MISSING
+
+
+def test_links_in_a_circle_are_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert Storage(tmp_path).entry(tmp_path / "a").kind is Kind.OTHER
+
+
+def test_a_listing_is_sorted_by_name(tmp_path: Path) -> None:
+    for name in ("b", "a", "C"):
+        (tmp_path / name).touch()
+    assert [entry.name for entry in Storage(tmp_path).listing(tmp_path)] == ["C", "a", "b"]
+
+
+def test_what_is_no_folder_has_an_empty_listing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    storage = Storage(tmp_path)
+    assert storage.listing(tmp_path / "file") == storage.listing(tmp_path / "nothing") == []
+
+
+def test_a_path_inside_the_store_is_shown_relative_to_it(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    assert storage.display(tmp_path / "commitlog" / "0") == "commitlog/0"
+    assert storage.display(Path("/elsewhere/0")) == "/elsewhere/0"
+
+
+def test_a_read_gives_fewer_bytes_only_at_the_end_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    storage = Storage(tmp_path)
+    descriptor = storage.open(tmp_path / "file")
+    assert storage.read(descriptor, 2, 3) == b"234"
+    assert storage.read(descriptor, 8, 5) == b"89"
+    assert storage.read(descriptor, 10, 5) == b""
+    storage.close(descriptor)
+
+
+def test_a_short_read_of_the_system_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    storage = Storage(tmp_path)
+    descriptor = storage.open(tmp_path / "file")
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, position: real(fd, min(size, 3), position))
+    assert storage.read(descriptor, 1, 8) == b"12345678"
+    assert storage.read(descriptor, 5, 80) == b"56789"
+    storage.close(descriptor)
+
+
+def test_opening_a_fifo_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    storage = Storage(tmp_path)
+    storage.close(storage.open(tmp_path / "fifo"))
+
+
+def test_reading_a_file_stops_at_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert Storage(tmp_path).read_file(tmp_path / "file", 4) == b"0123"
+
+
+def test_a_file_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Storage(tmp_path).read_file(tmp_path / "nothing", 4)
+
+
+@pytest.mark.parametrize(("code", "answer"), [(errno.ENXIO, None), (errno.EINVAL, 7), (errno.ENOTSUP, 7)])
+def test_a_file_system_without_holes_has_data_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, answer: int | None
+) -> None:
+    def fails(descriptor: int, position: int, whence: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "lseek", fails)
+    assert Storage(tmp_path).next_data(0, 7) == answer
+
+
+def test_a_failing_disk_is_not_taken_for_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(descriptor: int, position: int, whence: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "lseek", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        Storage(tmp_path).next_data(0, 7)
+
+
+def test_behind_the_end_of_a_file_there_is_no_data(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    storage = Storage(tmp_path)
+    descriptor = storage.open(tmp_path / "file")
+    assert (storage.next_data(descriptor, 3), storage.next_data(descriptor, 10)) == (3, None)
+    storage.close(descriptor)
