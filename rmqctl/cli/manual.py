@@ -16,7 +16,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 
 def pages() -> dict[str, str]:
     """File name -> roff source of every page: rmqctl(1), and one a verb."""
-    context = click.Context(rmqctl, info_name="rmqctl")
+    context = click.Context(rmqctl, info_name="rmqctl", **rmqctl.context_settings)
     found = {"rmqctl.1": _page("rmqctl", rmqctl, context)}
     for name in rmqctl.list_commands(context):
         command = rmqctl.get_command(context, name)
@@ -29,7 +29,8 @@ def pages() -> dict[str, str]:
 
 
 def _page(name: str, command: click.Command, parent: click.Context) -> str:
-    context = click.Context(command, info_name=name, parent=None if command is rmqctl else parent)
+    settings = command.context_settings  # a context made by hand does not take them itself
+    context = click.Context(command, info_name=name, parent=None if command is rmqctl else parent, **settings)
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     summary = paragraphs[0].split("\n")[0].rstrip(".?")
     parts = [

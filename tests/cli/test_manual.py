@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import unified_diff
 from pathlib import Path
 
 from rmqctl.cli.manual import pages
@@ -10,8 +11,12 @@ MAN = Path(__file__).parents[2] / "man"
 
 
 def test_the_pages_in_man_are_up_to_date() -> None:
-    stale = "run: python -m rmqctl.cli.manual man"
-    assert {path.name: path.read_text() for path in MAN.glob("*.1")} == pages(), stale
+    stored = {path.name: path.read_text() for path in MAN.glob("*.1")}
+    made = pages()
+    assert sorted(stored) == sorted(made)
+    for name, source in made.items():
+        difference = "\n".join(unified_diff(stored[name].splitlines(), source.splitlines(), name, "now", lineterm="", n=0))
+        assert not difference, "run: python -m rmqctl.cli.manual man"
 
 
 def test_every_page_has_its_parts() -> None:
