@@ -15,6 +15,7 @@ cd "$work"
 
 run "$rmqctl" info store
 run "$rmqctl" verify store
+[ "${status:-0}" = 0 ]
 
 say "flip one bit: byte 70450 of the log's first file"
 python3 - <<'PY'

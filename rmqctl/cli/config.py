@@ -46,10 +46,12 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
     if output == "json":
         print_document("config", document)
     else:
-        _print_part("TOPIC", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
-        _print_part("GROUP", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
-        _print_part("OFFSET", document["offsets"], ("group", "topic", "queueId", "offset", "maxOffset", "behind"))
-        _print_part("DELAY", document["delayOffsets"], ("level", "offset", "maxOffset", "behind"))
+        _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
+        _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
+        _print_part("Offsets of groups", document["offsets"], ("group", "topic", "queueId", "offset", "maxOffset", "behind"))
+        _print_part("Offsets of delay levels", document["delayOffsets"], ("level", "offset", "maxOffset", "behind"))
+    if not any(document.values()):
+        remark("there is no configuration in this store")
     for problem in problems:
         remark(problem)
     return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)
@@ -57,7 +59,8 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
 
 def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
     if rows:
-        print_table([what if key == keys[0] else key.upper() for key in keys], [[row.get(key) for key in keys] for row in rows])
+        print(what)
+        print_table([key.upper() for key in keys], [[row.get(key) for key in keys] for row in rows])
         print()
 
 
@@ -88,6 +91,7 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
 
 
 def _progress(store: ReadOnlyStore, topic: str, queue_id: int, offset: int) -> Row:
-    queue = store.queues.get((topic, queue_id))
-    end = queue.max_offset if queue else None
+    from rmqctl.forensics.state_audit import queue_end
+
+    end = queue_end(store, topic, queue_id) if (topic, queue_id) in store.queues else None
     return {"offset": offset, "maxOffset": end, "behind": None if end is None else end - offset}

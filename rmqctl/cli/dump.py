@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,21 +12,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.message_table import message_columns
-from rmqctl.cli.options import OUTPUTS, open_store, output_option, progress_option, store_argument
-from rmqctl.cli.render import print_rows, progress, remark
+from rmqctl.cli.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.render import is_terminal, print_rows, progress, remark
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 from rmqctl.format.sys_flag import TransactionType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rmqctl.forensics.dump import Dump
+    from rmqctl.format.damage import Damage
+    from rmqctl.store.read_only_store import ReadOnlyStore
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 DEFAULT_CONTEXT = 2
+CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset", "to_offset", "transaction", "body_match")
+UNREADABLE_CODES = ("unreadable", "link-not-followed", "log-missing")
 
 
 @click.command(
@@ -46,17 +52,17 @@ DEFAULT_CONTEXT = 2
 @click.option("--tag", help="Only messages with these TAGS.")
 @click.option("--since", type=TimeType(), help="Stored at or after: RFC 3339, epoch ms, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.")
 @click.option("--until", type=TimeType(), help="Stored at or before.")
-@click.option("--from-offset", type=click.IntRange(0), help="Physical offset to begin at; inside a record: at the next one.")
-@click.option("--to-offset", type=click.IntRange(0), help="Physical offset to end before.")
+@click.option("--from-offset", type=OFFSET, help="Physical offset to begin at; inside a record: at the next one.")
+@click.option("--to-offset", type=OFFSET, help="Physical offset to end before.")
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Only records of this transaction kind.")
 @click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
 @click.option(
     "--body", type=BODIES, default="none", show_default=True, help="Show bodies: utf8 inflates zlib; hex and base64 are as stored."
 )
-@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
-@click.option("--tail", type=click.IntRange(1), help="Only the last so many records.")
-@click.option("--around", type=click.IntRange(0), metavar="OFFSET", help="The record that holds a physical offset, and its neighbours.")
-@click.option("--context", type=click.IntRange(0), default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around.")
+@click.option("--limit", type=COUNT, help="At most so many records.")
+@click.option("--tail", type=POSITIVE, help="Only the last so many records.")
+@click.option("--around", type=OFFSET, metavar="OFFSET", help="The record that holds a physical offset, and its neighbours.")
+@click.option("--context", type=COUNT, default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around.")
 @click.option(
     "--follow", is_flag=True, help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written."
 )
@@ -70,36 +76,55 @@ def command(
 
     Damage does not end it: what is wrong is said on stderr (exit 1), and it goes on at the next whole record.
     """
-    from rmqctl.forensics.dump import ROW_KEYS, Dump
+    from rmqctl.forensics.dump import Dump
+    from rmqctl.forensics.message_row import ROW_KEYS
 
+    wanted = _filter(asked)
     opened = open_store(store, broker_conf, follow_links)
-    dump = Dump(opened, _filter(asked), body=body, damaged=damaged or output == "table")
-    total = opened.commit_log.size if not asked["follow"] else 0
-    with progress(progress_mode if total else "none", total, "dump") as advance:
-        opened.commit_log.on_progress = advance
-        rows = _rows(dump, asked)
-        print_rows("dump", "messages", islice(rows, asked["limit"]), output, ROW_KEYS, message_columns(body))
-    return _finish(dump)
+    dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage)
+    quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
+    try:
+        with progress("none" if quiet else progress_mode, opened.commit_log.size, "dump") as advance:
+            opened.commit_log.on_progress = advance
+            rows = islice(_rows(dump, asked), asked["limit"])
+            print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
+    except KeyboardInterrupt:
+        _finish(opened, dump)
+        raise
+    return _finish(opened, dump)
 
 
 def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The rows asked for; --follow goes on where the others end."""
     if asked["around"] is not None:
         return dump.around(asked["around"], asked["context"])
     if asked["tail"] is not None:
         last = dump.tail(asked["tail"])
         return chain(last, dump.follow(dump.summary.end)) if asked["follow"] else last
-    return dump.follow() if asked["follow"] else dump.rows()
+    if not asked["follow"]:
+        return dump.rows()
+    if asked["from_offset"] is None and asked["since"] is None:
+        return dump.follow()
+    return _rows_and_more(dump)
+
+
+def _rows_and_more(dump: Dump) -> Iterator[dict[str, Any]]:
+    yield from dump.rows()
+    yield from dump.follow(dump.summary.end)
 
 
 def _filter(asked: dict[str, Any]) -> Any:
     from rmqctl.forensics.dump import Filter
 
-    exclusive = [name for name in ("around", "tail", "follow") if asked[name]]
-    if "around" in exclusive and len(exclusive) > 1:
-        raise click.UsageError(f"--around and --{exclusive[1]} exclude each other")
+    conditions = [name for name in CONDITIONS if asked[name] not in (None, ())]
+    if asked["around"] is not None and (conditions or asked["tail"] is not None or asked["follow"]):
+        raise click.UsageError("--around shows a place as it is: give no other condition with it")
+    for low, high in (("since", "until"), ("from_offset", "to_offset")):
+        if asked[low] is not None and asked[high] is not None and asked[low] > asked[high]:
+            raise click.UsageError(f"nothing can match: --{low.replace('_', '-')} is after --{high.replace('_', '-')}")
     try:
-        pattern = re.compile(asked["body_match"].encode(), re.DOTALL) if asked["body_match"] is not None else None
-    except re.error as error:
+        pattern = re.compile(os.fsencode(asked["body_match"]), re.DOTALL) if asked["body_match"] is not None else None
+    except (re.error, OverflowError, RecursionError) as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
     return Filter(
         topics=frozenset(asked["topics"]),
@@ -115,14 +140,18 @@ def _filter(asked: dict[str, Any]) -> Any:
     )
 
 
-def _finish(dump: Dump) -> int:
-    """Damage and the end of the scan on stderr; the exit code."""
-    for damage in dump.findings:
-        remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+def _remark_damage(damage: Damage) -> None:
+    remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+
+
+def _finish(store: ReadOnlyStore, dump: Dump) -> int:
+    """The end of the scan on stderr; the exit code."""
     summary = dump.summary
-    stopped = "--limit reached" if summary.stopped == "interrupted" else summary.stopped
+    stopped = "--limit, or interrupted" if summary.stopped == "interrupted" else summary.stopped
     read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
     remark(f"{read}; stopped at {summary.end}: {stopped}")
-    if summary.incomplete:
+    for damage in store.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    if dump.incomplete or any(damage.code in UNREADABLE_CODES for damage in store.foreign):
         return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if summary.damages else ExitCode.CLEAN)
+    return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)

@@ -30,7 +30,7 @@ def command(code: str | None) -> int:
     if code in CATALOGUE:
         print_fields([("finding", code), ("meaning", CATALOGUE[code].meaning), ("then", CATALOGUE[code].then)])
         return int(ExitCode.CLEAN)
-    if code.isdecimal() and int(code) in list(ExitCode):
+    if code in {str(int(number)) for number in ExitCode}:
         print_fields([("exit status", code), ("meaning", EXIT_CODE_MEANINGS[ExitCode(int(code))])])
         return int(ExitCode.CLEAN)
     raise click.BadParameter(f"no finding or exit code {code!r}; `rmqctl explain` lists them", param_hint="CODE")

@@ -44,14 +44,14 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
             print()
             rows = [[topic["topic"], topic["queues"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
-    incomplete = any(anomaly["code"] in ("link-not-followed", "unreadable") for anomaly in document["anomalies"])
+    incomplete = any(anomaly["code"] in ("link-not-followed", "unreadable", "log-missing") for anomaly in document["anomalies"])
     return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
 
 
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
     version, lock = document["version"], document["lock"]
-    holder = f"held by pid {lock['heldBy']}: a broker runs" if lock["heldBy"] else "not held"
+    holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     fields = [
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
@@ -72,6 +72,10 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     return fields + [("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]") for anomaly in document["anomalies"]]
 
 
+def _process(pid: int) -> str:
+    return f"pid {pid}" if pid else "a process outside this container"
+
+
 def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:
     if checkpoint is None:
         return [("checkpoint", "missing")]
@@ -80,7 +84,7 @@ def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any
 
 
 def _moment(time: str | None, raw: int | None) -> str:
-    return "none" if not raw else f"{time} ({raw})"
+    return "none" if not raw else f"{time or 'no date'} ({raw})"
 
 
 def _bytes(count: int) -> str:

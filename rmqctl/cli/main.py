@@ -79,6 +79,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line and give its exit code; an error is one line on stderr."""
     debug = "--debug" in arguments
+    if sys.stdout is None:  # closed by the caller: `rmqctl ... >&-`
+        sys.stdout = click.open_file(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+OFFSET = click.IntRange(0, 2**63 - 1)
+COUNT = click.IntRange(0, 10**9)
+POSITIVE = click.IntRange(1, 10**9)
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.dump import BODIES
+from rmqctl.cli.dump import BODIES, UNREADABLE_CODES
 from rmqctl.cli.message_table import message_columns
-from rmqctl.cli.options import OUTPUTS, open_store, output_option, progress_option, store_argument
-from rmqctl.cli.render import print_rows, progress, remark
+from rmqctl.cli.options import OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.render import is_terminal, print_rows, progress, remark
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rmqctl.forensics.search import Question, Search
+    from rmqctl.forensics.search import Question
 
 WAYS = (
     (("msg_id",), "--msg-id ID"),
@@ -45,8 +46,8 @@ WAYS = (
 @click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
 @click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
 @click.option("--unique-key", help="The UNIQ_KEY (client message id).")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="The queueId.")
-@click.option("--offset", type=click.IntRange(0), help="The queue offset.")
+@click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
+@click.option("--offset", type=OFFSET, help="The queue offset.")
 @click.option("--at", type=TimeType(), help="The first message stored then or later.")
 @click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
 @click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
@@ -67,27 +68,31 @@ def command(
     Keys are looked up in the index, and every message found there is checked: hashes collide. Where there is no index, or
     not all of it, --scan reads the log. Nothing found is no error: stdout stays empty.
     """
-    from rmqctl.forensics.dump import ROW_KEYS
+    from rmqctl.forensics.message_row import ROW_KEYS
     from rmqctl.forensics.search import Search
 
     question = _question(asked)
     opened = open_store(store, broker_conf, follow_links)
     search = Search(opened, question, body=body)
-    with progress(progress_mode if scan else "none", opened.commit_log.size, "query") as advance:
+    rows = _counted(search.by_scan() if scan else search.rows())
+    quiet = not scan or (output == "table" and is_terminal(sys.stdout))
+    with progress("none" if quiet else progress_mode, opened.commit_log.size, "query") as advance:
         opened.commit_log.on_progress = advance
-        print_rows("query", "messages", _counted(search, scan), output, ROW_KEYS, message_columns(body))
+        print_rows("query", "messages", rows, output, ROW_KEYS, message_columns(body))
     for damage in search.findings:
         remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
     for remark_text in search.remarks:
         remark(remark_text)
-    if any(damage.code in ("unreadable", "link-not-followed") for damage in search.findings):
+    for damage in opened.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    if any(damage.code in UNREADABLE_CODES for damage in (*search.findings, *opened.foreign)):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)
 
 
-def _counted(search: Search, scan: bool) -> Iterator[dict[str, Any]]:
+def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     count = 0
-    for row in search.by_scan() if scan else search.rows():
+    for row in rows:
         count += 1
         yield row
     if not count:

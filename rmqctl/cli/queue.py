@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import OUTPUTS, open_store, output_option, store_argument
+from rmqctl.cli.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.render import print_rows, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
-from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.errors import BadRequest, ExitCode, RmqctlError, Unreadable
+from rmqctl.format.damage import Damage
 
 if TYPE_CHECKING:
     from rmqctl.store.consume_queue import UnitQueue
@@ -35,13 +36,11 @@ Row = dict[str, Any]
 )
 @store_argument
 @click.argument("topic", required=False)
-@click.argument("queue_id", metavar="[QUEUEID]", required=False, type=click.IntRange(0))
-@click.option(
-    "--from-offset", type=click.IntRange(0), help="Queue offset to begin at (default: the first message that is still in the log)."
-)
-@click.option("--to-offset", type=click.IntRange(0), help="Queue offset to end before.")
-@click.option("--limit", type=click.IntRange(0), help="At most so many units.")
-@click.option("--tail", type=click.IntRange(1), help="Only the last so many units.")
+@click.argument("queue_id", metavar="[QUEUEID]", required=False, type=OFFSET)
+@click.option("--from-offset", type=OFFSET, help="Queue offset to begin at (default: the first message that is still in the log).")
+@click.option("--to-offset", type=OFFSET, help="Queue offset to end before.")
+@click.option("--limit", type=COUNT, help="At most so many units.")
+@click.option("--tail", type=POSITIVE, help="Only the last so many units.")
 @output_option(*OUTPUTS)
 def command(
     store: Path, broker_conf: Path | None, follow_links: bool, topic: str | None, queue_id: int | None, output: str, **asked: Any
@@ -55,14 +54,14 @@ def command(
     if topic is not None and queue_id is not None:
         queue = opened.queues.get((topic, queue_id))
         if queue is None:
-            raise BadRequest(f"there is no queue {topic}/{queue_id}", hint="`rmqctl queue STORE` lists them")
+            raise _no_such_queue(opened, topic, f"{topic}/{queue_id}")
         units = _units(queue, opened.commit_log.min_offset, asked)
         print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), {key: itemgetter(key) for key in _UNIT_KEYS})
     else:
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
-            raise BadRequest(f"there is no queue of topic {topic!r}", hint="`rmqctl queue STORE` lists them")
-        rows = (_queue_row(opened, opened.queues[key]) for key in keys)
+            raise _no_such_queue(opened, topic, f"of topic {topic!r}")
+        rows = _queue_rows(opened, [opened.queues[key] for key in keys])
         print_rows("queue", "queues", rows, output, _QUEUE_KEYS, {key: itemgetter(key) for key in _QUEUE_KEYS})
     unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
     for damage in unread:
@@ -70,14 +69,27 @@ def command(
     return int(ExitCode.PARTIAL if unread else ExitCode.CLEAN)
 
 
+def _no_such_queue(store: ReadOnlyStore, topic: str, what: str) -> RmqctlError:
+    if topic in store.unreadable_folders:
+        return Unreadable("the folder of the topic's queues cannot be read", path=topic)
+    return BadRequest(f"there is no queue {what}", hint="`rmqctl queue STORE` lists them")
+
+
 _UNIT_KEYS = ("queueOffset", "physicalOffset", "size", "tagsCode")
 _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 
 
-def _queue_row(store: ReadOnlyStore, queue: UnitQueue) -> Row:
-    low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset
-    queue.queue.close()
-    return {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": low, "maxOffset": high, "messages": high - low}
+def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
+    """A row a queue; one that cannot be read is told at the end."""
+    for queue in queues:
+        try:
+            low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset
+        except OSError as error:
+            path = f"{queue.topic}/{queue.queue_id}"
+            store.foreign.append(Damage("unreadable", 0, 0, f"the queue cannot be read: {error.strerror}", path=path))
+            continue
+        queue.queue.close()
+        yield {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": low, "maxOffset": high, "messages": high - low}
 
 
 def _units(queue: UnitQueue, min_physical_offset: int, asked: dict[str, Any]) -> Iterator[Row]:

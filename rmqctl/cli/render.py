@@ -29,9 +29,21 @@ def print_document(verb: str, document: Row) -> None:
 
 
 def print_rows(
-    verb: str, name: str, rows: Iterable[Row], output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
+    verb: str,
+    name: str,
+    rows: Iterable[Row],
+    output: str,
+    keys: Sequence[str],
+    columns: dict[str, Callable[[Row], Any]],
+    *,
+    live: bool = False,
 ) -> None:
-    """Rows in the format asked for, as they come: `keys` are CSV's columns, `columns` (heading, cell) the table's."""
+    """Rows in the format asked for, as they come: `keys` are CSV's columns, `columns` (heading, cell) the table's.
+
+    `live` rows come one by one over time: each is shown at once.
+    """
+    if live:
+        rows = _flushed(rows)
     if output == "jsonl":
         for row in rows:
             print(to_json(row))
@@ -40,9 +52,25 @@ def print_rows(
     elif output == "csv":
         _print_csv(rows, keys)
     else:
-        rest = iter(rows)
-        while chunk := list(islice(rest, ROWS_PER_TABLE)):
-            print_table(list(columns), [[cell(row) for cell in columns.values()] for row in chunk])
+        _print_table_rows(iter(rows), columns, 1 if live else ROWS_PER_TABLE)
+
+
+def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; each is out before the next is asked for."""
+    for row in rows:
+        yield row
+        sys.stdout.flush()
+
+
+def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]], at_once: int) -> None:
+    """A table for every so many rows; of live rows only the first has headings. Columns that are empty throughout are left out."""
+    first = True
+    while chunk := list(islice(rows, at_once)):
+        cells = [[cell(row) for cell in columns.values()] for row in chunk]
+        used = [at for at in range(len(columns)) if at_once == 1 or any(line[at] not in (None, "") for line in cells)]
+        headings = [heading for at, heading in enumerate(columns) if at in used]
+        print_table(headings, [[line[at] for at in used] for line in cells], headed=first or at_once > 1)
+        first = False
 
 
 def _print_json_rows(verb: str, name: str, rows: Iterable[Row]) -> None:
@@ -61,21 +89,22 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
         writer.writerow({key: to_json(value) if isinstance(value, dict | list) else _cell(value) for key, value in row.items()})
 
 
-def print_table(headings: list[str], rows: list[list[Any]]) -> None:
-    """A table: rich on a terminal, plain text otherwise."""
+def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:
+    """A table: rich on a terminal, plain text otherwise; its headings only where `headed`."""
     cells = [[_cell(value) for value in row] for row in rows]
-    if not _is_terminal(sys.stdout):
+    if not is_terminal(sys.stdout):
         from tabulate import tabulate
 
-        print(tabulate(cells, headings, tablefmt="simple", disable_numparse=True))
+        table_format = "simple" if headed else "plain"
+        print(tabulate(cells, headings if headed else (), tablefmt=table_format, disable_numparse=True))
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=headed)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     Console(highlight=False).print(table)
@@ -98,7 +127,8 @@ def _cell(value: Any) -> str:
     return "" if value is None else printable(str(value))
 
 
-def _is_terminal(stream: Any) -> bool:
+def is_terminal(stream: Any) -> bool:
+    """Whether a stream is a terminal that can do more than print lines."""
     return bool(stream.isatty()) and os.environ.get("TERM", "") != "dumb"
 
 
@@ -107,7 +137,7 @@ def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]
     """A function that takes bytes done; shows them on stderr as `mode` (auto, json, none) asks."""
     if mode == "json":
         yield _json_progress(total, what)
-    elif mode == "auto" and _is_terminal(sys.stderr):
+    elif mode == "auto" and is_terminal(sys.stderr):
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 

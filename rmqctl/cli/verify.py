@@ -45,12 +45,18 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
 
     -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
     """
-    from rmqctl.forensics.verify import verify
+    from rmqctl.forensics.verify import Verification
 
     opened = open_store(store, broker_conf, follow_links)
-    with progress(progress_mode, opened.commit_log.size, "verify") as advance:
-        opened.commit_log.on_progress = advance
-        report = verify(opened, level)
+    verification = Verification(opened, level)
+    report = verification.report
+    try:
+        with progress(progress_mode, opened.commit_log.size, "verify") as advance:
+            opened.commit_log.on_progress = advance
+            verification.run()
+    except KeyboardInterrupt:
+        _remark_summary(report)
+        raise
     _print_report(report, output)
     if report.incomplete:
         return int(ExitCode.PARTIAL)
@@ -68,12 +74,18 @@ def _print_report(report: VerifyReport, output: str) -> None:
         print_rows("verify", "findings", (finding.to_json() for finding in report.findings), output, FINDING_KEYS, {})
     for note in report.notes:
         remark(f"note: {note}")
+    _remark_summary(report)
+
+
+def _remark_summary(report: VerifyReport) -> None:
     summary = report.summary
     remark(
         f"scanned {summary.bytes_scanned} bytes in {report.seconds:.2f} s: {summary.messages} messages, {summary.blanks} blanks, "
         f"{summary.damages} damaged places; ok up to {summary.ok_up_to}; stopped at {summary.end}: {summary.stopped}"
     )
-    if report.broker_stops_at is not None:
+    if any(finding.code == "file-length" for finding in report.findings):
+        remark("a broker does not load this store as it is: a file has a wrong length")
+    elif report.broker_stops_at is not None:
         remark(
             f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is behind it: "
             f"{report.behind_damage_messages} good messages, {report.behind_damage_bytes} bytes"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from rmqctl.forensics.destinations import Destination, queue_destinations, right_tags_code
+from rmqctl.forensics.destinations import Destination, batch_size, queue_destinations, right_tags_code
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.cq_unit import CQ_UNIT, CqUnit, is_ext_address
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, CqUnit, is_ext_address
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store.config import table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
-from rmqctl.store.store_path import CONSUMEQUEUE
+from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 
 if TYPE_CHECKING:
     from rmqctl.format.damage import Damage
@@ -28,25 +28,27 @@ UNITS_PER_BLOCK = 256
 
 
 class _QueueCursor:
-    """Units of one queue by offset, a block at a time, and which of them a message confirmed."""
+    """Units of one queue by offset, a block of bytes at a time, and which of them a message confirmed."""
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
         self.max_offset = queue.max_offset
         self._first = queue.first_offset
         self._confirmed = bytearray((max(self.max_offset - self._first, 0) + 7) // 8)
-        self._block: dict[int, CqUnit] = {}
-        self._block_number = -1
+        self._block = b""
+        self._block_start = 0
 
     def unit(self, queue_offset: int) -> CqUnit | None:
         if not self._first <= queue_offset < self.max_offset:
             return None
-        number = queue_offset // UNITS_PER_BLOCK
-        if number != self._block_number:
-            start = number * UNITS_PER_BLOCK
-            self._block = {unit.queue_offset: unit for unit in self.queue.units(start, min(start + UNITS_PER_BLOCK, self.max_offset))}
-            self._block_number = number
-        return self._block.get(queue_offset)
+        at = queue_offset - self._block_start
+        if not 0 <= at < len(self._block) // CQ_UNIT.size:
+            self._block_start, self._block = self.queue.block(queue_offset, min(queue_offset + UNITS_PER_BLOCK, self.max_offset))
+            at = queue_offset - self._block_start
+            if not 0 <= at < len(self._block) // CQ_UNIT.size:
+                return None
+        physical_offset, size, tags_code = CQ_UNIT.struct.unpack_from(self._block, at * CQ_UNIT.size)
+        return CqUnit(queue_offset, physical_offset, size, tags_code) if physical_offset >= 0 and size > 0 else None
 
     def confirm(self, queue_offset: int) -> None:
         at = queue_offset - self._first
@@ -84,17 +86,20 @@ class QueueCrosscheck:
     def see(self, message: Message) -> None:
         """A message of the log, in log order; also one with damaged content whose frame is whole."""
         for destination in queue_destinations(message):
-            queue = self._store.queues.get((destination.topic, destination.queue_id))
-            if isinstance(queue, BatchConsumeQueue):
-                self._see_batch(queue, message)
+            key = (destination.topic, destination.queue_id)
+            if key in self._unreadable or destination.topic in self._store.unreadable_folders:
                 continue
+            queue = self._store.queues.get(key)
             if queue is None and self._is_deleted_topic(destination.topic):
                 self._deleted_topics[destination.topic] = self._deleted_topics.get(destination.topic, 0) + 1
                 continue
             try:
-                self._see_unit(destination, message)
+                if isinstance(queue, BatchConsumeQueue):
+                    self._see_batch(queue, message)
+                else:
+                    self._see_unit(destination, message)
             except OSError as error:
-                self._give_up((destination.topic, destination.queue_id), error)
+                self._give_up(key, error)
 
     def lost(self, damage: Damage) -> None:
         """A range of the log that holds no record any more: units that point there are lost messages, not wrong ones."""
@@ -107,6 +112,13 @@ class QueueCrosscheck:
                 self._finish_queue(cursor, log_end)
             except OSError as error:
                 self._give_up(key, error)
+        for key, queue in self._store.queues.items():
+            if isinstance(queue, BatchConsumeQueue) and key not in self._unreadable:
+                try:
+                    self._finish_batch_queue(queue, log_end)
+                except OSError as error:
+                    self._give_up(key, error)
+        self._check_files()
         for by_code in self._of_queue.values():
             for findings in by_code.values():
                 self.findings += findings
@@ -126,8 +138,6 @@ class QueueCrosscheck:
         self.findings.append(Finding("unreadable", path, None, detail, topic=key[0], queue_id=key[1]))
 
     def _see_unit(self, destination: Destination, message: Message) -> None:
-        if (destination.topic, destination.queue_id) in self._unreadable:
-            return
         key = (destination.topic, destination.queue_id)
         cursor = self._cursors.get(key)
         unit = cursor.unit(destination.queue_offset) if cursor else None
@@ -178,11 +188,15 @@ class QueueCrosscheck:
         elif unit.physical_offset != message.physical_offset or unit.size != message.size:
             what = f"the batch's unit points to {unit.physical_offset}, {unit.size} bytes"
             self._add("unit-mismatch", destination, message.physical_offset, what)
+        elif unit.batch_size != batch_size(message):
+            what = f"the unit stands for {unit.batch_size} messages, the batch has {batch_size(message)}"
+            self._add("unit-mismatch", destination, message.physical_offset, what)
 
     def _finish_queue(self, cursor: _QueueCursor, log_end: int) -> None:
         queue = cursor.queue
         log_start = self._store.commit_log.min_offset
         previous = -1
+        in_front = True
         for slot in queue.slots():
             if slot.physical_offset == slot.size == slot.tags_code == 0:
                 if slot.queue_offset < cursor.max_offset:
@@ -190,15 +204,48 @@ class QueueCrosscheck:
             elif slot.physical_offset < 0 or slot.size <= 0:
                 code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
                 self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
-            elif slot.is_pre_blank and previous < 0:
+            elif slot.is_pre_blank and in_front:
                 continue
             else:
+                in_front = False
                 if slot.physical_offset <= previous:
                     self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
-                previous = max(previous, slot.physical_offset)
                 if not cursor.is_confirmed(slot.queue_offset):
                     self._unconfirmed(queue, slot, log_start, log_end)
+                elif slot.physical_offset > previous:
+                    previous = slot.physical_offset  # only what a message confirms can be the measure
         queue.queue.close()
+
+    def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
+        """Batches follow one another without a gap, in the order of the log, and point into it."""
+        previous: CqUnit | None = None
+        for unit in queue.units(0, OFFSET_MAX):
+            expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
+            if unit.queue_offset != expected:
+                self._add_unit("unit-order", queue, unit, f"the batch begins at {unit.queue_offset}, the one before ends at {expected}")
+            if previous is not None and unit.physical_offset <= previous.physical_offset:
+                self._add_unit("unit-order", queue, unit, f"physicalOffset {unit.physical_offset} after {previous.physical_offset}")
+            if unit.physical_offset < self._store.commit_log.min_offset:
+                self.expired_units += 1
+            elif self._is_lost(unit.physical_offset):
+                self._add_unit("unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log")
+            elif unit.physical_offset >= log_end:
+                self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
+            previous = unit
+        queue.queue.close()
+
+    def _check_files(self) -> None:
+        """The files of each queue and of its extension: their lengths, gaps between them, names that are no multiple of a unit."""
+        for key, queue in self._store.queues.items():
+            extension = self._store.extensions.get(key)
+            for damage in [*queue.queue.anomalies, *(extension.queue.anomalies if extension else [])]:
+                finding = Finding(damage.code, damage.path, None, damage.detail, topic=key[0], queue_id=key[1])
+                self.findings.append(finding)
+            unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
+            for file in queue.queue.files:
+                if file.file_from_offset % unit_size or file.size % unit_size:
+                    detail = f"its name and its length must be multiples of {unit_size}"
+                    self.findings.append(Finding("file-length", file.name, None, detail, topic=key[0], queue_id=key[1]))
 
     def _unconfirmed(self, queue: ConsumeQueue, unit: CqUnit, log_start: int, log_end: int) -> None:
         at = unit.physical_offset
@@ -247,5 +294,6 @@ class QueueCrosscheck:
         at = queue_offset * CQ_UNIT.size
         file = queue.queue.find(at) if isinstance(queue, ConsumeQueue) else None
         if file is None:
-            return f"{CONSUMEQUEUE}/{key[0]}/{key[1]}", None
+            folder = BATCHCONSUMEQUEUE if isinstance(queue, BatchConsumeQueue) else CONSUMEQUEUE
+            return f"{folder}/{key[0]}/{key[1]}", None
         return file.name, at - file.file_from_offset

@@ -86,7 +86,8 @@ CATALOGUE: dict[str, Explanation] = {
         "No broker checks this: it would serve the record. Check the file's name against its neighbours.",
     ),
     "bad-blank-size": Explanation(
-        "The blank record at a file's end does not reach to that end.", "4.x ignores it; 5.3 ends the log here when it is too large."
+        "A blank record, which ends a file, does not say how much is left of it: it is damaged, or was written over a record.",
+        "4.x takes it for the file's end; 5.3 ends the log here when it is too large.",
     ),
     "no-blank": Explanation(
         "A file ends without a blank record although the log goes on: it was cut, or its end was never written.", _RESTART
@@ -163,6 +164,7 @@ CATALOGUE: dict[str, Explanation] = {
     "checkpoint-missing": Explanation(
         "There is no checkpoint, or it is too short.", "An abnormal recovery then scans the whole log and drops the open index file."
     ),
+    "checkpoint-length": Explanation("The checkpoint has not 4096 bytes.", "Brokers map 4096 bytes: it was cut or written over."),
     "checkpoint-behind": Explanation(
         "The checkpoint is zero or older than the last message, although the store was shut down in order.",
         "Safe but slow: an abnormal recovery scans more of the log, or all of it, and drops the open index file.",

@@ -15,7 +15,7 @@ from rmqctl.forensics.finding import Finding
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from rmqctl.format.message import Message
     from rmqctl.store.index_service import IndexFile
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TIME_DIFF_MAX = 2**31 - 1
 ENTRY_FIRST = 1
+SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 
 
 class _Place:
@@ -42,7 +43,7 @@ class IndexAudit:
     def __init__(self, store: ReadOnlyStore) -> None:
         self.findings: list[Finding] = []
         self._store = store
-        self._like_3x = _looks_like_3x(store)
+        self._like_3x = False
         self._places = self._walk()
         self._next: _Place | None = None
         self._unreadable = False
@@ -76,6 +77,8 @@ class IndexAudit:
 
     def _advance(self) -> None:
         try:
+            if self._next is None:
+                self._like_3x = _looks_like_3x(self._store)
             self._next = next(self._places, None)
         except OSError as error:
             self._next, self._unreadable = None, True
@@ -94,19 +97,33 @@ class IndexAudit:
                 self.findings.append(Finding("index-length", file.name, None, f"{file.size} bytes, the others have {usual}", file_offset=0))
             if header is None:
                 continue
+            if index_file.slots > SLOTS_MAX:
+                detail = f"{file.size} bytes would have {index_file.slots} slots: no index file"
+                self.findings.append(Finding("index-length", file.name, None, detail, file_offset=0))
+                continue
             check = _FileCheck(index_file, header)
+            held: _Place | None = None
             for number, entry in index_file.entries(header.index_count):
                 place = _Place(index_file, header, number, entry)
                 problem = check.see(number, entry)
                 if problem:
                     self._add("index-chain", place, f"entry {number}: {problem}")
-                if entry.phy_offset < last_offset:
-                    self._add("index-order", place, f"entry {number} leads to {entry.phy_offset}, the one before to {last_offset}")
-                    continue
-                last_offset = entry.phy_offset
-                yield place
+                if held is not None:
+                    last_offset = yield from self._in_order(held, entry.phy_offset, last_offset)
+                held = place
+            if held is not None:
+                last_offset = yield from self._in_order(held, None, last_offset)
             self.findings += check.finish(self._like_3x)
             file.close()
+
+    def _in_order(self, place: _Place, following: int | None, last_offset: int) -> Generator[_Place, None, int]:
+        """The entry, unless it is out of order: behind the one before, or so far ahead that the one after it seems to be."""
+        offset = place.entry.phy_offset
+        if offset < last_offset or (following is not None and last_offset <= following < offset):
+            self._add("index-order", place, f"entry {place.number} leads to {offset}, its neighbours to {last_offset} and {following}")
+            return last_offset
+        yield place
+        return offset
 
     def _skip_before(self, physical_offset: int | None) -> None:
         """Take entries that lead before `physical_offset` (None: all that are left): to expired messages, or to none."""

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.dump import damage_row, message_row
+from rmqctl.forensics.destinations import queue_destinations
+from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
 from rmqctl.format.damage import Damage
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Message
-from rmqctl.store.commit_log import Item, ScanSummary
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.commit_log import UNREADABLE, Item, ScanSummary
 from rmqctl.store.read_only_store import has_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.cq_unit import CqUnit
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.read_only_store import ReadOnlyStore
 
@@ -49,29 +52,33 @@ class Search:
         asked = self._question
         if asked.msg_id is not None:
             return self._by_msg_id(asked.msg_id)
-        if asked.unique_key is not None:
-            return self._by_key(asked.unique_key, [asked.topic] if asked.topic is not None else self._topics(), unique=True)
-        if asked.key is not None:
-            return self._by_key(asked.key, [asked.topic or ""])
-        return self._by_queue()
+        if asked.unique_key is not None or asked.key is not None:
+            return self._by_key(self._indexed())
+        key = (asked.topic or "", asked.queue_id or 0)
+        queue = self._store.queues.get(key)
+        if queue is None:
+            hint = "`rmqctl queue STORE` lists them; --scan reads the log instead"
+            raise BadRequest(f"there is no queue {key[0]}/{key[1]} that can be read", hint=hint)
+        return self._by_queue(queue)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
-        """The same, by reading the whole log."""
+        """The same, by reading the whole log; also messages whose content is damaged."""
         summary = ScanSummary()
-        nearest: Message | None = None
+        nearest: Item | None = None
         for item in self._store.commit_log.scan(summary):
+            message = item.message if isinstance(item, Damage) else item
             if isinstance(item, Damage):
-                self.findings.append(item)
-            elif isinstance(item, Message) and self._matches(item):
-                if self._question.at is None:
-                    yield self._row(item)
-                elif nearest is None:
-                    nearest = item
+                self.findings.append(item._replace(message=None))
+            if not isinstance(message, Message) or not self._matches(message):
+                continue
+            if self._question.at is None:
+                yield self._row(item)
+            elif nearest is None:
+                nearest = item
         if nearest is not None:
             yield self._row(nearest)
-        self.remarks.append(
-            f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}; {summary.stopped}"
-        )
+        read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
+        self.remarks.append(f"{read}; stopped at {summary.end}: {summary.stopped}")
 
     def _matches(self, message: Message) -> bool:
         asked = self._question
@@ -90,54 +97,84 @@ class Search:
     def _by_msg_id(self, msg_id: str) -> Iterator[dict[str, Any]]:
         _, offset = parse_msg_id(msg_id)
         found = self._store.commit_log.at(offset)
-        if isinstance(found, Damage) and found.code == "outside-log":
-            low, log = self._store.commit_log.min_offset, self._store.commit_log.size
-            self.remarks.append(f"the id's offset {offset} is not in the log, which begins at {low} and has {log} bytes of files")
-            return
         message = self._store.commit_log.message_at(offset)
-        if message is not None and message.msg_id != msg_id.upper():
+        if isinstance(found, Damage) and found.code in UNREADABLE:
+            self.findings.append(found)
+        elif message is None:
+            start, end = self._store.commit_log.min_offset, self._store.commit_log.queue.end
+            self.remarks.append(f"no record begins at the id's offset {offset}; the log's files hold [{start}, {end})")
+            self.remarks.append("an id that a producer gave its message is a UNIQ_KEY: ask with --unique-key")
+        elif message.msg_id != msg_id.upper():
             self.remarks.append(f"the record at {offset} has the id {message.msg_id}: another broker's message is asked for")
-            return
-        yield from self._found(found)
+        else:
+            yield from self._found(found)
 
-    def _by_key(self, key: str, topics: list[str], *, unique: bool = False) -> Iterator[dict[str, Any]]:
-        if not self._store.index.files:
-            raise BadRequest("there is no index file", path=str(self._store.index.folder), hint="--scan reads the whole log instead")
+    def _indexed(self) -> list[str]:
+        """The topics to look a key up for. Raises BadRequest when there is no index."""
+        index = self._store.index
+        if not index.files:
+            raise BadRequest("there is no index file", path=str(index.folder), hint="--scan reads the whole log instead")
+        headers = [header for index_file in index.files if (header := index_file.header()) is not None and header.index_count > 1]
+        span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}" if headers else "nothing"
+        self.remarks.append(f"the index ({len(index.files)} files) covers {span}; what it lacks is found with --scan only")
+        topics = sorted({topic for topic, _ in self._store.queues})
+        if self._question.topic is None:
+            return topics
+        if self._question.topic not in topics:
+            self.remarks.append(f"topic {self._question.topic!r} has no queue in this store")
+        return [self._question.topic]
+
+    def _by_key(self, topics: list[str]) -> Iterator[dict[str, Any]]:
+        key = self._question.unique_key or self._question.key or ""
         for topic in topics:
             for found in self._store.by_key(topic, key):
                 message = found.message if isinstance(found, Damage) else found
-                if not unique or (message is not None and message.properties.get(properties.UNIQ_KEY) == key):
+                unique = message is not None and message.properties.get(properties.UNIQ_KEY) == key
+                if message is None or unique or self._question.unique_key is None:
                     yield from self._found(found)
 
-    def _by_queue(self) -> Iterator[dict[str, Any]]:
+    def _by_queue(self, queue: UnitQueue) -> Iterator[dict[str, Any]]:
         asked = self._question
-        key = (asked.topic or "", asked.queue_id or 0)
-        queue = self._store.queues.get(key)
-        if queue is None:
-            raise BadRequest(f"there is no queue {key[0]}/{key[1]}", hint="`rmqctl queue STORE` lists them; --scan reads the log instead")
         unit = self._store.by_time(queue, asked.at) if asked.at is not None else queue.find(asked.offset or 0)
-        if unit is None or unit.is_pre_blank:
-            self.remarks.append(self._span(queue))
-            return
-        yield from self._found(self._store.commit_log.at(unit.physical_offset))
-
-    def _span(self, queue: UnitQueue) -> str:
         low, high = queue.min_offset(self._store.commit_log.min_offset), queue.max_offset
-        return f"the queue has the offsets [{low}, {high})"
-
-    def _topics(self) -> list[str]:
-        return sorted({topic for topic, _ in self._store.queues})
+        if unit is None or unit.is_pre_blank or unit.physical_offset < self._store.commit_log.min_offset:
+            last = queue.last()
+            message = self._store.commit_log.message_at(last.physical_offset) if last else None
+            stored = f"; its last message was stored at {rfc3339(message.store_timestamp)}" if message else ""
+            self.remarks.append(f"the queue has the messages of offsets [{low}, {high}){stored}")
+            return
+        found = self._store.commit_log.at(unit.physical_offset)
+        message = self._store.commit_log.message_at(unit.physical_offset)
+        if message is None and not (isinstance(found, Damage) and found.code in UNREADABLE):
+            detail = f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, where no whole record is"
+            self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
+            return
+        if message is not None and not _belongs(message, queue, unit):
+            whose = f"{message.topic}/{message.queue_id}, queue offset {message.queue_offset}"
+            detail = f"the unit of offset {unit.queue_offset} points to the message of {whose}"
+            self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
+        yield from self._found(found)
 
     def _found(self, item: Item | None) -> Iterator[dict[str, Any]]:
         if isinstance(item, Damage):
-            self.findings.append(item)
+            self.findings.append(item._replace(message=None))
             if item.message is not None:
-                yield damage_row(item, path=self._path(item), body=self._body)
+                yield self._row(item)
         elif isinstance(item, Message):
             yield self._row(item)
 
-    def _row(self, message: Message) -> dict[str, Any]:
-        return message_row(message, path=self._path(message), tags_code=self._store.tags_code(message), body=self._body)
+    def _row(self, item: Item) -> dict[str, Any]:
+        path = self._store.commit_log.path_of(item.physical_offset)
+        if isinstance(item, Damage):
+            return damage_row(item, path=path, body=self._body)
+        if not isinstance(item, Message):
+            raise TypeError("a blank has no row")
+        return message_row(item, path=path, tags_code=self._store.tags_code(item), body=self._body)
 
-    def _path(self, item: Item) -> str:
-        return self._store.commit_log.path_of(item.physical_offset)
+
+def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
+    """Whether dispatch makes this unit for the message: for its own queue, or for one of LMQ."""
+    if unit.batch_size > 1:
+        return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
+    place = (queue.topic, queue.queue_id, unit.queue_offset)
+    return any((found.topic, found.queue_id, found.queue_offset) == place for found in queue_destinations(message))

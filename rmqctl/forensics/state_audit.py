@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.checkpoint import CHECKPOINT, Checkpoint
-from rmqctl.store.config import table
+from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import HOUR_MS, table
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.store_path import ABORT, CONFIG
+from rmqctl.store.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.store_path import CHECKPOINT as CHECKPOINT_NAME
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ CONFIG_FILES = ("topics.json", "consumerOffset.json", "delayOffset.json", "subsc
 CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
 CHECKPOINT_SLACK_MS = 3000  # recovery steps back this far itself
 SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a little all the same
-HOURS_MS = 3_600_000
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -30,24 +31,47 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
         yield Finding("abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery")
 
 
-def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int) -> Iterator[Finding]:
-    """The checkpoint against the store times (ms) of the youngest message and the last one; 0: there is none."""
-    checkpoint = store.checkpoint()
+def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Queues, but no file in a commit log folder that is there and was read."""
+    told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
+    if store.queues and not told:
+        yield Finding("log-missing", COMMITLOG, None, f"no commit log file, but {len(store.queues)} queues")
+
+
+def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
+    """The checkpoint against the store times (ms) of the youngest message and the last one (0: none), and the end of the log's files."""
+    entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
+    if entry.kind is Kind.LINK_OUT:
+        return
+    try:
+        checkpoint = store.checkpoint()
+    except OSError as error:
+        yield Finding("unreadable", CHECKPOINT_NAME, None, f"cannot be read: {error.strerror}")
+        return
     if checkpoint is None:
         yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 40 bytes")
         return
+    if entry.size != CHECKPOINT_FILE_SIZE:
+        yield Finding("checkpoint-length", CHECKPOINT_NAME, None, f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}", file_offset=0)
     flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
-        detail = f"the last time in it is {flushed}, the last message was stored at {last}, and the store was shut down in order"
+        detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down in order"
         yield Finding("checkpoint-behind", CHECKPOINT_NAME, None, detail, file_offset=0)
-    yield from _times_ahead(checkpoint, newest)
+    yield from _ahead(checkpoint, newest, log_end)
 
 
-def _times_ahead(checkpoint: Checkpoint, newest: int) -> Iterator[Finding]:
+def _ahead(checkpoint: Checkpoint, newest: int, log_end: int) -> Iterator[Finding]:
     for field, value in zip(CHECKPOINT.fields[:3], checkpoint, strict=False):
         if value < 0 or value > newest + CHECKPOINT_SLACK_MS:
-            detail = f"{field.name} is {value}, the last message was stored at {newest}"
+            detail = f"{field.name} is {_moment(value)}, the last message was stored at {_moment(newest)}"
             yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
+    if not 0 <= checkpoint.confirm_phy_offset <= log_end:
+        detail = f"confirmPhyOffset is {checkpoint.confirm_phy_offset}, the log's files end at {log_end}"
+        yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset("confirmPhyOffset"))
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{rfc3339(milliseconds) or 'no date'} ({milliseconds})"
 
 
 def audit_config(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -58,12 +82,22 @@ def audit_config(store: ReadOnlyStore) -> Iterator[Finding]:
             instead = "; its .bak is good" if config.content is not None else ""
             yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
-        queue = store.queues.get((found.topic, found.queue_id))
-        end = queue.max_offset if queue else 0
-        if found.offset > end:
+        end = queue_end(store, found.topic, found.queue_id)
+        if end is not None and found.offset > end:
             detail = f"{found.owner} is at {found.offset}, the queue ends at {end}"
             path = f"{CONFIG}/{found.source}"
             yield Finding("offset-beyond-queue", path, None, detail, topic=found.topic, queue_id=found.queue_id, queue_offset=found.offset)
+
+
+def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
+    """Where a queue ends; 0 when it is not there, None when that cannot be read."""
+    if topic in store.unreadable_folders:
+        return None
+    queue = store.queues.get((topic, queue_id))
+    try:
+        return queue.max_offset if queue else 0
+    except OSError:
+        return None
 
 
 class StoredOffset(NamedTuple):
@@ -116,7 +150,8 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
         start = store.commit_log.min_offset
         detail = (
             f"{expired_units} queue units point before {start}, but the first message left is only "
-            f"{(newest - oldest) / HOURS_MS:.1f} h older than the last; files expire after {reserved // HOURS_MS} h"
+            f"{(newest - oldest) / HOUR_MS:.1f} h older than the last, and files expire after {reserved // HOUR_MS} h "
+            "(fileReservedTime; --broker-conf): a file was lost, or deleted by hand or for want of disk"
         )
         yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=expired_units)
 

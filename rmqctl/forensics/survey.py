@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.format.properties import PROPERTY_SEPARATOR
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
@@ -68,11 +70,16 @@ def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
     """A row a topic, and the physical offset of the last message that any queue knows."""
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
-    for (topic, _), queue in sorted(store.queues.items()):
+    for (topic, queue_id), queue in sorted(store.queues.items()):
         row = rows.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0})
         row["queues"] += 1
-        row["messages"] += queue.max_offset - queue.min_offset(store.commit_log.min_offset)
-        last = queue.last()
+        try:
+            row["messages"] += queue.max_offset - queue.min_offset(store.commit_log.min_offset)
+            last = queue.last()
+        except OSError as error:
+            path = f"{CONSUMEQUEUE}/{topic}/{queue_id}"
+            store.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=path))
+            continue
         if last is not None and (last_offset is None or last.physical_offset > last_offset):
             last_offset = last.physical_offset
         queue.queue.close()

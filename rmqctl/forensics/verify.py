@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 LEVEL_LOG, LEVEL_QUEUES, LEVEL_ALL = 1, 2, 3
+# what a broker's scan at its start does not look at, or is not there for (the store does not load, or we alone cannot read)
 BROKER_OVERLOOKS = frozenset(
-    {"bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "bytes-behind-end", "file-length"}
-)
+    {
+        "bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "file-gap",
+        "bytes-behind-end", "file-length", "unreadable",
+    }
+)  # fmt: skip
+# causes come first: what is found below them may be nothing but their consequence
+CAUSES = ("link-not-followed", "unreadable", "log-missing", "foreign-file", "file-length", "file-gap", "file-overlap")
+BIT_FLIP_BUDGET = 16 * 1024 * 1024
 
 
 @dataclass
@@ -73,69 +80,68 @@ class VerifyReport:
 
 def verify(store: ReadOnlyStore, level: int = LEVEL_ALL) -> VerifyReport:
     """Verify a store at `level`. Reads everything, changes nothing."""
-    report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
-    started = time.perf_counter()
-    run = _Run(store, report, level)
-    run.scan()
-    report.seconds = time.perf_counter() - started
-    run.beside_the_log()
-    report.findings += [_foreign_finding(damage) for damage in store.foreign]
-    holder = store.lock_holder()
-    if holder is not None:
-        report.notes.append(f"a broker (pid {holder}) has the store open: its end moves while we read")
-    return report
+    verification = Verification(store, level)
+    verification.run()
+    return verification.report
 
 
-class _Run:
-    """One verification: the scan, and the audits that listen to it."""
+class Verification:
+    """One verification: the scan, the audits that listen to it, and the `report`, which is right at any moment."""
 
-    def __init__(self, store: ReadOnlyStore, report: VerifyReport, level: int) -> None:
+    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL) -> None:
+        self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
-        self._report = report
-        self._level = level
-        self._queues = QueueCrosscheck(store) if level >= LEVEL_QUEUES else None
-        self._index = IndexAudit(store) if level >= LEVEL_ALL else None
+        has_log = bool(store.commit_log.queue.files)
+        self._queues = QueueCrosscheck(store) if level >= LEVEL_QUEUES and has_log else None
+        self._index = IndexAudit(store) if level >= LEVEL_ALL and has_log else None
         self._oldest = 0
         self._newest = 0
         self._last = 0
+        self._bit_flip_budget = BIT_FLIP_BUDGET
 
-    def scan(self) -> None:
-        """The log, record by record; each goes to the audits."""
-        for item in self._store.commit_log.scan(self._report.summary):
+    def run(self) -> None:
+        """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
+        started = time.perf_counter()
+        for item in self._store.commit_log.scan(self.report.summary):
             if isinstance(item, Damage):
                 self._damage(item)
             elif isinstance(item, Message):
                 self._message(item)
         if self._queues:
-            self._queues.finish(self._report.summary.end)
-            self._report.findings += self._queues.findings
-            self._report.notes += self._queues.notes
+            self._queues.finish(self.report.summary.end)
+            self.report.findings += self._queues.findings
+            self.report.notes += self._queues.notes
         if self._index:
             self._index.finish()
-            self._report.findings += self._index.findings
+            self.report.findings += self._index.findings
+        self.report.seconds = time.perf_counter() - started
+        self._beside_the_log()
+        self.report.findings += [Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign]
+        self.report.findings.sort(key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES))
 
-    def beside_the_log(self) -> None:
-        """Abort, checkpoint, configuration, and a missing start of the log."""
-        if not self._store.commit_log.queue.files and self._store.queues:
-            self._report.findings.append(Finding("log-missing", "commitlog", None, "no commit log file, but queues"))
-        if self._level < LEVEL_ALL or self._queues is None:
+    def _beside_the_log(self) -> None:
+        """Abort, checkpoint, configuration, a missing start of the log, or a missing log."""
+        holder = self._store.lock_holder()
+        if holder is not None:
+            self.report.notes.append(f"a broker (pid {holder}) has the store open: its end moves while we read")
+        if not self._store.commit_log.queue.files:
+            self.report.findings += state_audit.audit_log_missing(self._store)
+        if self._queues is None or self._index is None:
             return
-        try:
-            self._report.findings += state_audit.audit_abort(self._store)
-            self._report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last)
-            self._report.findings += state_audit.audit_config(self._store)
-        except OSError as error:
-            self._unreadable(error)
+        self.report.findings += state_audit.audit_abort(self._store)
+        end = self._store.commit_log.queue.end
+        self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
+        self.report.findings += state_audit.audit_config(self._store)
         expired = self._queues.expired_units
-        self._report.findings += state_audit.audit_log_start(self._store, self._oldest, self._newest, expired)
+        self.report.findings += state_audit.audit_log_start(self._store, self._oldest, self._newest, expired)
 
     def _message(self, message: Message) -> None:
         self._oldest = self._oldest or message.store_timestamp
         self._newest = max(self._newest, message.store_timestamp)
         self._last = message.store_timestamp
-        if self._report.broker_stops_at is not None:
-            self._report.behind_damage_messages += 1
-            self._report.behind_damage_bytes += message.size
+        if self.report.broker_stops_at is not None:
+            self.report.behind_damage_messages += 1
+            self.report.behind_damage_bytes += message.size
         self._tell(message)
 
     def _tell(self, message: Message) -> None:
@@ -145,26 +151,51 @@ class _Run:
             self._index.see(message)
 
     def _damage(self, damage: Damage) -> None:
-        log = self._store.commit_log
-        file = log.queue.find(damage.physical_offset)
-        path = damage.path or log.path_of(damage.physical_offset)
-        finding = of_damage(damage, path, file.file_from_offset if file else damage.physical_offset)
-        if file is not None and damage.message is not None:
-            finding.detail += _message_words(damage.message) + _bit_flip_words(file, damage)
-        self._report.findings.append(finding)
-        if self._report.broker_stops_at is None and damage.code not in BROKER_OVERLOOKS:
-            self._report.broker_stops_at = damage.physical_offset
+        if not self._is_more_of_the_same(damage):
+            self.report.findings.append(self._finding(damage))
+        overlooked = damage.code in BROKER_OVERLOOKS or _is_empty_body(damage)
+        if self.report.broker_stops_at is None and not overlooked:
+            self.report.broker_stops_at = damage.physical_offset
         if damage.message is not None and damage.message.stored_physical_offset == damage.physical_offset:
             self._tell(damage.message)
         elif self._queues:
             self._queues.lost(damage)
 
-    def _unreadable(self, error: OSError) -> None:
-        self._report.findings.append(Finding("unreadable", str(error.filename or ""), None, f"cannot be read: {error.strerror}"))
+    def _finding(self, damage: Damage) -> Finding:
+        log = self._store.commit_log
+        file = log.queue.find(damage.physical_offset)
+        path = damage.path or log.path_of(damage.physical_offset)
+        finding = of_damage(damage, path, file.file_from_offset if file else damage.physical_offset)
+        if file is not None and damage.message is not None:
+            finding.detail += _message_words(damage.message)
+            if self._bit_flip_budget > 0:
+                self._bit_flip_budget -= damage.size
+                finding.detail += _bit_flip_words(file, damage)
+        return finding
+
+    def _is_more_of_the_same(self, damage: Damage) -> bool:
+        """Records of a file under a wrong name all lie by the same distance: one finding for a row of them."""
+        before = self.report.findings[-1] if self.report.findings else None
+        if before is None or before.code != damage.code or damage.code != "bad-physical-offset" or damage.message is None:
+            return False
+        if before.size is None or before.physical_offset is None or before.physical_offset + before.size != damage.physical_offset:
+            return False
+        if damage.message.stored_physical_offset - damage.physical_offset != self._distance(before):
+            return False
+        before.count += 1
+        before.size += damage.size
+        return True
+
+    def _distance(self, finding: Finding) -> int | None:
+        if finding.physical_offset is None:
+            return None
+        message = self._store.commit_log.message_at(finding.physical_offset)
+        return message.stored_physical_offset - message.physical_offset if message else None
 
 
-def _foreign_finding(damage: Damage) -> Finding:
-    return Finding(damage.code, damage.path, None, damage.detail)
+def _is_empty_body(damage: Damage) -> bool:
+    """BODYCRC of an empty body: brokers do not look at it."""
+    return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
 
 def _message_words(message: Message) -> str:

@@ -192,7 +192,7 @@ def decode(buffer: bytes | memoryview, position: int, physical_offset: int, room
 def _decode_blank(physical_offset: int, room: int, size: int) -> Blank | Damage:
     if size == room:
         return Blank(physical_offset, size)
-    return Damage("bad-blank-size", physical_offset, room, f"the blank says {size} bytes, {room} are left in the file")
+    return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
 
 def _decode_message(buffer: bytes | memoryview, position: int, physical_offset: int, room: int, size: int, magic: int) -> Message | Damage:

@@ -96,4 +96,5 @@ class MappedFile:
     def _open(self) -> int:
         if self._descriptor is None:
             self._descriptor = self._storage.open(self.path)
+            self._storage.keep_open(self)
         return self._descriptor

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"\d{20}")
 OFFSET_MAX = 2**63 - 1
+FILE_SIZE_MAX = 2**31 - 1  # mappedFileSize... are ints
+LINK_TEXT = "a symbolic link out of the store; --follow-links follows it"
+_LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 deletes it where it is the last one"}
 
 
 class MappedFileQueue:
@@ -47,8 +50,11 @@ class MappedFileQueue:
         self.allocated = 0
         found: dict[int, MappedFile] = {}
         for folder in self._folders:
-            if self.storage.entry(folder).kind is Kind.LINK_OUT:
-                self._foreign("link-not-followed", "a symbolic link out of the store", folder)
+            kind = self.storage.entry(folder).kind
+            if kind is Kind.LINK_OUT:
+                self._foreign("link-not-followed", LINK_TEXT, folder)
+            elif kind in (Kind.FILE, Kind.OTHER):
+                self._foreign("foreign-file", f"{kind.value} where a folder of files should be", folder)
             for entry in self.storage.listing(folder):
                 self._add(found, entry)
         self.files = [found[base] for base in sorted(found)]
@@ -61,12 +67,20 @@ class MappedFileQueue:
         """First byte of the first file; 0 without files."""
         return self._bases[0] if self._bases else 0
 
+    @property
+    def end(self) -> int:
+        """The byte behind the last file; 0 without files."""
+        return self.files[-1].end if self.files else 0
+
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds the byte at `offset`."""
+        file = self.at_or_before(offset)
+        return file if file is not None and offset < file.end else None
+
+    def at_or_before(self, offset: int) -> MappedFile | None:
+        """The last file that begins at `offset` or before."""
         at = bisect_right(self._bases, offset) - 1
-        if at < 0 or offset >= self.files[at].end:
-            return None
-        return self.files[at]
+        return self.files[at] if at >= 0 else None
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -75,7 +89,7 @@ class MappedFileQueue:
 
     def _add(self, found: dict[int, MappedFile], entry: Entry) -> None:
         if entry.kind is Kind.LINK_OUT:
-            self._foreign("link-not-followed", "a symbolic link out of the store", entry.path)
+            self._foreign("link-not-followed", LINK_TEXT, entry.path)
             return
         if entry.kind is not Kind.FILE or not _NAME.fullmatch(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
             self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
@@ -98,9 +112,12 @@ class MappedFileQueue:
                 low, high = sorted((base, expected))
                 self.anomalies.append(Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name))
             if file.size != self.file_size or not file.size:
-                detail = f"the file has {file.size} bytes, the others {self.file_size}; no broker loads it"
+                detail = f"the file has {file.size} bytes, it should have {self.file_size}: {_LOADED_BY[bool(file.size)]}"
                 at = min(file.size, self.file_size)
                 self.anomalies.append(Damage("file-length", base + at, abs(self.file_size - file.size), detail, path=file.name))
+            elif file.size > FILE_SIZE_MAX:
+                detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
+                self.anomalies.append(Damage("file-length", base, file.size, detail, path=file.name))
             expected = base + max(self.file_size, 1)
 
     def _foreign(self, code: str, detail: str, path: Path) -> None:

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
 
 WINDOW_SIZE = 4 * 1024 * 1024
+POINT_WINDOW_SIZE = 16 * 1024  # for one record, not many
 CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
+_NOT_ZERO = re.compile(b"[^\\0]")
 _BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
 _MAGIC_SIZE = 4
 _PREFIX = struct.Struct(">iI")
 
 
 class RecordReader:
-    """Decodes records at positions of `file`. All methods raise OSError when the file cannot be read."""
+    """Decodes records at positions of `file`, `window_size` bytes at a time. All methods raise OSError when the file cannot be read."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
         self.file = file
+        self._window_size = window_size
         self._window = memoryview(b"")
         self._start = 0
 
@@ -65,6 +68,14 @@ class RecordReader:
             position += 1
         return None
 
+    def first_nonzero(self, position: int) -> int | None:
+        """Position of the first byte that is not zero, from `position` on; None: only zeros."""
+        if position >= self.file.size:
+            return None
+        at = self._load(position, 1)
+        found = _NOT_ZERO.search(self._window, at)
+        return self._start + found.start() if found else self.file.first_nonzero(self._start + len(self._window))
+
     def claimed_size(self, position: int) -> int:
         """TOTALSIZE of a damaged record where it is possible; 0 otherwise."""
         if self.file.size - position < BLANK_SIZE:
@@ -78,11 +89,20 @@ class RecordReader:
         """Have `need` bytes from `position` in the window; where they begin in it."""
         at = position - self._start
         if at < 0 or at + need > len(self._window):
-            size = min(max(WINDOW_SIZE, need), self.file.size - position)
-            self._window = memoryview(self.file.read_exact(position, size))
+            size = min(max(self._window_size, need), self.file.size - position)
+            self._window = memoryview(self._read_or_less(position, size, need))
             self._start = position
             at = 0
         return at
+
+    def _read_or_less(self, position: int, size: int, need: int) -> bytes:
+        """`size` bytes; only the `need` that matter where a bad sector is among the rest."""
+        try:
+            return self.file.read_exact(position, size)
+        except OSError:
+            if size == need:
+                raise
+            return self.file.read_exact(position, need)
 
     def _claims_its_place(self, position: int) -> bool:
         """Whether a blank, or a record with the right PHYSICALOFFSET, could be here: spares a decode of each stray magic code."""
@@ -107,7 +127,18 @@ class RecordReader:
             return None
         if body_length <= CONFIRMED_SIZE_MAX and not crc.mismatch_confirmed(self._blocks(body_at, body_length), stored):
             return None
-        return Damage("bad-body-crc", physical_offset, size, f"the CRC-32 of a body of {body_length} bytes is not BODYCRC, {stored}")
+        detail = f"the CRC-32 of a body of {body_length} bytes is not BODYCRC, {stored}"
+        return Damage("bad-body-crc", physical_offset, size, detail, self._bodiless(position, size, magic, body_at + body_length))
+
+    def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
+        """A record that is too large to hold in memory, without its body."""
+        raw = self.file.read_exact(position, HEAD_SIZE_MAX)
+        fields = message.head_of(raw).struct.unpack_from(raw)
+        length_size = message.topic_length_size(magic)
+        rest = self.file.read_exact(topic_length_at, position + size - topic_length_at)
+        topic_end = length_size + int.from_bytes(rest[:length_size], "big")
+        head = (self.file.file_from_offset + position, size, *fields[1:-1])
+        return Message._make((*head, memoryview(b""), rest[length_size:topic_end], rest[topic_end + 2 :]))
 
     def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
         """Whether topic and properties that begin at `topic_length_at` end at `end`."""

@@ -12,9 +12,10 @@ import os
 import stat
 import struct
 import sys
+from collections import deque
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Kind(Enum):
@@ -25,6 +26,13 @@ class Kind(Enum):
     LINK_OUT = "link out of the store"
     OTHER = "neither file nor directory"
     MISSING = "missing"
+
+
+class Closeable(Protocol):
+    """Something that holds a descriptor, and opens it again when it needs it."""
+
+    def close(self) -> None:
+        """Give the descriptor back."""
 
 
 class Entry(NamedTuple):
@@ -38,6 +46,7 @@ class Entry(NamedTuple):
     mtime: int = 0
 
 
+OPEN_FILES_MAX = 64
 _BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
@@ -53,6 +62,8 @@ class Storage:
         self.root = root
         self._trusted = [Path(os.path.realpath(root))]
         self._follow_links = follow_links
+        self._inside: dict[Path, bool] = {}
+        self._opened: deque[Closeable] = deque()
 
     def trust(self, folder: Path) -> None:
         """Let links lead into `folder` too: a commit log root that the user named."""
@@ -63,8 +74,10 @@ class Storage:
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
-        """What is at `path`. Raises OSError other than 'no such file'."""
+        """What is at `path`, and whether a link on the way leads out. Raises OSError other than 'no such file'."""
         try:
+            if not self._is_inside(path.parent):
+                return Entry(path.name, path, Kind.LINK_OUT)
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode):
                 if not self._may_follow(path):
@@ -82,7 +95,8 @@ class Storage:
         """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        return [self.entry(folder / name) for name in sorted(os.listdir(folder))]
+        entries = (self.entry(folder / name) for name in sorted(os.listdir(folder)))
+        return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def open(self, path: Path) -> int:
         """A descriptor for reading. Raises OSError; never waits, whatever `path` is."""
@@ -138,6 +152,21 @@ class Storage:
             self.close(descriptor)
         kind, pid = (answer[0], answer[4]) if sys.platform == "linux" else (answer[3], answer[2])
         return None if kind == fcntl.F_UNLCK else pid
+
+    def keep_open(self, file: Closeable) -> None:
+        """A file was opened and stays so; the one that was opened longest ago is closed when there are too many."""
+        self._opened.append(file)
+        if len(self._opened) > OPEN_FILES_MAX:
+            self._opened.popleft().close()
+
+    def _is_inside(self, folder: Path) -> bool:
+        """Whether a folder really lies where it may; the store's own folder was named by the user."""
+        if self._follow_links or not folder.is_relative_to(self.root):
+            return True
+        known = self._inside.get(folder)
+        if known is None:
+            known = self._inside[folder] = self._may_follow(folder)
+        return known
 
     def _may_follow(self, link: Path) -> bool:
         if self._follow_links:

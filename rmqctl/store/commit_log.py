@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BLANK_SIZE, Blank, Message
-from rmqctl.logfile.record_reader import RecordReader
+from rmqctl.logfile.mapped_file import BLOCK_SIZE
+from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 
 Item = Message | Blank | Damage
-ENDS_FILE = frozenset({"no-blank", "bad-blank-size", "unreadable"})
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 
 
+NOT_SCANNED = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
+SECTOR_SIZE = 512
 PROGRESS_BYTES = 4 * 1024 * 1024
 
 
@@ -61,11 +63,12 @@ class ScanSummary:
 
     def count(self, item: Item) -> None:
         """Take one more item into account."""
-        self.bytes_scanned += item.size
         if isinstance(item, Damage):
             self.damages += 1
+            self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
             self.incomplete = self.incomplete or item.code in UNREADABLE
             return
+        self.bytes_scanned += item.size
         if isinstance(item, Message):
             self.messages += 1
         else:
@@ -98,9 +101,20 @@ class CommitLog:
         if file is None:
             return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
         try:
-            return RecordReader(file).at(physical_offset - file.file_from_offset)
+            return RecordReader(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
         except OSError as error:
             return _unreadable(file, physical_offset, error)
+
+    def next_record(self, physical_offset: int) -> int | None:
+        """The first record or blank at or behind an offset, in the file that holds it; None: none is left there, or it cannot be read."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return None
+        try:
+            found = RecordReader(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
+        except OSError:
+            return None
+        return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The record at an offset as far as its frame is whole, its content damaged or not."""
@@ -139,11 +153,13 @@ class CommitLog:
 
     def path_of(self, physical_offset: int) -> str:
         """Name of the file that holds an offset, or the last one before it."""
-        before = [file for file in self.queue.files if file.file_from_offset <= physical_offset]
-        return before[-1].name if before else ""
+        file = self.queue.at_or_before(physical_offset)
+        return file.name if file else ""
 
-    def scan(self, summary: ScanSummary | None = None, *, start: int | None = None, strict: bool = False) -> Iterator[Item]:
-        """Every record from `start` on (default: the first byte), in order, damage included.
+    def scan(
+        self, summary: ScanSummary | None = None, *, start: int | None = None, stop: int | None = None, strict: bool = False
+    ) -> Iterator[Item]:
+        """Every record of [start, stop) (default: all), in order, damage included.
 
         A `start` inside a record begins with the next one. Strict ends behind the first damage.
         """
@@ -152,6 +168,9 @@ class CommitLog:
         summary.stopped = "interrupted"
         unreported = 0
         for item in self._items(start):
+            if stop is not None and item.physical_offset >= stop:
+                summary.stopped = f"offset {stop}"
+                break
             summary.count(item)
             unreported += item.size
             if unreported >= PROGRESS_BYTES:
@@ -161,7 +180,10 @@ class CommitLog:
             if strict and isinstance(item, Damage):
                 summary.stopped = f"{item.code} at {item.physical_offset}"
                 return
-        summary.stopped = "end of the log" if self.queue.files else "there is no commit log file"
+        else:
+            summary.stopped = "end of the log" if self.queue.files else "there is no commit log file"
+        if unreported:
+            self.on_progress(unreported)
 
     def _items(self, start: int | None) -> Iterator[Item]:
         """The items of all files, with what is wrong between files where it belongs."""
@@ -194,42 +216,57 @@ def _goes_on(item: Item | _Unwritten) -> bool:
 def _file_items(file: MappedFile, start: int | None) -> Iterator[Item | _Unwritten]:
     """The items of one file, up to its blank, or to where only zeros are left."""
     reader = RecordReader(file)
-    position = 0
-    try:
-        if start is not None and start > file.file_from_offset:
-            found = reader.next_record(start - file.file_from_offset)
-            if found is None:
-                return
-            position = found
-        while file.size:
+    position: int | None = 0
+    if start is not None and start > file.file_from_offset:
+        position = _next_readable(file, start - file.file_from_offset)
+    while position is not None and position < file.size + (1 if file.size else 0):
+        try:
             item = _next_item(reader, position)
-            yield item
-            if isinstance(item, _Unwritten | Blank):
-                return
-            position = item.end - file.file_from_offset
-            if isinstance(item, Damage) and (item.code in ENDS_FILE or file.size - position < BLANK_SIZE):
-                return
-    except OSError as error:
-        yield _unreadable(file, file.file_from_offset + position, error)
+        except OSError as error:
+            behind = _next_readable(file, position + 1)
+            end = file.size if behind is None else behind
+            at = file.file_from_offset + position
+            yield Damage("unreadable", at, end - position, f"cannot be read: {error.strerror}", path=file.name)
+            position = behind
+            continue
+        yield item
+        if isinstance(item, _Unwritten | Blank):
+            return
+        position = item.end - file.file_from_offset
+        if isinstance(item, Damage) and file.size - position < BLANK_SIZE:
+            return
+
+
+def _next_readable(file: MappedFile, position: int) -> int | None:
+    """The next record from `position` on; what cannot be read is left out, by sectors at first, then in growing steps."""
+    step = SECTOR_SIZE
+    while position < file.size:
+        try:
+            return RecordReader(file, POINT_WINDOW_SIZE).next_record(position)
+        except OSError:
+            position = (position // step + 1) * step
+            step = min(step * 2, BLOCK_SIZE)
+    return None
 
 
 def _next_item(reader: RecordReader, position: int) -> Item | _Unwritten:
     """The item at `position`, a damage with its extent."""
-    file = reader.file
-    at = file.file_from_offset + position
+    at = reader.file.file_from_offset + position
     item = reader.at(position)
     if item is None:
-        return _Unwritten(at) if file.first_nonzero(position) is None else _behind_end(reader, position)
-    if isinstance(item, Damage) and item.size == 0 and item.code not in ENDS_FILE:
-        return item._replace(size=_damage_end(reader, position) - position)
+        return _Unwritten(at) if reader.first_nonzero(position) is None else _behind_end(reader, position)
+    if isinstance(item, Damage) and item.size == 0 and reader.file.size - position >= BLANK_SIZE:
+        return item._replace(size=_damage_end(reader, position, item) - position)
     return item
 
 
-def _damage_end(reader: RecordReader, position: int) -> int:
-    """Where the damage at `position` ends: at the next record; without one, behind the record's own claim or the last byte written."""
+def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
+    """Where a damage ends: at the next record; without one, behind the record's own claim or the last byte written."""
     following = reader.next_record(position + 1)
     if following is not None:
         return following
+    if damage.code == "bad-blank-size":
+        return reader.file.size
     end = max(reader.file.data_end(position), position + reader.claimed_size(position), position + 1)
     return end if reader.file.size - end >= BLANK_SIZE else reader.file.size
 

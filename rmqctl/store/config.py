@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.format.java import fastjson_loads
-from rmqctl.logfile.storage import Kind
-
-if TYPE_CHECKING:
-    from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.storage import Kind, Storage
 
 MULTI_PATH_SEPARATOR = ","
-CONFIG_SIZE_MAX = 512 * 1024 * 1024
+CONFIG_SIZE_MAX = 32 * 1024 * 1024
 NUMBER_DIGITS_MAX = 15
 HOUR_MS = 3_600_000
 
@@ -37,20 +34,28 @@ class BrokerConf:
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none."""
+    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none, LayoutNotSupported."""
     import javaproperties
 
+    storage = Storage(path.parent, follow_links=True)
     try:
-        with path.open("rb") as file:
-            said = javaproperties.load(file)
-    except (OSError, ValueError) as error:
-        raise BadRequest(f"not a readable broker.conf: {error}", path=str(path)) from error
+        if storage.entry(path).kind is not Kind.FILE:
+            raise BadRequest("there is no such broker.conf", path=str(path))
+        said = javaproperties.loads(storage.read_file(path, CONFIG_SIZE_MAX).decode("latin-1"))
+    except OSError as error:
+        raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
+    except ValueError as error:
+        raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
+    if said.get("enableDLegerCommitLog", "").strip().lower() == "true":
+        raise LayoutNotSupported("a DLedger store (enableDLegerCommitLog=true): its commit log has a format of its own", path=str(path))
+    if "rocksdb" in said.get("storeType", "").lower():
+        raise LayoutNotSupported("a RocksDB store (storeType)", path=str(path), hint="rmqctl reads stores with storeType=default")
 
     def number(*names: str) -> int | None:
         for name in names:
             if name in said:
                 text = said[name].strip()
-                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX:
+                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or (not int(text) and name != "fileReservedTime"):
                     raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(path))
                 return int(text)
         return None
@@ -97,7 +102,10 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
     """(content, problem); (None, "") when there is no file."""
-    kind = storage.entry(path).kind
+    entry = storage.entry(path)
+    kind = entry.kind
+    if kind is Kind.FILE and entry.size > CONFIG_SIZE_MAX:
+        return None, f"{path.name} is too large to be read: {entry.size} bytes"
     if kind is Kind.MISSING:
         return None, ""
     if kind is not Kind.FILE:

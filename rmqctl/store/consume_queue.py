@@ -78,13 +78,16 @@ class _Units:
         return data if len(data) == self.unit_size else None
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(first slot, bytes of whole slots) of [start, end), a missing file left out."""
+        """(first slot, bytes of whole slots) of [start, end); missing files and holes of sparse ones are left out."""
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
             slot = max(start, base)
             stop = min(end, base + self.slots_of(file))
             while slot < stop:
+                slot = max(slot, base + file.next_data((slot - base) * self.unit_size) // self.unit_size)
                 count = min(UNITS_PER_READ, stop - slot)
+                if count <= 0:
+                    break
                 data = file.read((slot - base) * self.unit_size, count * self.unit_size)
                 whole = len(data) // self.unit_size
                 if not whole:
@@ -172,6 +175,10 @@ class ConsumeQueue:
             for at, (physical_offset, size, tags_code) in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
                 if physical_offset >= 0 and size > 0:
                     yield CqUnit(at, physical_offset, size, tags_code)
+
+    def block(self, start: int, end: int) -> tuple[int, bytes]:
+        """(queue offset, bytes) of the units from `start` on, as far as one file has them, at most up to `end`; holes are left out."""
+        return next(self._units.blocks(start, end), (start, b""))
 
     def slots(self) -> Iterator[CqUnit]:
         """Every slot of every file, in use or not, as it stands; behind the max offset blocks of zeros are left out."""

@@ -9,7 +9,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.format import checkpoint, properties
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message, tags_code
-from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import CommitLog
@@ -33,7 +33,8 @@ QUEUE_ID_DIGITS_MAX = 10
 class ReadOnlyStore:
     """The store at `root`, laid out as `conf` says or as its files show. Nothing here writes.
 
-    Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders and does not belong there.
+    Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders and does not belong there,
+    `unreadable_folders` the names of topic and queue folders that cannot be listed.
     """
 
     def __init__(self, root: Path, conf: BrokerConf | None = None, *, follow_links: bool = False) -> None:
@@ -41,12 +42,15 @@ class ReadOnlyStore:
         self.path = StorePath(root, self.conf, follow_links=follow_links)
         self.storage = self.path.storage
         self.foreign: list[Damage] = []
+        self.unreadable_folders: set[str] = set()
         try:
             log_files = MappedFileQueue(self.storage, self.path.commitlogs, self.conf.commitlog_file_size)
         except OSError as error:
             raise Unreadable(f"cannot be read: {error.strerror}", path=str(error.filename or root)) from error
         self.foreign += log_files.foreign
+        self.foreign += self._top_level_problems()
         self.commit_log = CommitLog(log_files)
+        self._configs: dict[str, ConfigFile] = {}
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
@@ -85,7 +89,9 @@ class ReadOnlyStore:
 
     def config(self, name: str) -> ConfigFile:
         """config/`name`, as a broker would load it."""
-        return load_config(self.storage, self.path.part(store_path.CONFIG), name)
+        if name not in self._configs:
+            self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
+        return self._configs[name]
 
     def lock_holder(self) -> int | None:
         """PID of the broker that has the store open on this host; None: nobody, or on another host."""
@@ -108,12 +114,17 @@ class ReadOnlyStore:
         return queue.find(queue_offset) if queue else None
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
-        """The messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order."""
+        """The messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order.
+
+        Where the index leads to bytes that hold no record any more, the Damage: it may have been such a message.
+        """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
             message = found.message if isinstance(found, Damage) else found
             if isinstance(message, Message) and message.topic == topic and has_key(message, key):
                 yield found if isinstance(found, Damage) else message
+            elif isinstance(found, Damage) and message is None and offset >= self.commit_log.min_offset:
+                yield found
 
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
         """The first unit in a queue whose message was stored at `time` (ms) or later."""
@@ -134,6 +145,17 @@ class ReadOnlyStore:
         if "index" in opened:
             self.index.close()
 
+    def _top_level_problems(self) -> list[Damage]:
+        """Commit log folders that are not there, and links out of the store among the single files and config."""
+        missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
+        hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
+        told = [
+            Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path)) for path in missing
+        ]
+        parts = (store_path.CHECKPOINT, store_path.ABORT, store_path.LOCK, store_path.CONFIG)
+        entries = [self.storage.entry(self.path.part(part)) for part in parts]
+        return told + [self._not_ours(entry.path, entry.kind) for entry in entries if entry.kind is Kind.LINK_OUT]
+
     def _queue_folders(self, part: str) -> Iterator[tuple[str, int, Path]]:
         """(topic, queueId, folder) below one of the queue folders; everything else there goes to `foreign`."""
         root = self.path.part(part)
@@ -152,6 +174,7 @@ class ReadOnlyStore:
             entries = self.storage.listing(folder)
         except OSError as error:
             self.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=self.storage.display(folder)))
+            self.unreadable_folders.add(folder.name)
             return []
         self.foreign += [self._not_ours(entry.path, entry.kind) for entry in entries if entry.kind is not Kind.DIRECTORY]
         return [entry.path for entry in entries if entry.kind is Kind.DIRECTORY]
@@ -167,7 +190,7 @@ class ReadOnlyStore:
 
     def _not_ours(self, path: Path, kind: Kind) -> Damage:
         code = "link-not-followed" if kind is Kind.LINK_OUT else "foreign-file"
-        what = "a symbolic link out of the store" if kind is Kind.LINK_OUT else f"{kind.value} that does not belong here"
+        what = LINK_TEXT if kind is Kind.LINK_OUT else f"{kind.value} that does not belong here"
         return Damage(code, 0, 0, what, path=self.storage.display(path))
 
 

@@ -215,7 +215,7 @@ def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> No
     write_log(tmp_path, records[:1], file_size=4096)
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.write_bytes((data + second[:part]).ljust(4096, b"\0"))
-    follower = Dump(ReadOnlyStore(tmp_path), Filter(from_offset=len(data))).follow()
+    follower = Dump(ReadOnlyStore(tmp_path), Filter(), on_damage=print).follow(len(data))
     polls = 0
 
     def poll(_: float) -> None:

@@ -250,12 +250,15 @@ def test_progress_is_told_every_few_mebibytes() -> None:
     log = log_of({0: data + blank(8)})
     log.on_progress = heard.append
     list(log.scan())
-    assert len(heard) == 2
-    assert all(PROGRESS_BYTES <= done < 2 * PROGRESS_BYTES for done in heard)
+    assert len(heard) == 3
+    assert all(PROGRESS_BYTES <= done < 2 * PROGRESS_BYTES for done in heard[:2])
+    assert sum(heard) == len(data) + 8
 
 
-@pytest.mark.parametrize("position", [0, RECORD_SIZE + 10, 2 * RECORD_SIZE])
-def test_a_file_that_cannot_be_read_is_damage_and_the_next_file_is_read(tmp_path: Path, position: int) -> None:
+@pytest.mark.parametrize(
+    ("position", "readable_again"), [(0, 1000 + RECORD_SIZE), (RECORD_SIZE + 10, 2000), (2 * RECORD_SIZE, 1000 + 3 * RECORD_SIZE)]
+)
+def test_what_cannot_be_read_is_damage_and_the_rest_is_read(tmp_path: Path, position: int, readable_again: int) -> None:
     for base in (0, 1000, 2000):
         (tmp_path / f"{base:020d}").write_bytes(closed(base))
     summary = ScanSummary()
@@ -263,7 +266,7 @@ def test_a_file_that_cannot_be_read_is_damage_and_the_next_file_is_read(tmp_path
     items = list(log.scan(summary))
     assert_tiles(items, 0)
     unreadable = [item for item in items if isinstance(item, Damage)]
-    assert [(item.code, item.end, item.path) for item in unreadable] == [("unreadable", 2000, f"{1000:020d}")]
+    assert [(item.code, item.end, item.path) for item in unreadable] == [("unreadable", readable_again, f"{1000:020d}")]
     assert "Input/output error" in unreadable[0].detail
     assert summary.incomplete
     assert isinstance(items[-1], Blank)
