@@ -126,8 +126,6 @@ class QueueCrosscheck:
             self.notes.append(f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again")
         for topic, count in sorted(self._deleted_topics.items()):
             self.notes.append(f"{count} messages of topic {topic!r}, which topics.json does not list, have no queue: deleted topic")
-        if self.expired_units:
-            self.notes.append(f"{self.expired_units} queue units point before the log's first file (expired messages)")
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
         """A queue that cannot be read is one finding, and is asked no more."""

@@ -133,7 +133,10 @@ class Verification:
         self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
         self.report.findings += state_audit.audit_config(self._store)
         expired = self._queues.expired_units
-        self.report.findings += state_audit.audit_log_start(self._store, self._oldest, self._newest, expired)
+        too_young = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
+        if expired and not too_young:
+            self.report.notes.append(f"{expired} queue units point before the log's first file: expired messages")
+        self.report.findings += too_young
 
     def _message(self, message: Message) -> None:
         self._oldest = self._oldest or message.store_timestamp

@@ -79,7 +79,7 @@ def decode_entry(raw: bytes) -> IndexEntry:
 
 
 def slots_of_file(file_size: int) -> int:
-    """How many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries."""
+    """How many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries (maxHashSlotNum, maxIndexNum)."""
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 

@@ -6,6 +6,7 @@ not below the entry's own, so that no walk is longer than the file.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rmqctl.format import index_entry
@@ -24,11 +25,40 @@ NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 
 
 class IndexFile:
-    """One index file with `slots` hash slots. Methods raise OSError."""
+    """One index file with `slots` hash slots (`configured`, or read off the file). Methods raise OSError."""
 
-    def __init__(self, file: MappedFile, slots: int) -> None:
+    def __init__(self, file: MappedFile, configured: int | None = None) -> None:
         self.file = file
-        self.slots = slots
+        self._configured = configured
+
+    @cached_property
+    def slots(self) -> int:
+        """How many hash slots the file has: as configured; else a fifth of the file's units, where its header agrees; else as it shows."""
+        usual = self._configured or index_entry.slots_of_file(self.file.size)
+        header = self.header()
+        if self._configured or header is None or header.index_count < 2 or self._fits(usual, header):
+            return usual
+        return self._slots_by_last_entry(header) or usual
+
+    def _fits(self, slots: int, header: IndexHeader) -> bool:
+        """Whether first and last entry lead where the header says when there are `slots` slots."""
+        first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
+        if first is None or last is None:
+            return False
+        return (first.phy_offset, last.phy_offset) == (header.begin_phy_offset, header.end_phy_offset)
+
+    def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
+        """The number of slots that puts the last entry where endPhyOffset stands in the file; None when no place fits."""
+        wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
+        before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
+        for position, block in self.file.blocks():
+            at = block.find(wanted)
+            while at >= 0:
+                slots, rest = divmod(position + at - before, SLOT_SIZE)
+                if slots > 0 and not rest and self._fits(slots, header):
+                    return slots
+                at = block.find(wanted, at + 1)
+        return None
 
     @property
     def capacity(self) -> int:
@@ -79,7 +109,10 @@ class IndexFile:
         return INDEX_HEADER.size + self.slots * SLOT_SIZE
 
     def _entry(self, number: int) -> IndexEntry | None:
-        raw = self.file.read(self._entries_at + number * INDEX_ENTRY.size, INDEX_ENTRY.size)
+        return self._entry_of(self.slots, number)
+
+    def _entry_of(self, slots: int, number: int) -> IndexEntry | None:
+        raw = self.file.read(INDEX_HEADER.size + slots * SLOT_SIZE + number * INDEX_ENTRY.size, INDEX_ENTRY.size)
         return index_entry.decode_entry(raw) if len(raw) == INDEX_ENTRY.size else None
 
 
@@ -99,7 +132,7 @@ class IndexService:
                 continue
             self.allocated += entry.allocated
             file = MappedFile(storage, entry.path, 0, entry.size)
-            self.files.append(IndexFile(file, configured_slots or index_entry.slots_of_file(entry.size)))
+            self.files.append(IndexFile(file, configured_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Physical offsets that the index gives for a key, ascending, each once. Others may share the hash. Raises OSError."""

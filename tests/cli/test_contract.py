@@ -25,7 +25,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE
 from rmqctl.logfile.storage import Storage
 from tests.cli.conftest import Rmqctl
-from tests.log_maker import Record, write_log
+from tests.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
 STORE_VERBS = (("info",), ("verify",), ("dump",), ("queue",), ("query", "--unique-key", "x"), ("config", "show"))
@@ -211,6 +211,59 @@ def test_help_imports_nothing_heavy() -> None:
     program = "import sys; from rmqctl.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not [name for name in done.stderr.split() if name.startswith(heavy)]
+
+
+def test_info_reads_little_of_a_thousand_large_files(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 2**30
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    for number in range(1000):
+        with (folder / f"{number * gib:020d}").open("wb") as file:
+            data = encode(Record(), number * gib)
+            file.write(data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194")))
+            file.truncate(gib)
+    read: list[int] = []
+    real = Storage.read
+
+    def counting(self: Storage, descriptor: int, position: int, size: int) -> bytes:
+        data = real(self, descriptor, position, size)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(Storage, "read", counting)
+    document = rmqctl("info", tmp_path, "-o", "json").document()
+    assert document["commitLog"]["maxPhyOffset"] == 999 * gib + len(encode(Record(), 0))
+    assert len(read) < 100
+    assert sum(read) < 16 * 2**20
+
+
+def test_verify_needs_few_descriptors(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many queues and files there are: the number of open files has a bound."""
+    from rmqctl.logfile import storage
+
+    monkeypatch.setattr(storage, "OPEN_FILES_MAX", 4)
+    opened: set[int] = set()
+    most = 0
+    real_open, real_close = Storage.open, Storage.close
+
+    def opening(self: Storage, path: Path) -> int:
+        nonlocal most
+        descriptor = real_open(self, path)
+        opened.add(descriptor)
+        most = max(most, len(opened))
+        return descriptor
+
+    def closing(self: Storage, descriptor: int) -> None:
+        opened.discard(descriptor)
+        real_close(self, descriptor)
+
+    monkeypatch.setattr(Storage, "open", opening)
+    monkeypatch.setattr(Storage, "close", closing)
+    store = golden("broker-497")
+    for arguments in (("verify", store), ("config", "show", store), ("queue", store), ("info", store), ("dump", store, "--since", "-1h")):
+        opened.clear()  # what the verb before left open goes with its process
+        assert rmqctl(*arguments).code == 0
+    assert 0 < most <= 6
 
 
 def test_info_and_queue_import_nothing_heavy(golden: Golden) -> None:

@@ -143,6 +143,30 @@ def follow(store: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_follow_shows_a_table_row_at_once(tmp_path: Path) -> None:
+    write_log(tmp_path, sample_records(2), file_size=4096)
+    command = [sys.executable, "-m", "rmqctl", "dump", str(tmp_path), "--follow", "--from-offset", "0", "--limit", "3"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(4)]
+    assert lines[0].startswith("PHYSICALOFFSET")
+    assert lines[2].startswith("0 ")
+    process.terminate()
+    process.communicate()
+
+
+def test_follow_passes_damage_and_says_so(tmp_path: Path) -> None:
+    records = sample_records(3)
+    data = bytearray(write_log(tmp_path, records, file_size=4096))
+    data[0:8] = b"\xff" * 8
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(data)
+    process = follow(tmp_path, "--from-offset", "0", "--limit", "2")
+    out, errors = process.communicate()
+    assert len(out.splitlines()) == 2
+    assert "damage: bad-magic at 0" in errors
+    assert process.returncode == 1
+
+
 def read_offset(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     return int(json.loads(process.stdout.readline())["physicalOffset"])
@@ -176,7 +200,7 @@ def test_follow_prints_new_records_over_a_roll_of_files(tmp_path: Path) -> None:
 
 
 def test_follow_never_prints_a_torn_record(tmp_path: Path) -> None:
-    """A writer that stops inside a record at every place in turn; what comes out is always the whole record."""
+    """A writer that writes each record in two parts, cut elsewhere each time; what comes out is always the whole record."""
     records = [Record(queue_offset=i, body=b"body-%d" % i, properties=b"KEYS\x01key-%d" % i) for i in range(40)]
     write_log(tmp_path, records[:1], file_size=16384)
     process = follow(tmp_path, "--tail", "1", "--limit", str(len(records)))
