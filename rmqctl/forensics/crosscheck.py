@@ -7,6 +7,7 @@ confirmed (`finish`). Memory: a bit a unit, and a small block of each queue.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.destinations import Destination, batch_size, queue_destinations, right_tags_code
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 UNITS_PER_BLOCK = 256
+FILES_FOR_A_MAJORITY = 3
 
 
 class _QueueCursor:
@@ -32,7 +34,7 @@ class _QueueCursor:
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
-        self.max_offset = queue.max_offset
+        self.max_offset = queue.end_by_scan()
         self._first = queue.first_offset
         self._confirmed = bytearray((max(self.max_offset - self._first, 0) + 7) // 8)
         self._block = b""
@@ -167,9 +169,9 @@ class QueueCrosscheck:
 
     def _check_tags_code(self, destination: Destination, message: Message, unit: CqUnit) -> None:
         code: int | None = unit.tags_code
-        extension = self._store.extensions.get((destination.topic, destination.queue_id))
-        if extension is not None and is_ext_address(unit.tags_code):
-            code = extension.tags_code(unit.tags_code)
+        if is_ext_address(unit.tags_code):
+            extension = self._store.extensions.get((destination.topic, destination.queue_id))
+            code = extension.tags_code(unit.tags_code) if extension else None
             if code is None:
                 what = f"the address {unit.tags_code} leads to no unit of the extension"
                 self._add("ext-missing", destination, message.physical_offset, what)
@@ -210,8 +212,8 @@ class QueueCrosscheck:
                     self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
                 if not cursor.is_confirmed(slot.queue_offset):
                     self._unconfirmed(queue, slot, log_start, log_end)
-                elif slot.physical_offset > previous:
-                    previous = slot.physical_offset  # only what a message confirms can be the measure
+                if cursor.is_confirmed(slot.queue_offset) or slot.physical_offset < log_start:
+                    previous = max(previous, slot.physical_offset)  # what no message confirms is no measure
         queue.queue.close()
 
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
@@ -233,17 +235,20 @@ class QueueCrosscheck:
         queue.queue.close()
 
     def _check_files(self) -> None:
-        """The files of each queue and of its extension: their lengths, gaps between them, names that are no multiple of a unit."""
+        """The files of each queue and of its extension: lengths, gaps between them, names that are no multiple of a unit."""
+        plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
+        usual = _majority([file.size for files in plain for file in files.files])
         for key, queue in self._store.queues.items():
             extension = self._store.extensions.get(key)
-            for damage in [*queue.queue.anomalies, *(extension.queue.anomalies if extension else [])]:
-                finding = Finding(damage.code, damage.path, None, damage.detail, topic=key[0], queue_id=key[1])
-                self.findings.append(finding)
             unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
+            problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
             for file in queue.queue.files:
                 if file.file_from_offset % unit_size or file.size % unit_size:
-                    detail = f"its name and its length must be multiples of {unit_size}"
-                    self.findings.append(Finding("file-length", file.name, None, detail, topic=key[0], queue_id=key[1]))
+                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes; name and length must be multiples of {unit_size}"))
+                elif isinstance(queue, ConsumeQueue) and usual is not None and file.size != usual:
+                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes, most queue files have {usual}: no broker loads it"))
+            problems |= {damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else [])}
+            self.findings += [Finding(code, path, None, what, topic=key[0], queue_id=key[1]) for path, (code, what) in problems.items()]
 
     def _unconfirmed(self, queue: ConsumeQueue, unit: CqUnit, log_start: int, log_end: int) -> None:
         at = unit.physical_offset
@@ -295,3 +300,9 @@ class QueueCrosscheck:
             folder = BATCHCONSUMEQUEUE if isinstance(queue, BatchConsumeQueue) else CONSUMEQUEUE
             return f"{folder}/{key[0]}/{key[1]}", None
         return file.name, at - file.file_from_offset
+
+
+def _majority(sizes: list[int]) -> int | None:
+    """The size that more than half of the files have, of at least three; None when there is none."""
+    size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
+    return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

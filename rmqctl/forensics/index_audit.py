@@ -6,7 +6,6 @@ Entries stand in the order of the log, so one pass over both is a merge. Memory:
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from sys import byteorder
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from rmqctl.forensics.finding import Finding
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.format.message import Message
     from rmqctl.store.index_service import IndexFile
@@ -31,7 +30,7 @@ class _Place:
 
     def __init__(self, index_file: IndexFile, header: IndexHeader, number: int, entry: IndexEntry) -> None:
         self.name = index_file.file.name
-        self.begin_timestamp = header.begin_timestamp
+        self.header = header
         self.number = number
         self.entry = entry
         self.file_offset = INDEX_HEADER.size + index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
@@ -46,8 +45,9 @@ class IndexAudit:
         self._like_3x = False
         self._places = self._walk()
         self._next: _Place | None = None
-        self._unreadable = False
+        self._incomplete = False
         self._open: dict[str, Finding] = {}
+        self._wrong_begin: set[str] = set()
         self._missing: Finding | None = None
         self._missing_from = 0
         self._advance()
@@ -62,11 +62,11 @@ class IndexAudit:
             found.add(place.entry.key_hash)
             if place.entry.key_hash not in keys.allowed:
                 self._add("index-dangling", place, f"entry {place.number}: the message has no key with hash {place.entry.key_hash}")
-            elif place.number > ENTRY_FIRST:
+            else:
                 self._check_time(place, message)
             self._advance()
         missing = len(keys.required - found)
-        if missing and self._store.conf.index_enabled and not self._unreadable:
+        if missing and self._store.conf.index_enabled and not self._incomplete:
             self._add_missing(message, missing)
         elif keys.required:
             self._missing = None
@@ -81,49 +81,50 @@ class IndexAudit:
                 self._like_3x = _looks_like_3x(self._store)
             self._next = next(self._places, None)
         except OSError as error:
-            self._next, self._unreadable = None, True
+            self._next, self._incomplete = None, True
             path = self._store.storage.display(self._store.index.folder)
             self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _walk(self) -> Iterator[_Place]:
-        """All entries of all files in order, each file checked on the way."""
-        sizes = Counter(index_file.file.size for index_file in self._store.index.files)
-        usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
+        """The entries of all files in order; one that is out of order is told and left out.
+
+        Out of order is an entry behind the one before, or so far ahead that only for its sake the next would be.
+        """
         last_offset = 0
+        entries = self._entries()
+        place = next(entries, None)
+        while place is not None:
+            following = next(entries, None)
+            offset = place.entry.phy_offset
+            ahead = following is not None and last_offset <= following.entry.phy_offset < offset
+            if offset < last_offset or ahead:
+                self._add("index-order", place, f"entry {place.number} leads to {offset}, the one before to {last_offset}")
+            else:
+                yield place
+                last_offset = offset
+            place = following
+
+    def _entries(self) -> Iterator[_Place]:
+        """The entries of all files, each file checked on the way."""
+        usual = self._store.index.usual_size
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()
-            if header is None or file.size != usual:
+            if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
                 self.findings.append(Finding("index-length", file.name, None, f"{file.size} bytes, the others have {usual}", file_offset=0))
-            if header is None:
-                continue
-            if index_file.slots > SLOTS_MAX:
-                detail = f"{file.size} bytes would have {index_file.slots} slots: no index file"
-                self.findings.append(Finding("index-length", file.name, None, detail, file_offset=0))
+                self._incomplete = True
+            if header is None or index_file.slots > SLOTS_MAX:
                 continue
             check = _FileCheck(index_file, header)
-            held: _Place | None = None
             for number, entry in index_file.entries(header.index_count):
                 place = _Place(index_file, header, number, entry)
                 problem = check.see(number, entry)
                 if problem:
                     self._add("index-chain", place, f"entry {number}: {problem}")
-                if held is not None:
-                    last_offset = yield from self._in_order(held, entry.phy_offset, last_offset)
-                held = place
-            if held is not None:
-                last_offset = yield from self._in_order(held, None, last_offset)
-            self.findings += check.finish(self._like_3x)
+                yield place
+            if file.size == usual:
+                self.findings += check.finish(self._like_3x)
             file.close()
-
-    def _in_order(self, place: _Place, following: int | None, last_offset: int) -> Generator[_Place, None, int]:
-        """The entry, unless it is out of order: behind the one before, or so far ahead that the one after it seems to be."""
-        offset = place.entry.phy_offset
-        if offset < last_offset or (following is not None and last_offset <= following < offset):
-            self._add("index-order", place, f"entry {place.number} leads to {offset}, its neighbours to {last_offset} and {following}")
-            return last_offset
-        yield place
-        return offset
 
     def _skip_before(self, physical_offset: int | None) -> None:
         """Take entries that lead before `physical_offset` (None: all that are left): to expired messages, or to none."""
@@ -134,9 +135,21 @@ class IndexAudit:
             self._advance()
 
     def _check_time(self, place: _Place, message: Message) -> None:
-        wanted = min(max(message.store_timestamp - place.begin_timestamp, 0) // 1000, TIME_DIFF_MAX)
-        if place.entry.time_diff != wanted:
+        """The header's times are those of the first and the last entry's message; a later entry's time is relative to the first."""
+        begin, stored = place.header.begin_timestamp, message.store_timestamp
+        if place.number == ENTRY_FIRST and begin != stored:
+            self._add_header(place, "beginTimestamp", f"beginTimestamp is {begin}, the first message's store time {stored}")
+        if place.number == place.header.index_count - 1 and place.header.end_timestamp != stored:
+            what = f"endTimestamp is {place.header.end_timestamp}, the last message's store time {stored}"
+            self._add_header(place, "endTimestamp", what)
+        wanted = min(max(stored - begin, 0) // 1000, TIME_DIFF_MAX)
+        if place.number > ENTRY_FIRST and place.name not in self._wrong_begin and place.entry.time_diff != wanted:
             self._add("index-time", place, f"entry {place.number}: timeDiff is {place.entry.time_diff} s, the message's is {wanted} s")
+
+    def _add_header(self, place: _Place, field: str, detail: str) -> None:
+        if field == "beginTimestamp":
+            self._wrong_begin.add(place.name)
+        self.findings.append(Finding("index-header", place.name, None, detail, file_offset=INDEX_HEADER.offset(field)))
 
     def _add(self, code: str, place: _Place, detail: str) -> None:
         before = self._open.get(code)
@@ -207,8 +220,6 @@ class _FileCheck:
         wanted = header.index_count - 1 if like_3x else occupied
         if header.hash_slot_count != wanted:
             yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}, not {wanted}"
-        if header.begin_timestamp > header.end_timestamp:
-            yield "beginTimestamp", f"beginTimestamp {header.begin_timestamp} is after endTimestamp {header.end_timestamp}"
         if self._first and self._first.phy_offset != header.begin_phy_offset:
             yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self._first.phy_offset}"
         if self._last and self._last.phy_offset != header.end_phy_offset:

@@ -83,6 +83,11 @@ def slots_of_file(file_size: int) -> int:
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 
+def is_whole_file(file_size: int) -> bool:
+    """Whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
+    return file_size > INDEX_HEADER.size and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0
+
+
 def key_hash(topic: str, key: str) -> int:
     """KeyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
     positive = abs(hash_code(f"{topic}#{key}"))

@@ -176,6 +176,21 @@ class ConsumeQueue:
                 if physical_offset >= 0 and size > 0:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
+    def end_by_scan(self) -> int:
+        """Queue offset behind the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
+        for file in reversed(self.queue.files):
+            base = file.file_from_offset // CQ_UNIT.size
+            end = None
+            for slot, data in self._units.blocks(base, base + file.size // CQ_UNIT.size):
+                used = len(data.rstrip(b"\0"))
+                for at in range(min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size):
+                    if _cq_used(data[at : at + CQ_UNIT.size]):
+                        end = slot + at // CQ_UNIT.size + 1
+                        break
+            if end is not None:
+                return end
+        return self.first_offset
+
     def block(self, start: int, end: int) -> tuple[int, bytes]:
         """(queue offset, bytes) of the units from `start` on, as far as one file has them, at most up to `end`; holes are left out."""
         return next(self._units.blocks(start, end), (start, b""))
@@ -183,7 +198,7 @@ class ConsumeQueue:
     def slots(self) -> Iterator[CqUnit]:
         """Every slot of every file, in use or not, as it stands; behind the max offset blocks of zeros are left out."""
         end = self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
-        max_offset = self.max_offset
+        max_offset = self.end_by_scan()
         for slot, data in self._units.blocks(0, end):
             if slot >= max_offset and data.count(0) == len(data):
                 continue

@@ -6,6 +6,7 @@ not below the entry's own, so that no walk is longer than the file.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,25 +28,34 @@ NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 class IndexFile:
     """One index file with `slots` hash slots (`configured`, or read off the file). Methods raise OSError."""
 
-    def __init__(self, file: MappedFile, configured: int | None = None) -> None:
+    def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
         self.file = file
         self._configured = configured
+        self._usual = usual
 
     @cached_property
     def slots(self) -> int:
-        """How many hash slots the file has: as configured; else a fifth of the file's units, where its header agrees; else as it shows."""
-        usual = self._configured or index_entry.slots_of_file(self.file.size)
+        """How many hash slots the file has: as configured; by its length, or the other files', where its header agrees; or as it shows."""
+        if self._configured:
+            return self._configured
+        own = index_entry.slots_of_file(self.file.size)
+        guesses = (own, self._usual) if index_entry.is_whole_file(self.file.size) else (self._usual, own)
         header = self.header()
-        if self._configured or header is None or header.index_count < 2 or self._fits(usual, header):
-            return usual
-        return self._slots_by_last_entry(header) or usual
+        if header is None or header.index_count < 2:
+            return guesses[0]
+        fitting = [guess for guess in guesses if guess and self._fits(guess, header)]
+        return fitting[0] if fitting else self._slots_by_last_entry(header) or guesses[0]
 
     def _fits(self, slots: int, header: IndexHeader) -> bool:
-        """Whether first and last entry lead where the header says when there are `slots` slots."""
+        """Whether with `slots` slots first and last entry lead where the header says, and the last is its slot's newest."""
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
-        if first is None or last is None:
+        if first is None or last is None or last.key_hash < 0:
             return False
-        return (first.phy_offset, last.phy_offset) == (header.begin_phy_offset, header.end_phy_offset)
+        ends = (first.phy_offset, last.phy_offset) == (header.begin_phy_offset, header.end_phy_offset)
+        return ends and self._slot_of(slots, last.key_hash) == header.index_count - 1
+
+    def _slot_of(self, slots: int, key_hash: int) -> int:
+        return int.from_bytes(self.file.read(INDEX_HEADER.size + key_hash % slots * SLOT_SIZE, SLOT_SIZE), "big", signed=True)
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
         """The number of slots that puts the last entry where endPhyOffset stands in the file; None when no place fits."""
@@ -76,7 +86,7 @@ class IndexFile:
         if header is None or not self.slots:
             return []
         found = []
-        number = int.from_bytes(self.file.read(INDEX_HEADER.size + key_hash % self.slots * SLOT_SIZE, SLOT_SIZE), "big", signed=True)
+        number = self._slot_of(self.slots, key_hash)
         below = min(header.index_count, self.capacity)
         while 0 < number < below:
             entry = self._entry(number)
@@ -117,22 +127,26 @@ class IndexFile:
 
 
 class IndexService:
-    """All index files of `folder`, oldest first; `foreign` are the entries of the folder that are none."""
+    """All index files of `folder`, oldest first; `foreign` are the entries of the folder that are none.
+
+    `usual_size` (bytes) is the length that most have: a broker silently resizes another.
+    """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
         self.folder = folder
         self.foreign: list[tuple[Path, Kind]] = []
         self.files: list[IndexFile] = []
-        self.allocated = 0
         if storage.entry(folder).kind is Kind.LINK_OUT:
             self.foreign.append((folder, Kind.LINK_OUT))
-        for entry in storage.listing(folder):
-            if entry.kind is not Kind.FILE or not (entry.name.isdecimal() and len(entry.name) == NAME_LENGTH):
-                self.foreign.append((entry.path, entry.kind))
-                continue
-            self.allocated += entry.allocated
-            file = MappedFile(storage, entry.path, 0, entry.size)
-            self.files.append(IndexFile(file, configured_slots))
+        entries = storage.listing(folder)
+        ours = [entry for entry in entries if entry.kind is Kind.FILE and entry.name.isdecimal() and len(entry.name) == NAME_LENGTH]
+        self.foreign += [(entry.path, entry.kind) for entry in entries if entry not in ours]
+        self.allocated = sum(entry.allocated for entry in ours)
+        sizes = Counter(entry.size for entry in ours)
+        self.usual_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
+        usual_slots = index_entry.slots_of_file(self.usual_size)
+        for entry in ours:
+            self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Physical offsets that the index gives for a key, ascending, each once. Others may share the hash. Raises OSError."""

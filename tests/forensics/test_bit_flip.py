@@ -1,0 +1,102 @@
+"""Where a single flipped bit explains a wrong checksum, the finding names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.verify import LEVEL_LOG, verify
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import expected
+from tests.forensics.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, peek, poke
+from tests.log_maker import Record, write_log
+
+BODY_CRC_AT, FLAG_AT, BORN_AT, BODY_AT = 8, 16, 40, 88
+MIB = 1024 * 1024
+EXPLAINED = "one flipped bit explains it"
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    (byte,) = peek(path, at, "B")
+    poke(path, at, "B", byte ^ 1 << bit)
+
+
+def only_finding(root: Path) -> Finding:
+    store = ReadOnlyStore(root)
+    (finding,) = verify(store, LEVEL_LOG).findings
+    store.close()
+    return finding
+
+
+@pytest.fixture
+def basic(golden: Golden) -> Path:
+    return golden("497-basic")
+
+
+@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_every_bit_of_a_body_is_named(basic: Path, place: float, bit: int) -> None:
+    message = next(row for row in expected("497-basic")["messages"] if row["physicalOffset"] > LOG_FILE_SIZE and row["bodyLength"] > 50)
+    position = message["physicalOffset"] + BODY_AT + int((message["bodyLength"] - 1) * place)
+    file, at = divmod(position, LOG_FILE_SIZE)
+    flip(basic / f"commitlog/{file * LOG_FILE_SIZE:020d}", at, bit)
+    finding = only_finding(basic)
+    assert (finding.code, finding.physical_offset, finding.msg_id) == ("bad-body-crc", message["physicalOffset"], message["msgId"])
+    assert finding.file_offset == message["physicalOffset"] - file * LOG_FILE_SIZE
+    assert f"{EXPLAINED}: bit {bit} of the byte at {position} (byte {at} of the file)" in finding.detail
+
+
+@pytest.mark.parametrize("bit", range(31))
+def test_a_flipped_bit_in_the_checksum_itself(basic: Path, bit: int) -> None:
+    flip(basic / "commitlog" / FIRST_FILE, BODY_CRC_AT + 3 - bit // 8, bit % 8)
+    finding = only_finding(basic)
+    assert (finding.code, finding.file_offset, finding.size) == ("bad-body-crc", 0, 452)
+    assert "the stored checksum differs in one bit" in finding.detail
+    assert EXPLAINED not in finding.detail
+
+
+@pytest.mark.parametrize("others", [(1,), (0, 1, 2), (40, 60)])
+def test_more_than_one_flipped_bit_explains_nothing(basic: Path, others: tuple[int, ...]) -> None:
+    for at in (5, *others):
+        flip(basic / "commitlog" / FIRST_FILE, BODY_AT + at, 3)
+    finding = only_finding(basic)
+    assert finding.code == "bad-body-crc"
+    assert EXPLAINED not in finding.detail
+    assert "in one bit" not in finding.detail
+
+
+def test_a_zeroed_body_explains_nothing(basic: Path) -> None:
+    poke(basic / "commitlog" / FIRST_FILE, BODY_AT, "100x")
+    assert EXPLAINED not in only_finding(basic).detail
+
+
+@pytest.mark.parametrize("at", [FLAG_AT, BORN_AT + 7])
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_a_bit_outside_the_body_is_named_by_the_records_own_checksum(golden: Golden, at: int, bit: int) -> None:
+    root = golden("533-propcrc")
+    message = max(
+        expected("533-propcrc")["messages"], key=lambda row: row["physicalOffset"] if row["physicalOffset"] < LOG_FILE_SIZE else -1
+    )
+    position = message["physicalOffset"] + at
+    flip(root / "commitlog" / FIRST_FILE, position, bit)
+    finding = only_finding(root)
+    assert (finding.code, finding.physical_offset) == ("bad-property-crc", message["physicalOffset"])
+    assert f"{EXPLAINED}: bit {bit} of the byte at {position} (byte {position} of the file)" in finding.detail
+
+
+@pytest.mark.parametrize(("size", "is_explained"), [(50_000, True), (MIB + 1, False)])
+def test_a_body_may_be_too_long_to_be_searched(tmp_path: Path, size: int, is_explained: bool) -> None:
+    write_log(tmp_path, [Record(body=b"x" * size)], file_size=2 * MIB)
+    flip(tmp_path / "commitlog" / FIRST_FILE, BODY_AT + 7, 2)
+    finding = only_finding(tmp_path)
+    assert finding.code == "bad-body-crc"
+    assert (f"{EXPLAINED}: bit 2 of the byte at {BODY_AT + 7} " in finding.detail) == is_explained
+
+
+def test_the_finding_says_whose_message_it_is(basic: Path) -> None:
+    flip(basic / "commitlog" / FIRST_FILE, BODY_AT, 0)
+    finding = only_finding(basic)
+    assert (finding.topic, finding.queue_id, finding.queue_offset) == ("OrderPaid", 0, 0)
+    assert "OrderPaid/0 at queue offset 0, UNIQ_KEY 0A010200000000000000000000000000, KEYS order-0 user-0 dup-key" in finding.detail
