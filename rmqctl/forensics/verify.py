@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-LEVEL_LOG, LEVEL_QUEUES, LEVEL_ALL = 1, 2, 3
+LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # what a broker's scan at its start does not look at, or is not there for (the store does not load, or we alone cannot read)
 BROKER_OVERLOOKS = frozenset(
     {

@@ -58,8 +58,6 @@ __doc__ = (__doc__ or "").format(cq=CQ_UNIT.table(), ext=CQ_EXT_UNIT.table(), ba
 
 PRE_BLANK_SIZE = 0x7FFFFFFF
 EXT_ADDRESS_MAX = -(2**31) - 1
-EXT_FILE_SIZE = 48 * 1024 * 1024
-EXT_END_BLANK_SIZE = 4
 
 
 class CqUnit(NamedTuple):

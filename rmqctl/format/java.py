@@ -7,8 +7,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-INT_MAX = 2**31 - 1
-
 
 @lru_cache(maxsize=4096)
 def hash_code(text: str) -> int:

@@ -155,12 +155,6 @@ def tags_code(message_properties: dict[str, str]) -> int:
     return hash_code(tags) if tags else 0
 
 
-def total_size(buffer: bytes | memoryview, position: int) -> int:
-    """TOTALSIZE at `position`; the buffer has at least 4 bytes there."""
-    size: int = _INT.unpack_from(buffer, position)[0]
-    return size
-
-
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
     """The head's layout that the SYSFLAG of the record at `position` asks for."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]

@@ -1,16 +1,16 @@
-"""SYSFLAG, the record's flags for the broker (MessageSysFlag; bits 8-10 and 64, 128 since 4.9)."""
+"""SYSFLAG, the record's flags for the broker (MessageSysFlag; bits 8-10 and 64, 128 since 4.9).
+
+Not named here, since nothing looks at them: 2 multi-tags, 64 NEED_UNWRAP, 128 INNER_BATCH.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 COMPRESSED = 0x1
-MULTI_TAGS = 0x2
 TRANSACTION_MASK = 0xC
 BORNHOST_V6 = 0x10
 STOREHOST_V6 = 0x20
-NEED_UNWRAP = 0x40
-INNER_BATCH = 0x80
 COMPRESSION_TYPE_SHIFT = 8
 COMPRESSION_TYPE_MASK = 0x700
 
