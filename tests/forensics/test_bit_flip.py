@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.verify import LEVEL_LOG, verify
+from rmqctl.forensics.verify import verify
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.forensics.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, peek, poke
@@ -25,7 +25,7 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 def only_finding(root: Path) -> Finding:
     store = ReadOnlyStore(root)
-    (finding,) = verify(store, LEVEL_LOG).findings
+    (finding,) = verify(store, 1).findings
     store.close()
     return finding
 
