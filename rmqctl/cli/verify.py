@@ -12,6 +12,8 @@ from rmqctl.cli.render import print_document, print_rows, print_table, progress,
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 
+LARGE = 2**30
+
 if TYPE_CHECKING:
     from rmqctl.forensics.verify import VerifyReport
 
@@ -46,8 +48,11 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
     -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
     """
     from rmqctl.forensics.verify import Verification
+    from rmqctl.logfile.column_reader import available
 
     opened = open_store(store, broker_conf, follow_links)
+    if opened.commit_log.size > LARGE and not available():
+        remark("this takes long: `pip install 'rmqctl[fast]'` makes the reading of large logs many times faster")
     verification = Verification(opened, level)
     report = verification.report
     try:

@@ -14,6 +14,7 @@ from rmqctl.forensics.index_audit import IndexAudit
 from rmqctl.format import crc, properties
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
+from rmqctl.logfile.column_reader import Columns
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 
 if TYPE_CHECKING:
@@ -102,11 +103,16 @@ class Verification:
     def run(self) -> None:
         """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
         started = time.perf_counter()
-        for item in self._store.commit_log.scan(self.report.summary):
+        log = self._store.commit_log
+        parts = log.scan(self.report.summary) if self._queues else log.scan_columns(self.report.summary)
+        for item in parts:
             if isinstance(item, Damage):
                 self._damage(item)
             elif isinstance(item, Message):
                 self._message(item)
+            elif isinstance(item, Columns) and self.report.broker_stops_at is not None:
+                self.report.behind_damage_messages += len(item.rows)
+                self.report.behind_damage_bytes += item.size
         if self._queues:
             self._queues.finish(self.report.summary.end)
             self.report.findings += self._queues.findings

@@ -54,6 +54,10 @@ class MappedFile:
         """`size` bytes at `position` of the file; fewer at its end. Raises OSError."""
         return self._storage.read(self._open(), position, size)
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` with the bytes at `position`; how many it got, fewer only at the file's end. Raises OSError."""
+        return self._storage.read_into(self._open(), position, buffer)
+
     def read_exact(self, position: int, size: int) -> bytes:
         """As `read`, but fewer bytes are an OSError: the file became shorter since it was listed."""
         data = self.read(position, size)

@@ -118,6 +118,13 @@ class Storage:
             got += len(data)
         return b"".join(parts)
 
+    def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; how many bytes it got, fewer only at the end of the file. Raises OSError."""
+        got = 0
+        while got < len(buffer) and (count := os.preadv(descriptor, [buffer[got:]], position + got)):
+            got += count
+        return got
+
     def read_file(self, path: Path, limit: int) -> bytes:
         """The first `limit` bytes of a small file. Raises OSError."""
         descriptor = self.open(path)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.logfile.column_reader import ColumnReader, Columns, available
 from rmqctl.logfile.mapped_file import BLOCK_SIZE
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 
@@ -61,15 +62,17 @@ class ScanSummary:
         """Good records: messages and blanks."""
         return self.messages + self.blanks
 
-    def count(self, item: Item) -> None:
-        """Take one more item into account."""
+    def count(self, item: Item | Columns) -> None:
+        """Take one more item, or a stretch of good messages, into account."""
         if isinstance(item, Damage):
             self.damages += 1
             self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
             self.incomplete = self.incomplete or item.code in UNREADABLE
             return
         self.bytes_scanned += item.size
-        if isinstance(item, Message):
+        if isinstance(item, Columns):
+            self.messages += len(item.rows)
+        elif isinstance(item, Message):
             self.messages += 1
         else:
             self.blanks += 1
@@ -163,11 +166,21 @@ class CommitLog:
 
         A `start` inside a record begins with the next one. Strict ends behind the first damage.
         """
-        summary = summary if summary is not None else ScanSummary()
+        for item in self._parts(summary if summary is not None else ScanSummary(), start, stop, strict=strict, in_columns=False):
+            if not isinstance(item, Columns):
+                yield item
+
+    def scan_columns(self, summary: ScanSummary) -> Iterator[Item | Columns]:
+        """The whole log: good messages in columns, all else item by item; with the extra `fast` only, else as `scan`."""
+        return self._parts(summary, None, None, strict=False, in_columns=available())
+
+    def _parts(
+        self, summary: ScanSummary, start: int | None, stop: int | None, *, strict: bool, in_columns: bool
+    ) -> Iterator[Item | Columns]:
         summary.ok_up_to = summary.end = self.min_offset if start is None else start
         summary.stopped = "interrupted"
         unreported = 0
-        for item in self._items(start):
+        for item in self._items(start, in_columns=in_columns):
             if stop is not None and item.physical_offset >= stop:
                 summary.stopped = f"offset {stop}"
                 break
@@ -185,7 +198,7 @@ class CommitLog:
         if unreported:
             self.on_progress(unreported)
 
-    def _items(self, start: int | None) -> Iterator[Item]:
+    def _items(self, start: int | None, *, in_columns: bool) -> Iterator[Item | Columns]:
         """The items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -193,7 +206,7 @@ class CommitLog:
         for file in self.queue.files:
             if start is not None and file.end <= start:
                 continue
-            for number, item in enumerate(_file_items(file, start)):
+            for number, item in enumerate(_file_items(file, start, in_columns=in_columns)):
                 if open_end is not None and _goes_on(item):
                     gap = anomalies[0].physical_offset if anomalies else item.physical_offset
                     yield _never_closed(open_end, min(max(gap, open_end), item.physical_offset), item.physical_offset)
@@ -208,18 +221,24 @@ class CommitLog:
         yield from anomalies
 
 
-def _goes_on(item: Item | _Unwritten) -> bool:
+def _goes_on(item: Item | Columns | _Unwritten) -> bool:
     """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
     return not isinstance(item, _Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
 
-def _file_items(file: MappedFile, start: int | None) -> Iterator[Item | _Unwritten]:
+def _file_items(file: MappedFile, start: int | None, *, in_columns: bool) -> Iterator[Item | Columns | _Unwritten]:
     """The items of one file, up to its blank, or to where only zeros are left."""
     reader = RecordReader(file)
+    columns = ColumnReader(file) if in_columns else None
     position: int | None = 0
     if start is not None and start > file.file_from_offset:
         position = _next_readable(file, start - file.file_from_offset)
     while position is not None and position < file.size + (1 if file.size else 0):
+        stretch = columns.at(position) if columns else None
+        if stretch is not None:
+            yield stretch
+            position = stretch.end - file.file_from_offset
+            continue
         try:
             item = _next_item(reader, position)
         except OSError as error:
