@@ -50,7 +50,11 @@ UNREADABLE_CODES = ("unreadable", "link-not-followed", "log-missing")
 @click.option("--queue", "queue_id", type=int, help="Only this queueId.")
 @click.option("--key", help="Only messages with this word among KEYS, or as UNIQ_KEY.")
 @click.option("--tag", help="Only messages with these TAGS.")
-@click.option("--since", type=TimeType(), help="Stored at or after: RFC 3339, epoch ms, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.")
+@click.option(
+    "--since",
+    type=TimeType(),
+    help="Stored at or after: RFC 3339 (local without a zone), epoch ms, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
+)
 @click.option("--until", type=TimeType(), help="Stored at or before.")
 @click.option("--from-offset", type=OFFSET, help="Physical offset to begin at; inside a record: at the next one.")
 @click.option("--to-offset", type=OFFSET, help="Physical offset to end before.")
