@@ -30,7 +30,6 @@ TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 DEFAULT_CONTEXT = 2
 CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset", "to_offset", "transaction", "body_match")
-UNREADABLE_CODES = ("unreadable", "link-not-followed", "log-missing")
 
 
 @click.command(
@@ -156,6 +155,6 @@ def _finish(store: ReadOnlyStore, dump: Dump) -> int:
     remark(f"{read}; stopped at {summary.end}: {stopped}")
     for damage in store.foreign:
         remark(f"{damage.path}: {damage.detail}")
-    if dump.incomplete or any(damage.code in UNREADABLE_CODES for damage in store.foreign):
+    if dump.incomplete or store.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)

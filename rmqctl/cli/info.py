@@ -44,8 +44,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
             print()
             rows = [[topic["topic"], topic["queues"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
-    incomplete = any(anomaly["code"] in ("link-not-followed", "unreadable", "log-missing") for anomaly in document["anomalies"])
-    return int(ExitCode.PARTIAL if incomplete else ExitCode.CLEAN)
+    return int(ExitCode.PARTIAL if opened.partly_read else ExitCode.CLEAN)
 
 
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.dump import BODIES, UNREADABLE_CODES
+from rmqctl.cli.dump import BODIES
 from rmqctl.cli.message_table import message_columns
 from rmqctl.cli.options import OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument
 from rmqctl.cli.render import is_terminal, print_rows, progress, remark
@@ -85,7 +85,7 @@ def command(
         remark(remark_text)
     for damage in opened.foreign:
         remark(f"{damage.path}: {damage.detail}")
-    if any(damage.code in UNREADABLE_CODES for damage in (*search.findings, *opened.foreign)):
+    if search.incomplete or opened.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)
 

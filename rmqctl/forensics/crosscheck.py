@@ -197,7 +197,7 @@ class QueueCrosscheck:
         log_start = self._store.commit_log.min_offset
         previous = -1
         in_front = True
-        for slot in queue.slots():
+        for slot in queue.slots(cursor.max_offset):
             if slot.physical_offset == slot.size == slot.tags_code == 0:
                 if slot.queue_offset < cursor.max_offset:
                     self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")

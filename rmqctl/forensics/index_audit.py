@@ -77,8 +77,6 @@ class IndexAudit:
 
     def _advance(self) -> None:
         try:
-            if self._next is None:
-                self._like_3x = _looks_like_3x(self._store)
             self._next = next(self._places, None)
         except OSError as error:
             self._next, self._incomplete = None, True
@@ -107,6 +105,7 @@ class IndexAudit:
     def _entries(self) -> Iterator[_Place]:
         """The entries of all files, each file checked on the way."""
         usual = self._store.index.usual_size
+        self._like_3x = _looks_like_3x(self._store)
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()

@@ -13,7 +13,7 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Message
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.commit_log import UNREADABLE, Item, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, Item, ScanSummary, message_of
 from rmqctl.store.read_only_store import has_key
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Search:
         self._question = question
         self._body = body
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether something on the way could not be read."""
+        return any(damage.code in UNREADABLE for damage in self.findings)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """The messages, in the order of the log, through msgId, index or queue. Raises BadRequest when there is no index or queue."""
         asked = self._question
@@ -66,10 +71,10 @@ class Search:
         summary = ScanSummary()
         nearest: Item | None = None
         for item in self._store.commit_log.scan(summary):
-            message = item.message if isinstance(item, Damage) else item
+            message = message_of(item)
             if isinstance(item, Damage):
                 self.findings.append(item._replace(message=None))
-            if not isinstance(message, Message) or not self._matches(message):
+            if message is None or not self._matches(message):
                 continue
             if self._question.at is None:
                 yield self._row(item)
@@ -97,7 +102,7 @@ class Search:
     def _by_msg_id(self, msg_id: str) -> Iterator[dict[str, Any]]:
         _, offset = parse_msg_id(msg_id)
         found = self._store.commit_log.at(offset)
-        message = self._store.commit_log.message_at(offset)
+        message = message_of(found)
         if isinstance(found, Damage) and found.code in UNREADABLE:
             self.findings.append(found)
         elif message is None:
@@ -128,7 +133,7 @@ class Search:
         key = self._question.unique_key or self._question.key or ""
         for topic in topics:
             for found in self._store.by_key(topic, key):
-                message = found.message if isinstance(found, Damage) else found
+                message = message_of(found)
                 unique = message is not None and message.properties.get(properties.UNIQ_KEY) == key
                 if message is None or unique or self._question.unique_key is None:
                     yield from self._found(found)
@@ -144,7 +149,7 @@ class Search:
             self.remarks.append(f"the queue has the messages of offsets [{low}, {high}){stored}")
             return
         found = self._store.commit_log.at(unit.physical_offset)
-        message = self._store.commit_log.message_at(unit.physical_offset)
+        message = message_of(found)
         if message is None and not (isinstance(found, Damage) and found.code in UNREADABLE):
             detail = f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, where no whole record is"
             self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))

@@ -99,6 +99,7 @@ class Verification:
         self._newest = 0
         self._last = 0
         self._bit_flip_budget = BIT_FLIP_BUDGET
+        self._shift: int | None = None
 
     def run(self) -> None:
         """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
@@ -184,22 +185,17 @@ class Verification:
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
         """Records of a file under a wrong name all lie by the same distance: one finding for a row of them."""
+        shift_before, self._shift = self._shift, None
+        if damage.code == "bad-physical-offset" and damage.message is not None:
+            self._shift = damage.message.stored_physical_offset - damage.physical_offset
         before = self.report.findings[-1] if self.report.findings else None
-        if before is None or before.code != damage.code or damage.code != "bad-physical-offset" or damage.message is None:
+        if before is None or self._shift is None or self._shift != shift_before:
             return False
         if before.size is None or before.physical_offset is None or before.physical_offset + before.size != damage.physical_offset:
-            return False
-        if damage.message.stored_physical_offset - damage.physical_offset != self._distance(before):
             return False
         before.count += 1
         before.size += damage.size
         return True
-
-    def _distance(self, finding: Finding) -> int | None:
-        if finding.physical_offset is None:
-            return None
-        message = self._store.commit_log.message_at(finding.physical_offset)
-        return message.stored_physical_offset - message.physical_offset if message else None
 
 
 def _is_empty_body(damage: Damage) -> bool:

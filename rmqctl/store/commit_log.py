@@ -121,10 +121,7 @@ class CommitLog:
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The record at an offset as far as its frame is whole, its content damaged or not."""
-        found = self.at(physical_offset)
-        if isinstance(found, Damage):
-            return found.message
-        return found if isinstance(found, Message) else None
+        return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
         """The files up to the last one that begins with a record: without the pre-allocated ones. Raises OSError."""
@@ -219,6 +216,13 @@ class CommitLog:
                     yield item
             file.close()
         yield from anomalies
+
+
+def message_of(item: Item | None) -> Message | None:
+    """The message of an item as far as its frame is whole, its content damaged or not."""
+    if isinstance(item, Damage):
+        return item.message
+    return item if isinstance(item, Message) else None
 
 
 def _goes_on(item: Item | Columns | _Unwritten) -> bool:

@@ -195,12 +195,11 @@ class ConsumeQueue:
         """(queue offset, bytes) of the units from `start` on, as far as one file has them, at most up to `end`; holes are left out."""
         return next(self._units.blocks(start, end), (start, b""))
 
-    def slots(self) -> Iterator[CqUnit]:
-        """Every slot of every file, in use or not, as it stands; behind the max offset blocks of zeros are left out."""
+    def slots(self, used_end: int) -> Iterator[CqUnit]:
+        """Every slot of every file, in use or not, as it stands; from `used_end` (`end_by_scan`) on blocks of zeros are left out."""
         end = self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
-        max_offset = self.end_by_scan()
         for slot, data in self._units.blocks(0, end):
-            if slot >= max_offset and data.count(0) == len(data):
+            if slot >= used_end and data.count(0) == len(data):
                 continue
             for at, fields in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
                 yield CqUnit(at, *fields)

@@ -12,7 +12,7 @@ from rmqctl.format.message import Message, tags_code
 from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
-from rmqctl.store.commit_log import CommitLog
+from rmqctl.store.commit_log import UNREADABLE, CommitLog, message_of
 from rmqctl.store.config import BrokerConf, ConfigFile, load_config
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
@@ -93,6 +93,11 @@ class ReadOnlyStore:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
         return self._configs[name]
 
+    @property
+    def partly_read(self) -> bool:
+        """Whether something that belongs to the store was not read: a link, a folder that is closed or not there."""
+        return any(damage.code in UNREADABLE or damage.code == "log-missing" for damage in self.foreign)
+
     def lock_holder(self) -> int | None:
         """PID of the broker that has the store open on this host; None: nobody, or on another host."""
         try:
@@ -120,8 +125,8 @@ class ReadOnlyStore:
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
-            message = found.message if isinstance(found, Damage) else found
-            if isinstance(message, Message) and message.topic == topic and has_key(message, key):
+            message = message_of(found)
+            if message is not None and message.topic == topic and has_key(message, key):
                 yield found if isinstance(found, Damage) else message
             elif isinstance(found, Damage) and message is None and offset >= self.commit_log.min_offset:
                 yield found

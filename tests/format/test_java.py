@@ -111,6 +111,7 @@ def test_what_fastjson_writes_is_read_back(document: Any) -> None:
 @given(st.text('{}[]":,\\01-.e \n"tnu', max_size=40))
 def test_random_text_is_json_or_a_value_error(text: str) -> None:
     try:
-        fastjson_loads(text)
+        found = fastjson_loads(text)
     except ValueError:
         return
+    assert json.loads(json.dumps(found)) == found
