@@ -11,9 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.first_run import prepared
 from rmqctl.cli.message_table import message_columns
-from rmqctl.cli.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, progress_option, store_argument
-from rmqctl.cli.render import is_terminal, print_rows, progress, remark
+from rmqctl.cli.options import (
+    BODIES,
+    COUNT,
+    OFFSET,
+    OUTPUTS,
+    POSITIVE,
+    open_store,
+    output_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
+from rmqctl.cli.render import is_terminal, print_lines, print_rows, progress, remark, to_json
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -27,7 +39,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
-BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 DEFAULT_CONTEXT = 2
 CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset", "to_offset", "transaction", "body_match")
 
@@ -71,9 +82,18 @@ CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset
 )
 @click.option("--damaged", is_flag=True, help="Damaged places as rows, too, with `damage` and `detail`.")
 @output_option(*OUTPUTS)
+@threads_option
 @progress_option
 def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, body: str, damaged: bool, output: str, progress_mode: str, **asked: Any
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    body: str,
+    damaged: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+    **asked: Any,
 ) -> int:
     """Print the log's records in their order, those that meet all conditions.
 
@@ -84,13 +104,19 @@ def command(
 
     wanted = _filter(asked)
     opened = open_store(store, broker_conf, follow_links)
-    dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage)
+    dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads)
+    whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
+    if whole_files:
+        prepared(dump.prepare)
     quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
     try:
         with progress("none" if quiet else progress_mode, opened.commit_log.size, "dump") as advance:
             opened.commit_log.on_progress = advance
-            rows = islice(_rows(dump, asked), asked["limit"])
-            print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
+            if output == "jsonl" and whole_files:
+                print_lines(dump.lines(to_json), asked["limit"])
+            else:
+                rows = islice(_rows(dump, asked), asked["limit"])
+                print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
     except KeyboardInterrupt:
         _finish(opened, dump)
         raise
@@ -117,7 +143,7 @@ def _rows_and_more(dump: Dump) -> Iterator[dict[str, Any]]:
 
 
 def _filter(asked: dict[str, Any]) -> Any:
-    from rmqctl.forensics.dump import Filter
+    from rmqctl.forensics.message_filter import Filter
 
     conditions = [name for name in CONDITIONS if asked[name] not in (None, ())]
     if asked["around"] is not None and (conditions or asked["tail"] is not None or asked["follow"]):

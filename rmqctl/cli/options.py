@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 OFFSET = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(0, 10**9)
 POSITIVE = click.IntRange(1, 10**9)
+THREADS_MAX = 256
+CORES_USED_MAX = 16  # more wait for the disk, and each holds a buffer
+BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
@@ -40,6 +44,17 @@ def progress_option(command: F) -> F:
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
     return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(command)
+
+
+def threads_option(command: F) -> F:
+    """--threads."""
+    text = "Threads that read the log.  [default: one a core]"
+    return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX)
 
 
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool) -> ReadOnlyStore:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.dump import BODIES
+from rmqctl.cli.first_run import prepared
 from rmqctl.cli.message_table import message_columns
-from rmqctl.cli.options import OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument
+from rmqctl.cli.options import BODIES, OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import is_terminal, print_rows, progress, remark
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
@@ -52,6 +52,7 @@ WAYS = (
 @click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
 @click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
 @output_option(*OUTPUTS)
+@threads_option
 @progress_option
 def command(
     store: Path,
@@ -60,6 +61,7 @@ def command(
     scan: bool,
     body: str,
     output: str,
+    threads: int,
     progress_mode: str,
     **asked: Any,
 ) -> int:
@@ -73,7 +75,9 @@ def command(
 
     question = _question(asked)
     opened = open_store(store, broker_conf, follow_links)
-    search = Search(opened, question, body=body)
+    search = Search(opened, question, body=body, threads=threads)
+    if scan:
+        prepared(search.prepare)
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
     with progress("none" if quiet else progress_mode, opened.commit_log.size, "query") as advance:

@@ -55,6 +55,20 @@ def print_rows(
         _print_table_rows(iter(rows), columns, 1 if live else ROWS_PER_TABLE)
 
 
+def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
+    """Blocks of whole lines, as they are; at most `limit` lines."""
+    sys.stdout.flush()
+    left = limit
+    if left == 0:
+        return
+    for block in blocks:
+        if left is not None and (count := block.count(b"\n")) >= left:
+            sys.stdout.buffer.write(b"".join(block.splitlines(keepends=True)[:left]))
+            return
+        left = left if left is None else left - count
+        sys.stdout.buffer.write(block)
+
+
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows; each is out before the next is asked for."""
     for row in rows:

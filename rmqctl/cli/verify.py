@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
+from rmqctl.cli.first_run import prepared
+from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_rows, print_table, progress, remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
-
-LARGE = 2**30
 
 if TYPE_CHECKING:
     from rmqctl.forensics.verify import VerifyReport
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     help="1: the log. 2: and the queues. 3: and index, checkpoint, configuration.",
 )
 @output_option("table", "json", "jsonl", "csv")
+@threads_option
 @progress_option
-def command(store: Path, broker_conf: Path | None, follow_links: bool, level: int, output: str, progress_mode: str) -> int:
+def command(store: Path, broker_conf: Path | None, follow_links: bool, level: int, output: str, threads: int, progress_mode: str) -> int:
     """Is the store whole?
 
     Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
@@ -48,13 +48,11 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
     -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
     """
     from rmqctl.forensics.verify import Verification
-    from rmqctl.logfile.column_reader import available
 
     opened = open_store(store, broker_conf, follow_links)
-    if opened.commit_log.size > LARGE and not available():
-        remark("this takes long: `pip install 'rmqctl[fast]'` makes the reading of large logs many times faster")
-    verification = Verification(opened, level)
+    verification = Verification(opened, level, threads)
     report = verification.report
+    prepared(verification.prepare)
     try:
         with progress(progress_mode, opened.commit_log.size, "verify") as advance:
             opened.commit_log.on_progress = advance

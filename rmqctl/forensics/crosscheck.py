@@ -1,93 +1,123 @@
 """Log against queues: every message has its unit, and every unit its message.
 
-One pass over the log confirms units as it goes (`see`); a second over each queue's slots looks at those that no message
-confirmed (`finish`). Memory: a bit a unit, and a small block of each queue.
+One pass over the log confirms units as it goes (`see`); then each queue's slots that no message confirmed are looked at
+(`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is looked at by itself.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.forensics.destinations import Destination, batch_size, queue_destinations, right_tags_code
+import numpy as np
+
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, CqUnit, is_ext_address
+from rmqctl.forensics.unit_audit import QueueCursor, UnitAudit
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
+from rmqctl.format.dispatch_scan import DELAYED
 from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.format.unit_match import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHERE, IGNORED, MISSING, NOT_ASKED, ODD, PLAIN
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.commit_log import message_of
 from rmqctl.store.config import table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.destinations import Destination, batch_size, queue_destinations, right_tags_code
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.format.damage import Damage
     from rmqctl.format.message import Message
     from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-UNITS_PER_BLOCK = 256
 FILES_FOR_A_MAJORITY = 3
-
-
-class _QueueCursor:
-    """Units of one queue by offset, a block of bytes at a time, and which of them a message confirmed."""
-
-    def __init__(self, queue: ConsumeQueue) -> None:
-        self.queue = queue
-        self.max_offset = queue.end_by_scan()
-        self._first = queue.first_offset
-        self._confirmed = bytearray((max(self.max_offset - self._first, 0) + 7) // 8)
-        self._block = b""
-        self._block_start = 0
-
-    def unit(self, queue_offset: int) -> CqUnit | None:
-        if not self._first <= queue_offset < self.max_offset:
-            return None
-        at = queue_offset - self._block_start
-        if not 0 <= at < len(self._block) // CQ_UNIT.size:
-            self._block_start, self._block = self.queue.block(queue_offset, min(queue_offset + UNITS_PER_BLOCK, self.max_offset))
-            at = queue_offset - self._block_start
-            if not 0 <= at < len(self._block) // CQ_UNIT.size:
-                return None
-        physical_offset, size, tags_code = CQ_UNIT.struct.unpack_from(self._block, at * CQ_UNIT.size)
-        return CqUnit(queue_offset, physical_offset, size, tags_code) if physical_offset >= 0 and size > 0 else None
-
-    def confirm(self, queue_offset: int) -> None:
-        at = queue_offset - self._first
-        self._confirmed[at >> 3] |= 1 << (at & 7)
-
-    def is_confirmed(self, queue_offset: int) -> bool:
-        at = queue_offset - self._first
-        return at >> 3 < len(self._confirmed) and bool(self._confirmed[at >> 3] & 1 << (at & 7))
+_UNITS = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 class QueueCrosscheck:
     """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`."""
 
-    def __init__(self, store: ReadOnlyStore) -> None:
+    def __init__(self, store: ReadOnlyStore, describer: Describer) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.expired_units = 0
         self._store = store
-        self._cursors: dict[QueueKey, _QueueCursor] = {}
+        self._describer = describer
+        self._cursors: dict[QueueKey, QueueCursor] = {}
         self._unreadable: set[QueueKey] = set()
         self._lost: list[tuple[int, int]] = []
         self._known_topics = frozenset(table(store.config("topics.json"), "topicConfigTable"))
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
-        self._last_seen: dict[QueueKey, int] = {}
+        self._keys: list[QueueKey] = []
         self._superseded: dict[QueueKey, int] = {}
         for key, queue in store.queues.items():
             if isinstance(queue, ConsumeQueue):
                 try:
-                    self._cursors[key] = _QueueCursor(queue)
+                    self._cursors[key] = QueueCursor(queue)
                 except OSError as error:
                     self._give_up(key, error)
+        self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
-    def see(self, message: Message) -> None:
-        """A message of the log, in log order; also one with damaged content whose frame is whole."""
-        for destination in queue_destinations(message):
+    def see(self, described: DispatchColumns, message: Message | None = None) -> None:
+        """Messages of the log, in log order; `message` is one with damaged content whose frame is whole."""
+        self._know_queues()
+        messages = described.messages
+        verdicts = self._units.verdicts(messages)
+        for rows in _runs(messages, verdicts):
+            self._judge(messages[rows], int(verdicts[rows[0]]), message)
+
+    def _know_queues(self) -> None:
+        for topic, queue_id in self._describer.queues[len(self._keys) :]:
+            self._keys.append((topic.decode("utf-8", "replace"), queue_id))
+        self._units.know(self._keys)
+
+    def _kind_of(self, key: QueueKey) -> int:
+        """How messages of a queue are compared with its units."""
+        if key in self._unreadable or key[0] in self._store.unreadable_folders:
+            return IGNORED
+        if isinstance(self._store.queues.get(key), BatchConsumeQueue):
+            return ODD
+        return PLAIN if key in self._cursors else ABSENT
+
+    def _judge(self, rows: Any, verdict: int, message: Message | None) -> None:
+        """Messages of one queue with the same verdict, their queue offsets one behind the other."""
+        row = rows[0]
+        key = self._keys[row["queue"]]
+        at = int(row["physical_offset"])
+        scheduled = key[0] == SCHEDULE_TOPIC and bool(row["marks"] & DELAYED)
+        destination = Destination(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
+        if verdict in (ASK, ASK_AGAIN):
+            asked = message or message_of(self._store.commit_log.at(at))
+            if asked is not None:
+                self._see_message(asked, again=verdict == ASK_AGAIN)
+            return
+        if verdict == MISSING and key not in self._cursors and self._is_deleted_topic(key[0]):
+            self._deleted_topics[key[0]] = self._deleted_topics.get(key[0], 0) + len(rows)
+            return
+        cursor = self._cursors.get(key)
+        try:
+            unit = cursor.unit(destination.queue_offset) if cursor else None
+        except OSError as error:
+            self._give_up(key, error)
+            return
+        if unit is None:
+            self._add("missing-unit", destination, at, "the message has no unit in its queue", len(rows))
+        elif verdict == ELSEWHERE:
+            what = f"the unit points to {unit.physical_offset}, the message is at {at}"
+            self._add("unit-mismatch", destination, at, what, len(rows))
+        else:
+            self._add("unit-tags-code", destination, at, _wrong_tags_code(destination, unit.tags_code), len(rows))
+
+    def _see_message(self, message: Message, *, again: bool) -> None:
+        """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
+        for number, destination in enumerate(queue_destinations(message)):
             key = (destination.topic, destination.queue_id)
             if key in self._unreadable or destination.topic in self._store.unreadable_folders:
                 continue
@@ -99,7 +129,7 @@ class QueueCrosscheck:
                 if isinstance(queue, BatchConsumeQueue):
                     self._see_batch(queue, message)
                 else:
-                    self._see_unit(destination, message)
+                    self._see_unit(destination, message, again=self._is_seen(key) if number else again)
             except OSError as error:
                 self._give_up(key, error)
 
@@ -109,6 +139,7 @@ class QueueCrosscheck:
 
     def finish(self, log_end: int) -> None:
         """Look at the units that no message confirmed; `log_end` is the end of the last good record (physical offset)."""
+        self._units.finish()
         for key, cursor in list(self._cursors.items()):
             try:
                 self._finish_queue(cursor, log_end)
@@ -137,18 +168,12 @@ class QueueCrosscheck:
         path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
         self.findings.append(Finding("unreadable", path, None, detail, topic=key[0], queue_id=key[1]))
 
-    def _see_unit(self, destination: Destination, message: Message) -> None:
+    def _see_unit(self, destination: Destination, message: Message, *, again: bool) -> None:
         key = (destination.topic, destination.queue_id)
         cursor = self._cursors.get(key)
         unit = cursor.unit(destination.queue_offset) if cursor else None
-        if (
-            destination.queue_offset == 0
-            and unit is not None
-            and unit.physical_offset == message.physical_offset
-            and key in self._last_seen
-        ):
+        if again and destination.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
             self._begin_anew(key)
-        self._last_seen[key] = destination.queue_offset
         if cursor is None or unit is None:
             self._add("missing-unit", destination, message.physical_offset, "the message has no unit in its queue")
             return
@@ -156,10 +181,16 @@ class QueueCrosscheck:
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
             self._add("unit-mismatch", destination, message.physical_offset, what)
             return
-        cursor.confirm(destination.queue_offset)
+        cursor.confirm(destination.queue_offset, destination.queue_offset + 1)
         if unit.size != message.size:
             self._add("unit-size", destination, message.physical_offset, f"the unit's size is {unit.size}, the record has {message.size}")
         self._check_tags_code(destination, message, unit)
+
+    def _is_seen(self, key: QueueKey) -> bool:
+        """Whether the log had a message of a queue before; from now on it had."""
+        number = self._describer.number(key[0].encode("utf-8", "replace"), key[1])
+        self._know_queues()
+        return self._units.is_seen(number)
 
     def _begin_anew(self, key: QueueKey) -> None:
         """The queue starts at 0 again, and its unit 0 says so, too: the messages before are of a topic that was deleted."""
@@ -177,8 +208,7 @@ class QueueCrosscheck:
                 self._add("ext-missing", destination, message.physical_offset, what)
                 return
         if code is not None and not right_tags_code(destination, message.store_timestamp, code):
-            wanted = "a delivery time" if destination.scheduled else str(destination.tags_code)
-            self._add("unit-tags-code", destination, message.physical_offset, f"the tags code is {code}, not {wanted}")
+            self._add("unit-tags-code", destination, message.physical_offset, _wrong_tags_code(destination, code))
 
     def _see_batch(self, queue: BatchConsumeQueue, message: Message) -> None:
         unit = queue.find(message.queue_offset)
@@ -192,29 +222,54 @@ class QueueCrosscheck:
             what = f"the unit stands for {unit.batch_size} messages, the batch has {batch_size(message)}"
             self._add("unit-mismatch", destination, message.physical_offset, what)
 
-    def _finish_queue(self, cursor: _QueueCursor, log_end: int) -> None:
+    def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
         queue = cursor.queue
-        log_start = self._store.commit_log.min_offset
-        previous = -1
-        in_front = True
-        for slot in queue.slots(cursor.max_offset):
-            if slot.physical_offset == slot.size == slot.tags_code == 0:
-                if slot.queue_offset < cursor.max_offset:
-                    self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
-            elif slot.physical_offset < 0 or slot.size <= 0:
-                code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
-                self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
-            elif slot.is_pre_blank and in_front:
-                continue
-            else:
-                in_front = False
-                if slot.physical_offset <= previous:
-                    self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
-                if not cursor.is_confirmed(slot.queue_offset):
-                    self._unconfirmed(queue, slot, log_start, log_end)
-                if cursor.is_confirmed(slot.queue_offset) or slot.physical_offset < log_start:
-                    previous = max(previous, slot.physical_offset)  # what no message confirms is no measure
+        rest = _Unconfirmed(self._store.commit_log.min_offset, log_end)
+        behind = 0
+        for start, end in cursor.confirmed():
+            self._finish_slots(cursor, rest, behind, start)
+            first, last = queue.find(start), queue.find(end - 1)
+            if first is not None and first.physical_offset <= rest.previous:
+                self._order_of_confirmed(queue, rest.previous, start, end)
+            rest.in_front = False
+            rest.previous = max(rest.previous, last.physical_offset if last else -1)
+            behind = end
+        self._finish_slots(cursor, rest, behind, queue.slots_end)
         queue.queue.close()
+
+    def _order_of_confirmed(self, queue: ConsumeQueue, previous: int, start: int, end: int) -> None:
+        for slot in queue.units(start, end):
+            if slot.physical_offset > previous:
+                return
+            self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
+
+    def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
+        """Slots [start, end), which no message confirmed."""
+        for at, data in cursor.queue.blocks(start, end):
+            units = np.frombuffer(data, _UNITS)
+            if at >= cursor.max_offset and not units.view(np.uint8).any():
+                continue
+            if rest.are_expired(units):
+                self.expired_units += len(units)
+                continue
+            for number, unit in enumerate(units.tolist(), at):
+                self._unconfirmed_slot(cursor, rest, CqUnit(number, *unit))
+
+    def _unconfirmed_slot(self, cursor: QueueCursor, rest: _Unconfirmed, slot: CqUnit) -> None:
+        queue = cursor.queue
+        if slot.physical_offset == slot.size == slot.tags_code == 0:
+            if slot.queue_offset < cursor.max_offset:
+                self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
+        elif slot.physical_offset < 0 or slot.size <= 0:
+            code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
+            self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
+        elif not (slot.is_pre_blank and rest.in_front):
+            rest.in_front = False
+            if slot.physical_offset <= rest.previous:
+                self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {rest.previous}")
+            self._unconfirmed(queue, slot, rest.log_start, rest.log_end)
+            if slot.physical_offset < rest.log_start:
+                rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
 
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
         """Batches follow one another without a gap, in the order of the log, and point into it."""
@@ -279,15 +334,15 @@ class QueueCrosscheck:
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
         self._add(code, Destination(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
 
-    def _add(self, code: str, destination: Destination, physical_offset: int, detail: str) -> None:
-        """Add a finding, or count it with the one before it in the same queue when it is its neighbour."""
+    def _add(self, code: str, destination: Destination, physical_offset: int, detail: str, count: int = 1) -> None:
+        """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours."""
         key = (destination.topic, destination.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
         if same and same[-1].queue_offset is not None and same[-1].queue_offset + same[-1].count == destination.queue_offset:
-            same[-1].count += 1
+            same[-1].count += count
             return
         path, file_offset = self._place(key, destination.queue_offset)
-        finding = Finding(code, path, physical_offset, detail, file_offset)
+        finding = Finding(code, path, physical_offset, detail, file_offset, count=count)
         finding.topic, finding.queue_id, finding.queue_offset = key[0], key[1], destination.queue_offset
         same.append(finding)
 
@@ -300,6 +355,43 @@ class QueueCrosscheck:
             folder = BATCHCONSUMEQUEUE if isinstance(queue, BatchConsumeQueue) else CONSUMEQUEUE
             return f"{folder}/{key[0]}/{key[1]}", None
         return file.name, at - file.file_from_offset
+
+
+class _Unconfirmed:
+    """What is known in front of a slot that no message confirmed: the last physical offset that is a measure, and bounds of the log."""
+
+    def __init__(self, log_start: int, log_end: int) -> None:
+        self.log_start = log_start
+        self.log_end = log_end
+        self.previous = -1
+        self.in_front = True
+
+    def are_expired(self, units: Any) -> bool:
+        """Whether all of a block are expired messages' units in order, as is usual; then they are taken into account."""
+        offsets = units["physical_offset"]
+        used = bool(((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all())
+        if not used or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
+            return False
+        self.previous, self.in_front = int(offsets[-1]), False
+        return True
+
+
+def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
+    """Row numbers of the messages that are not simply confirmed: those of one queue and verdict together, in log order."""
+    odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
+    if not len(odd):
+        return
+    odd = odd[np.argsort(messages["queue"][odd], kind="stable")]
+    queues, offsets, said = messages["queue"][odd], messages["queue_offset"][odd], verdicts[odd]
+    goes_on = (
+        (queues[1:] == queues[:-1]) & (offsets[1:] == offsets[:-1] + 1) & (said[1:] == said[:-1]) & ~np.isin(said[1:], (ASK, ASK_AGAIN))
+    )
+    runs = np.split(odd, np.flatnonzero(~goes_on) + 1)
+    yield from sorted(runs, key=lambda rows: int(rows[0]))
+
+
+def _wrong_tags_code(destination: Destination, code: int) -> str:
+    return f"the tags code is {code}, not {'a delivery time' if destination.scheduled else destination.tags_code}"
 
 
 def _majority(sizes: list[int]) -> int | None:

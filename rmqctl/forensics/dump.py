@@ -2,72 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.message_row import damage_row, message_row, plain_body
-from rmqctl.format import properties
+from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
-from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.commit_log import UNREADABLE, Item, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.file_scan import Item, Stretch
 
 if TYPE_CHECKING:
+    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
 POLL_SECONDS = 0.2
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which messages: those that meet every condition given. Times in ms, both ends included; offsets in bytes, [from, to)."""
-
-    topics: frozenset[str] = frozenset()
-    queue_id: int | None = None
-    key: str | None = None
-    tag: str | None = None
-    since: int | None = None
-    until: int | None = None
-    from_offset: int | None = None
-    to_offset: int | None = None
-    transaction: TransactionType | None = None
-    body: re.Pattern[bytes] | None = field(default=None, compare=False)
-
-    def matches(self, message: Message) -> bool:
-        """Whether a message meets every condition; the cheap ones are asked first."""
-        return (
-            (self.queue_id is None or message.queue_id == self.queue_id)
-            and (self.since is None or message.store_timestamp >= self.since)
-            and (self.until is None or message.store_timestamp <= self.until)
-            and (self.from_offset is None or message.physical_offset >= self.from_offset)
-            and (self.to_offset is None or message.physical_offset < self.to_offset)
-            and (self.transaction is None or transaction_type(message.sys_flag) == self.transaction)
-            and (not self.topics or message.topic in self.topics)
-            and self._has_properties(message)
-            and (self.body is None or self.body.search(plain_body(message)) is not None)
-        )
-
-    def touches(self, damage: Damage) -> bool:
-        """Whether a damage lies at least in part in the range of offsets asked for."""
-        after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
-        return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
-
-    def _has_properties(self, message: Message) -> bool:
-        if self.key is None and self.tag is None:
-            return True
-        found = message.properties
-        if self.tag is not None and found.get(properties.TAGS) != self.tag:
-            return False
-        return self.key is None or self.key in properties.keys(found) or found.get(properties.UNIQ_KEY) == self.key
+SEGMENT_SIZE = 2 * 1024 * 1024  # what is made of a record is larger than the record: less at once than where nothing is made
 
 
 class Dump:
@@ -78,7 +35,14 @@ class Dump:
     """
 
     def __init__(
-        self, store: ReadOnlyStore, wanted: Filter, *, body: str = "none", damaged: bool = False, on_damage: Callable[[Damage], None]
+        self,
+        store: ReadOnlyStore,
+        wanted: Filter,
+        *,
+        body: str = "none",
+        damaged: bool = False,
+        on_damage: Callable[[Damage], None],
+        threads: int = 1,
     ) -> None:
         self.summary = ScanSummary()
         self.damages = 0
@@ -89,11 +53,49 @@ class Dump:
         self._body = body
         self._damaged = damaged
         self._on_damage = on_damage
+        self._threads = threads
+
+    def prepare(self) -> None:
+        """Have the kernels ready that `rows` and `lines` need."""
+        from rmqctl.format import filter_scan, json_lines, scan
+        from rmqctl.store.kernels import prepare
+
+        prepare(scan, filter_scan, json_lines)
 
     def rows(self) -> Iterator[Row]:
         """All rows, in the order of the log."""
-        for item in self._log.scan(self.summary, start=self._first_file(), stop=self._wanted.to_offset):
-            yield from self._row(item)
+        self.prepare()
+
+        def take(columns: Columns) -> list[Message]:
+            return [columns.message(row) for row in self._wanted.rows(columns).tolist()]
+
+        for item in self._scan(take):
+            if isinstance(item, Stretch):
+                for message in item.taken:
+                    yield from self._shown(message)
+            else:
+                yield from self._row(item)
+
+    def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
+        """The same as JSON Lines, many in each of the blocks; `to_line` writes the rows that no kernel does."""
+        from rmqctl.forensics.line_writer import LineWriter
+
+        self.prepare()
+        writer = LineWriter(self._wanted, self._body, self._log.path_of)
+        for item in self._scan(writer.take):
+            if not isinstance(item, Stretch):
+                yield from ((to_line(row) + "\n").encode() for row in self._row(item))
+                continue
+            for piece in item.taken:
+                if isinstance(piece, Message):
+                    yield from ((to_line(row) + "\n").encode() for row in self._shown(piece))
+                else:
+                    yield piece
+
+    def _scan(self, take: Callable[[Columns], Any]) -> Iterator[Item | Stretch]:
+        return self._log.scan_columns(
+            self.summary, take, threads=self._threads, start=self._first_file(), stop=self._wanted.to_offset, segment_size=SEGMENT_SIZE
+        )
 
     def tail(self, count: int) -> list[Row]:
         """The last `count` rows: read backwards in growing steps, as only forwards a record can be found."""

@@ -1,109 +1,140 @@
 """Log against index: every key of every message is in the index, every entry leads to such a message, every chain holds.
 
-Entries stand in the order of the log, so one pass over both is a merge. Memory: the slot table of one index file.
+Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.format.index_match`: blocks
+of entries, batches of messages. Memory: the slot table of one index file, and a block.
 """
 
 from __future__ import annotations
 
-from array import array
-from sys import byteorder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.forensics.destinations import index_keys
+import numpy as np
+
 from rmqctl.forensics.finding import Finding
+from rmqctl.format import index_match
+from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
+from rmqctl.format.index_match import INDEX_EVENTS, MERGE_STATE
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.logfile.column_reader import BUFFER_SIZE
+from rmqctl.store.dispatch_columns import DispatchColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.format.message import Message
+    from rmqctl.store.dispatch_columns import Describer
     from rmqctl.store.index_service import IndexFile
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-TIME_DIFF_MAX = 2**31 - 1
 ENTRY_FIRST = 1
 SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
+ENTRIES_PER_BLOCK = 65536
+EVENTS_AT_ONCE = 4096
+KEYS_OF_A_MESSAGE_MAX = 32768
 
 
-class _Place:
-    """An entry of the index where it stands."""
+class _Block(NamedTuple):
+    """Entries of one file one behind the other: their bytes, the number of the first, and which are to be left out."""
 
-    def __init__(self, index_file: IndexFile, header: IndexHeader, number: int, entry: IndexEntry) -> None:
-        self.name = index_file.file.name
-        self.header = header
-        self.number = number
-        self.entry = entry
-        self.file_offset = INDEX_HEADER.size + index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
+    file: _FileCheck
+    first: int
+    data: Any
+    skipped: Any
+
+    def entry(self, number: int) -> IndexEntry:
+        """One of its entries."""
+        at = (number - self.first) * INDEX_ENTRY.size
+        return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
+
+    @property
+    def header(self) -> Any:
+        """What the merge needs of the header."""
+        header = self.file.header
+        return np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)
 
 
 class IndexAudit:
     """Collects what is wrong with the index in `findings`."""
 
-    def __init__(self, store: ReadOnlyStore) -> None:
+    def __init__(self, store: ReadOnlyStore, describer: Describer) -> None:
         self.findings: list[Finding] = []
         self._store = store
+        self._describer = describer
         self._like_3x = False
-        self._places = self._walk()
-        self._next: _Place | None = None
         self._incomplete = False
         self._open: dict[str, Finding] = {}
-        self._wrong_begin: set[str] = set()
         self._missing: Finding | None = None
         self._missing_from = 0
+        self._last_offset = 0
+        self._found = np.zeros(KEYS_OF_A_MESSAGE_MAX, np.uint8)
+        self._state = np.zeros(1, MERGE_STATE)
+        self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
+        self._check_events = np.zeros(3 * ENTRIES_PER_BLOCK, INDEX_EVENTS)
+        self._blocks = self._read_blocks()
+        self._block: _Block | None = None
+        self._following: _Block | None = None
+        self._advance()
         self._advance()
 
-    def see(self, message: Message) -> None:
-        """A message of the log, in log order."""
-        self._skip_before(message.physical_offset)
-        keys = index_keys(message, like_3x=self._like_3x)
-        found = set()
-        while self._next is not None and self._next.entry.phy_offset == message.physical_offset:
-            place = self._next
-            found.add(place.entry.key_hash)
-            if place.entry.key_hash not in keys.allowed:
-                self._add("index-dangling", place, f"entry {place.number}: the message has no key with hash {place.entry.key_hash}")
-            else:
-                self._check_time(place, message)
-            self._advance()
-        missing = len(keys.required - found)
-        if missing and self._store.conf.index_enabled and not self._incomplete:
-            self._add_missing(message, missing)
-        elif keys.required:
-            self._missing = None
+    def see(self, described: DispatchColumns) -> None:
+        """Messages of the log, in log order."""
+        state = self._state[0]
+        state["row"] = 0
+        while state["row"] < len(described.messages):
+            block = self._block
+            self._merge(described, block, more=self._following is not None, log_start=self._store.commit_log.min_offset)
+            if block is not None and state["entry"] == len(block.skipped) and self._following is not None:
+                self._advance()
 
     def finish(self) -> None:
-        """What the index has behind the last message."""
-        self._skip_before(None)
+        """What the index has behind the last message: a message behind all others takes it."""
+        last = np.zeros(1, DISPATCH_COLUMNS)
+        last["physical_offset"] = np.iinfo(np.int64).max
+        self.see(DispatchColumns(last, np.zeros(0, np.int32)))
+
+    def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
+        """One call of the kernel, and what it has to say."""
+        state = self._state[0]
+        state["events"] = 0
+        report_missing = self._store.conf.index_enabled and not self._incomplete
+        data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.header)
+        index_match.merge(
+            described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
+            self._found, state, self._events,
+        )  # fmt: skip
+        for event in self._events[: state["events"]]:
+            if event["kind"] == index_match.NOT_INDEXED:
+                self._not_indexed(event, described)
+            elif block is not None:
+                self._entry_event(event, block)
 
     def _advance(self) -> None:
+        """The next block; the one behind it is read ahead."""
+        before = self._block.file if self._block else None
+        self._block, self._following = self._following, None
+        self._state["entry"] = 0
+        if self._block is not None and self._block.file is not before:
+            self._state["begin_is_wrong"] = 0
         try:
-            self._next = next(self._places, None)
+            self._following = next(self._blocks, None)
         except OSError as error:
-            self._next, self._incomplete = None, True
+            self._incomplete = True
             path = self._store.storage.display(self._store.index.folder)
             self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
-    def _walk(self) -> Iterator[_Place]:
-        """The entries of all files in order; one that is out of order is told and left out.
+    def _read_blocks(self) -> Iterator[_Block]:
+        """The entries of all files in blocks, checked against slots and order: that takes the block behind."""
+        before: _Block | None = None
+        for block in self._raw_blocks():
+            if before is not None:
+                following = int.from_bytes(block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True)
+                yield self._checked(before, following, last_of_file=block.file is not before.file)
+            before = block
+        if before is not None:
+            yield self._checked(before, -1, last_of_file=True)
 
-        Out of order is an entry behind the one before, or so far ahead that only for its sake the next would be.
-        """
-        last_offset = 0
-        entries = self._entries()
-        place = next(entries, None)
-        while place is not None:
-            following = next(entries, None)
-            offset = place.entry.phy_offset
-            ahead = following is not None and last_offset <= following.entry.phy_offset < offset
-            if offset < last_offset or ahead:
-                self._add("index-order", place, f"entry {place.number} leads to {offset}, the one before to {last_offset}")
-            else:
-                yield place
-                last_offset = offset
-            place = following
-
-    def _entries(self) -> Iterator[_Place]:
-        """The entries of all files, each file checked on the way."""
+    def _raw_blocks(self) -> Iterator[_Block]:
+        """The entries of all files, not yet checked."""
         usual = self._store.index.usual_size
         self._like_3x = _looks_like_3x(self._store)
         for index_file in self._store.index.files:
@@ -115,107 +146,140 @@ class IndexAudit:
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
             check = _FileCheck(index_file, header)
-            for number, entry in index_file.entries(header.index_count):
-                place = _Place(index_file, header, number, entry)
-                problem = check.see(number, entry)
-                if problem:
-                    self._add("index-chain", place, f"entry {number}: {problem}")
-                yield place
-            if file.size == usual:
-                self.findings += check.finish(self._like_3x)
-            file.close()
+            has_entries = False
+            for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
+                has_entries = True
+                raw = np.frombuffer(data, np.uint8)
+                yield _Block(check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8))
+            if not has_entries:
+                self._end_file(check)
 
-    def _skip_before(self, physical_offset: int | None) -> None:
-        """Take entries that lead before `physical_offset` (None: all that are left): to expired messages, or to none."""
-        while self._next is not None and (physical_offset is None or self._next.entry.phy_offset < physical_offset):
-            place = self._next
-            if place.entry.phy_offset >= self._store.commit_log.min_offset:
-                self._add("index-dangling", place, f"entry {place.number} leads to {place.entry.phy_offset}, where no message is")
-            self._advance()
+    def _checked(self, block: _Block, following: int, *, last_of_file: bool) -> _Block:
+        events = self._check_events
+        self._last_offset, used = index_match.check_entries(
+            block.data, block.first, block.file.heads, self._last_offset, following, block.skipped, events
+        )
+        for event in events[:used]:
+            self._check_event(event, block)
+        block.file.see(block)
+        if last_of_file:
+            self._end_file(block.file)
+        return block
 
-    def _check_time(self, place: _Place, message: Message) -> None:
-        """The header's times are those of the first and the last entry's message; a later entry's time is relative to the first."""
-        begin, stored = place.header.begin_timestamp, message.store_timestamp
-        if place.number == ENTRY_FIRST and begin != stored:
-            self._add_header(place, "beginTimestamp", f"beginTimestamp is {begin}, the first message's store time {stored}")
-        if place.number == place.header.index_count - 1 and place.header.end_timestamp != stored:
-            what = f"endTimestamp is {place.header.end_timestamp}, the last message's store time {stored}"
-            self._add_header(place, "endTimestamp", what)
-        wanted = min(max(stored - begin, 0) // 1000, TIME_DIFF_MAX)
-        if place.number > ENTRY_FIRST and place.name not in self._wrong_begin and place.entry.time_diff != wanted:
-            self._add("index-time", place, f"entry {place.number}: timeDiff is {place.entry.time_diff} s, the message's is {wanted} s")
+    def _end_file(self, check: _FileCheck) -> None:
+        if check.index_file.file.size == self._store.index.usual_size:
+            self.findings += check.finish(self._like_3x)
+        check.index_file.file.close()
 
-    def _add_header(self, place: _Place, field: str, detail: str) -> None:
-        if field == "beginTimestamp":
-            self._wrong_begin.add(place.name)
-        self.findings.append(Finding("index-header", place.name, None, detail, file_offset=INDEX_HEADER.offset(field)))
-
-    def _add(self, code: str, place: _Place, detail: str) -> None:
-        before = self._open.get(code)
-        if before is not None and before.path == place.name and _follows(before, place):
-            before.count += 1
+    def _check_event(self, event: Any, block: _Block) -> None:
+        number, value = int(event["entry"]), int(event["value"])
+        entry = block.entry(number)
+        if event["kind"] == index_match.ORDER:
+            detail = f"entry {number} leads to {entry.phy_offset}, the one before to {value}"
+            self._add("index-order", block, number, detail, int(event["count"]))
             return
-        finding = Finding(code, place.name, place.entry.phy_offset, detail, file_offset=place.file_offset)
+        problem = f"keyHash {entry.key_hash} is negative"
+        if event["kind"] == index_match.CHAIN:
+            problem = f"prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
+        self._add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
+
+    def _entry_event(self, event: Any, block: _Block) -> None:
+        """What is wrong between an entry and the log."""
+        kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
+        entry, header = block.entry(number), block.file.header
+        if kind == index_match.NO_MESSAGE:
+            self._add("index-dangling", block, number, f"entry {number} leads to {entry.phy_offset}, where no message is", count)
+        elif kind == index_match.NO_SUCH_KEY:
+            self._add("index-dangling", block, number, f"entry {number}: the message has no key with hash {entry.key_hash}", count)
+        elif kind == index_match.TIME:
+            detail = f"entry {number}: timeDiff is {entry.time_diff} s, the message's is {value} s"
+            self._add("index-time", block, number, detail, count)
+        elif kind == index_match.BEGIN:
+            what = f"beginTimestamp is {header.begin_timestamp}, the first message's store time {value}"
+            self._add_header(block, "beginTimestamp", what)
+        else:
+            what = f"endTimestamp is {header.end_timestamp}, the last message's store time {value}"
+            self._add_header(block, "endTimestamp", what)
+
+    def _not_indexed(self, event: Any, described: DispatchColumns) -> None:
+        """Messages that are not in the index count as one finding until one comes that is."""
+        first, last = described.messages[event["row"]], described.messages[event["last_row"]]
+        if self._missing is None or not event["entry"]:
+            at = int(first["physical_offset"])
+            path = self._store.storage.display(self._store.index.folder)
+            what = f"{int(event['value'])} keys of the message are not in the index"
+            self._missing = Finding("index-missing", path, at, what, count=0)
+            self._missing.topic, self._missing.queue_id = self._queue(int(first["queue"]))
+            self._missing.queue_offset = int(first["queue_offset"])
+            self._missing_from = at
+            self.findings.append(self._missing)
+        self._missing.count += int(event["count"])
+        self._missing.size = int(last["physical_offset"]) + int(last["size"]) - self._missing_from
+
+    def _queue(self, number: int) -> QueueKey:
+        topic, queue_id = self._describer.queues[number]
+        return topic.decode("utf-8", "replace"), queue_id
+
+    def _add_header(self, block: _Block, field: str, detail: str) -> None:
+        self.findings.append(Finding("index-header", block.file.name, None, detail, file_offset=INDEX_HEADER.offset(field)))
+
+    def _add(self, code: str, block: _Block, number: int, detail: str, count: int) -> None:
+        before = self._open.get(code)
+        file_offset = block.file.place(number)
+        if before is not None and before.path == block.file.name and _ends_at(before) == file_offset:
+            before.count += count
+            return
+        at = block.entry(number).phy_offset
+        finding = Finding(code, block.file.name, at, detail, file_offset=file_offset, count=count)
         self._open[code] = finding
         self.findings.append(finding)
 
-    def _add_missing(self, message: Message, missing: int) -> None:
-        """Messages that are not in the index count as one finding until one comes that is."""
-        if self._missing is None:
-            path = self._store.storage.display(self._store.index.folder)
-            self._missing = Finding(
-                "index-missing", path, message.physical_offset, f"{missing} keys of the message are not in the index", count=0
-            )
-            self._missing.topic, self._missing.queue_id, self._missing.queue_offset = message.topic, message.queue_id, message.queue_offset
-            self._missing_from = message.physical_offset
-            self.findings.append(self._missing)
-        self._missing.count += 1
-        self._missing.size = message.end - self._missing_from
+
+_NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
+if np.iinfo(np.int32).max <= BUFFER_SIZE // MIN_SIZE:
+    raise AssertionError("rows of a stretch are counted in 32 bits")
 
 
-def _follows(before: Finding, place: _Place) -> bool:
-    return before.file_offset is not None and before.file_offset + before.count * INDEX_ENTRY.size == place.file_offset
+def _ends_at(finding: Finding) -> int | None:
+    return None if finding.file_offset is None else finding.file_offset + finding.count * INDEX_ENTRY.size
 
 
 class _FileCheck:
     """The chains of one file as its entries say, against its slots and header."""
 
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
-        self._file = index_file
-        self._header = header
-        self._heads = array("i", bytes(4 * index_file.slots))
+        self.index_file = index_file
+        self.header = header
+        self.name = index_file.file.name
+        self.heads = np.zeros(index_file.slots, np.int32)
         self._first: IndexEntry | None = None
         self._last: IndexEntry | None = None
 
-    def see(self, number: int, entry: IndexEntry) -> str | None:
-        """Take an entry into account; what is wrong with it."""
-        self._first = self._first or entry
-        self._last = entry
-        if entry.key_hash < 0 or not self._file.slots:
-            return f"keyHash {entry.key_hash} is negative"
-        slot = entry.key_hash % self._file.slots
-        wanted = self._heads[slot]
-        self._heads[slot] = number
-        return None if entry.prev_index == wanted else f"prevIndex is {entry.prev_index}, the slot's entry before it is {wanted}"
+    def place(self, number: int) -> int:
+        """Where an entry stands in the file."""
+        return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
+
+    def see(self, block: _Block) -> None:
+        """Take a block into account: it is behind all before."""
+        self._first = self._first or block.entry(block.first)
+        self._last = block.entry(block.first + len(block.skipped) - 1)
 
     def finish(self, like_3x: bool) -> Iterator[Finding]:
         """Slots and header against what the entries said."""
-        stored = array("i", self._file.slot_values()[: len(self._heads) * SLOT_SIZE])
-        if byteorder == "little":
-            stored.byteswap()
-        wrong = [slot for slot, (got, wanted) in enumerate(zip(stored, self._heads, strict=False)) if got != wanted]
-        if wrong:
-            at = INDEX_HEADER.size + wrong[0] * SLOT_SIZE
-            detail = f"slot {wrong[0]} leads to entry {stored[wrong[0]]}, its newest is {self._heads[wrong[0]]}"
-            yield Finding("index-chain", self._file.file.name, None, detail, file_offset=at, count=len(wrong))
-        occupied = sum(1 for head in self._heads if head)
-        for field, problem in self._header_problems(occupied, like_3x):
-            yield Finding("index-header", self._file.file.name, None, problem, file_offset=INDEX_HEADER.offset(field))
+        stored = np.frombuffer(self.index_file.slot_values(), ">i4")[: len(self.heads)]
+        wrong = np.flatnonzero(stored != self.heads[: len(stored)])
+        if len(wrong):
+            slot = int(wrong[0])
+            at = INDEX_HEADER.size + slot * SLOT_SIZE
+            detail = f"slot {slot} leads to entry {stored[slot]}, its newest is {self.heads[slot]}"
+            yield Finding("index-chain", self.name, None, detail, file_offset=at, count=len(wrong))
+        for field, problem in self._header_problems(int(np.count_nonzero(self.heads)), like_3x):
+            yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _header_problems(self, occupied: int, like_3x: bool) -> Iterator[tuple[str, str]]:
-        header = self._header
-        if not ENTRY_FIRST <= header.index_count <= self._file.capacity:
-            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self._file.capacity}"
+        header = self.header
+        if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
+            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
         wanted = header.index_count - 1 if like_3x else occupied
         if header.hash_slot_count != wanted:
             yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}, not {wanted}"

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.forensics.destinations import queue_destinations
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
 from rmqctl.format.damage import Damage
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Message
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.commit_log import UNREADABLE, Item, ScanSummary, message_of
+from rmqctl.store.commit_log import UNREADABLE, ScanSummary, message_of
+from rmqctl.store.destinations import queue_destinations
+from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.read_only_store import has_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.read_only_store import ReadOnlyStore
 
@@ -40,12 +44,13 @@ class Question:
 class Search:
     """Answers one question; `findings` is the damage met on the way, `remarks` what the asker should know."""
 
-    def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none") -> None:
+    def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:
         self.findings: list[Damage] = []
         self.remarks: list[str] = []
         self._store = store
         self._question = question
         self._body = body
+        self._threads = threads
 
     @property
     def incomplete(self) -> bool:
@@ -66,16 +71,23 @@ class Search:
             raise BadRequest(f"there is no queue {key[0]}/{key[1]} that can be read", hint=hint)
         return self._by_queue(queue)
 
+    def prepare(self) -> None:
+        """Have the kernels ready that `by_scan` needs."""
+        from rmqctl.format import filter_scan, scan
+        from rmqctl.store.kernels import prepare
+
+        prepare(scan, filter_scan)
+
     def by_scan(self) -> Iterator[dict[str, Any]]:
         """The same, by reading the whole log; also messages whose content is damaged."""
+        self.prepare()
         summary = ScanSummary()
         nearest: Item | None = None
-        for item in self._store.commit_log.scan(summary):
-            message = message_of(item)
+        for item in self._scanned(summary):
             if isinstance(item, Damage):
                 self.findings.append(item._replace(message=None))
-            if message is None or not self._matches(message):
-                continue
+                if item.message is None or not self._matches(item.message):
+                    continue
             if self._question.at is None:
                 yield self._row(item)
             elif nearest is None:
@@ -84,6 +96,32 @@ class Search:
             yield self._row(nearest)
         read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
         self.remarks.append(f"{read}; stopped at {summary.end}: {summary.stopped}")
+
+    def _scanned(self, summary: ScanSummary) -> Iterator[Item]:
+        """The messages that match, and all damage."""
+        wanted = self._filter()
+
+        def take(columns: Columns) -> list[Message]:
+            messages = (columns.message(row) for row in wanted.rows(columns).tolist())
+            matching = (message for message in messages if self._matches(message))
+            return list(matching if self._question.at is None else islice(matching, 1))
+
+        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads):
+            if isinstance(item, Stretch):
+                yield from item.taken
+            elif (isinstance(item, Message) and self._matches(item)) or isinstance(item, Damage):
+                yield item
+
+    def _filter(self) -> Filter:
+        """What the columns can say of the question: all that match, and few more."""
+        from rmqctl.forensics.message_filter import Filter
+
+        asked = self._question
+        if asked.msg_id is not None:
+            _, offset = parse_msg_id(asked.msg_id)
+            return Filter(from_offset=offset, to_offset=offset + 1)
+        topics = frozenset() if asked.topic is None else frozenset([asked.topic])
+        return Filter(topics=topics, queue_id=asked.queue_id, key=asked.unique_key or asked.key, since=asked.at)
 
     def _matches(self, message: Message) -> bool:
         asked = self._question

@@ -6,16 +6,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rmqctl.forensics import state_audit
 from rmqctl.forensics.bit_flip import find_bit_flip
 from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.index_audit import IndexAudit
-from rmqctl.format import crc, properties
+from rmqctl.format import crc, dispatch_scan, index_match, properties, scan, unit_match
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
-from rmqctl.logfile.column_reader import Columns
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.dispatch_columns import Describer, DispatchColumns
+from rmqctl.store.file_scan import Stretch
+from rmqctl.store.kernels import prepare
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
@@ -79,41 +83,48 @@ class VerifyReport:
         }
 
 
-def verify(store: ReadOnlyStore, level: int = LEVEL_ALL) -> VerifyReport:
+def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> VerifyReport:
     """Verify a store at `level`. Reads everything, changes nothing."""
-    verification = Verification(store, level)
+    verification = Verification(store, level, threads)
     verification.run()
     return verification.report
 
 
 class Verification:
-    """One verification: the scan, the audits that listen to it, and the `report`, which is right at any moment."""
+    """One verification: the scan by `threads` threads, the audits that listen to it, and the `report`, which is right at any moment."""
 
-    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL) -> None:
+    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
-        has_log = bool(store.commit_log.queue.files)
-        self._queues = QueueCrosscheck(store) if level >= LEVEL_QUEUES and has_log else None
-        self._index = IndexAudit(store) if level >= LEVEL_ALL and has_log else None
+        self._threads = threads
+        self._describer = Describer(with_keys=level >= LEVEL_ALL)
+        self._level = level if store.commit_log.queue.files else 0
+        self._queues: QueueCrosscheck | None = None
+        self._index: IndexAudit | None = None
         self._oldest = 0
         self._newest = 0
         self._last = 0
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
+    def prepare(self) -> None:
+        """Have the kernels ready: the first run of all compiles them, which takes seconds."""
+        prepare(scan, *(self._level >= LEVEL_QUEUES) * (dispatch_scan, unit_match), *(self._level >= LEVEL_ALL) * (index_match,))
+
     def run(self) -> None:
         """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
+        self.prepare()
         started = time.perf_counter()
-        log = self._store.commit_log
-        parts = log.scan(self.report.summary) if self._queues else log.scan_columns(self.report.summary)
-        for item in parts:
+        self._queues = QueueCrosscheck(self._store, self._describer) if self._level >= LEVEL_QUEUES else None
+        self._index = IndexAudit(self._store, self._describer) if self._level >= LEVEL_ALL else None
+        take = self._describer.take if self._queues else None
+        for item in self._store.commit_log.scan_columns(self.report.summary, take, threads=self._threads):
             if isinstance(item, Damage):
                 self._damage(item)
+            elif isinstance(item, Stretch):
+                self._good(item.messages, item.size, item.taken)
             elif isinstance(item, Message):
-                self._message(item)
-            elif isinstance(item, Columns) and self.report.broker_stops_at is not None:
-                self.report.behind_damage_messages += len(item.rows)
-                self.report.behind_damage_bytes += item.size
+                self._good(1, item.size, self._describer.of(item) if self._queues else None)
         if self._queues:
             self._queues.finish(self.report.summary.end)
             self.report.findings += self._queues.findings
@@ -145,20 +156,23 @@ class Verification:
             self.report.notes.append(f"{expired} queue units point before the log's first file: expired messages")
         self.report.findings += too_young
 
-    def _message(self, message: Message) -> None:
-        self._oldest = self._oldest or message.store_timestamp
-        self._newest = max(self._newest, message.store_timestamp)
-        self._last = message.store_timestamp
+    def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
+        """Good messages, one behind the other."""
         if self.report.broker_stops_at is not None:
-            self.report.behind_damage_messages += 1
-            self.report.behind_damage_bytes += message.size
-        self._tell(message)
+            self.report.behind_damage_messages += messages
+            self.report.behind_damage_bytes += size
+        if described is not None:
+            stored = described.messages["store_timestamp"]
+            self._oldest = self._oldest or int(stored[np.argmax(stored != 0)])
+            self._newest = max(self._newest, int(stored.max()))
+            self._last = int(stored[-1])
+            self._tell(described)
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
         if self._queues:
-            self._queues.see(message)
+            self._queues.see(described, damaged)
         if self._index:
-            self._index.see(message)
+            self._index.see(described)
 
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):
@@ -167,7 +181,8 @@ class Verification:
         if self.report.broker_stops_at is None and not overlooked:
             self.report.broker_stops_at = damage.physical_offset
         if damage.message is not None and damage.message.stored_physical_offset == damage.physical_offset:
-            self._tell(damage.message)
+            if self._queues:
+                self._tell(self._describer.of(damage.message), damage.message)
         elif self._queues:
             self._queues.lost(damage)
 

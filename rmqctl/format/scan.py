@@ -3,44 +3,33 @@
 `walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops in front of everything
 else: a blank, zeros, damage, a record that the buffer has not got whole. There the one-record decoder takes over, so that
 what is wrong is said in one place only; a test holds both to the same answer on every golden store and damage case.
-
-Needs the extra `fast` (numpy, numba, zlib-ng): import this module inside functions, and only after `available()` of
-`rmqctl.logfile.column_reader`. The CRC-32 is zlib-ng's, vectorised, called by its address; numba compiles at the first use and
-keeps the result beside this file, or in the user's cache where that cannot be written, or not at all.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import zlib_ng.zlib_ng
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
+from rmqctl.format.kernel import call_crc32, crc32_address, i32, i64, kernel, part, u16, u32
 from rmqctl.format.message import BODYCRC_OFFSET, HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
-# one row a message: offsets and lengths in bytes, `position` in the buffer, queue_offset in units, store_timestamp in ms
+# one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
 RECORD_COLUMNS = np.dtype(
     [
         ("position", np.int64),
-        ("size", np.int32),
-        ("queue_id", np.int32),
         ("queue_offset", np.int64),
-        ("sys_flag", np.int32),
-        ("topic_length", np.int32),
         ("store_timestamp", np.int64),
         ("body_start", np.int64),
+        ("size", np.int32),
+        ("queue_id", np.int32),
+        ("sys_flag", np.int32),
         ("body_length", np.int32),
+        ("topic_length", np.int32),
         ("properties_length", np.int32),
     ]
 )
-Walk = Callable[[Any, int, int, int, int, Any], tuple[int, int]]
 
 _MAGIC_V1, _MAGIC_V2, _MIN_SIZE = MAGIC_V1, MAGIC_V2, MIN_SIZE
 _HEAD_SIZE = HEADS[0].size
@@ -51,60 +40,8 @@ _BORN_V6, _STORE_V6, _V6_EXTRA = BORNHOST_V6, STOREHOST_V6, 12
 _CRC_NAME = np.frombuffer(b"__CRC32#", np.uint8)
 
 
-@cache
-def crc32_address() -> int:
-    """The address of zlib-ng's crc32. Raises OSError or AttributeError where its library does not show it."""
-    library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
-    return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
-
-
-def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
-    """Numba's intrinsic for `crc32(0, data, length)` by addresses; unlike a ctypes function it can be cached."""
-    del typing_context, function, data, length
-    signature = types.uint32(types.int64, types.int64, types.uint32)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        word, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = builder.inttoptr(arguments[0], ir.FunctionType(word, [word, pointer, word]).as_pointer())
-        return builder.call(function, [ir.Constant(word, 0), builder.inttoptr(arguments[1], pointer), arguments[2]])
-
-    return signature, generate
-
-
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    try:
-        return njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep it in
-        return njit(nogil=True, **options)(function)
-
-
-def _python_u32(b: Any, p: int) -> Any:
-    return (np.uint32(b[p]) << 24) | (np.uint32(b[p + 1]) << 16) | (np.uint32(b[p + 2]) << 8) | np.uint32(b[p + 3])
-
-
-_call_crc32: Any = intrinsic(_generate_call)
-_u32 = _compiled(_python_u32, inline="always")
-
-
-def _python_i32(b: Any, p: int) -> Any:
-    return np.int64(np.int32(_u32(b, p)))
-
-
-def _python_i64(b: Any, p: int) -> Any:
-    return np.int64((np.uint64(_u32(b, p)) << np.uint64(32)) | np.uint64(_u32(b, p + 4)))
-
-
-def _python_u16(b: Any, p: int) -> Any:
-    return np.int64(b[p]) << 8 | np.int64(b[p + 1])
-
-
-_i32 = _compiled(_python_i32, inline="always")
-_i64 = _compiled(_python_i64, inline="always")
-_u16 = _compiled(_python_u16, inline="always")
-
-
-def _python_property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
+@part
+def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
     """The property `__CRC32#` at a record's end: right, or not there. What only looks like it is left to the one-record decoder."""
     named = True
     for i in range(8):
@@ -120,46 +57,44 @@ def _python_property_crc_is_right(buffer: Any, address: int, crc32: int, positio
     if not named or not shaped:
         return False
     covered = np.uint32(end - 20 - position)
-    crc: bool = np.int64(_call_crc32(crc32, address + position, covered) & np.uint32(0x7FFFFFFF)) == value
+    crc: bool = np.int64(call_crc32(crc32, address + position, covered) & np.uint32(0x7FFFFFFF)) == value
     return crc
 
 
-_property_crc_is_right = _compiled(_python_property_crc_is_right)
-
-
-def _python_walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any) -> tuple[int, int]:
+@kernel
+def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any) -> tuple[int, int]:
     length = len(buffer)
     position = 0
     count = 0
     while count < len(columns) and position + _MIN_SIZE <= length:
-        size = _i32(buffer, position)
-        magic = _u32(buffer, position + 4)
+        size = i32(buffer, position)
+        magic = u32(buffer, position + 4)
         length_size = 2 if magic == _MAGIC_V2 else 1
         if (magic not in (_MAGIC_V1, _MAGIC_V2)) or size < _MIN_SIZE or size > room - position or position + size > length:
             break
-        if _i64(buffer, position + _PHYSICALOFFSET) != base + position:
+        if i64(buffer, position + _PHYSICALOFFSET) != base + position:
             break
-        sys_flag = _i32(buffer, position + _SYSFLAG)
+        sys_flag = i32(buffer, position + _SYSFLAG)
         born_extra = _V6_EXTRA if sys_flag & _BORN_V6 else 0
         body_start = position + _HEAD_SIZE + born_extra + (_V6_EXTRA if sys_flag & _STORE_V6 else 0)
         end = position + size
         if body_start + length_size + 2 > end:
             break
-        body_length = _i32(buffer, body_start - 4)
+        body_length = i32(buffer, body_start - 4)
         at = body_start + body_length
         if body_length < 0 or at + length_size + 2 > end:
             break
-        topic_length = _u16(buffer, at) if length_size == 2 else np.int64(buffer[at])
+        topic_length = u16(buffer, at) if length_size == 2 else np.int64(buffer[at])
         at += length_size + topic_length
         if topic_length > (32767 if length_size == 2 else 127) or at + 2 > end:
             break
-        properties_length = _u16(buffer, at)
+        properties_length = u16(buffer, at)
         if properties_length > 32767 or at + 2 + properties_length != end:
             break
         crc = np.uint32(0)
         if body_length:
-            crc = _call_crc32(crc32, address + body_start, np.uint32(body_length)) & np.uint32(0x7FFFFFFF)
-        if crc != _u32(buffer, position + _BODYCRC):
+            crc = call_crc32(crc32, address + body_start, np.uint32(body_length)) & np.uint32(0x7FFFFFFF)
+        if crc != u32(buffer, position + _BODYCRC):
             break
         if properties_length and buffer[end - 1] == 0:
             break
@@ -168,11 +103,11 @@ def _python_walk(buffer: Any, address: int, base: int, room: int, crc32: int, co
         row = columns[count]
         row.position = position
         row.size = size
-        row.queue_id = _i32(buffer, position + _QUEUEID)
-        row.queue_offset = _i64(buffer, position + _QUEUEOFFSET)
+        row.queue_id = i32(buffer, position + _QUEUEID)
+        row.queue_offset = i64(buffer, position + _QUEUEOFFSET)
         row.sys_flag = sys_flag
         row.topic_length = topic_length
-        row.store_timestamp = _i64(buffer, position + _STORETIMESTAMP + born_extra)
+        row.store_timestamp = i64(buffer, position + _STORETIMESTAMP + born_extra)
         row.body_start = body_start
         row.body_length = body_length
         row.properties_length = properties_length
@@ -181,7 +116,9 @@ def _python_walk(buffer: Any, address: int, base: int, room: int, crc32: int, co
     return position, count
 
 
-_walk = cast("Walk", _compiled(_python_walk))
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS))
 
 
 def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, columns: np.ndarray[Any, Any]) -> int:
@@ -191,4 +128,4 @@ def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, colu
     place that is no good message, at the buffer's end, or when `columns` is full. The GIL is free meanwhile.
     """
     _, count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns)
-    return count
+    return int(count)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import message, scan
+from rmqctl.format.message import Message
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
 
-BUFFER_SIZE = 4 * 1024 * 1024
-ROWS_MAX = 65536
-
-
-@cache
-def available() -> bool:
-    """Whether the extra `fast` is installed: without it files are read record by record."""
-    return all(find_spec(name) is not None for name in ("numpy", "numba", "zlib_ng"))
+BUFFER_SIZE = 2 * 1024 * 1024
+ROWS_MAX = BUFFER_SIZE // message.MIN_SIZE + 1
+MARGIN = 64 * 1024  # read behind `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
@@ -31,46 +29,56 @@ class Columns(NamedTuple):
     rows: Any
     buffer: Any
 
-    @property
-    def end(self) -> int:
-        """Physical offset of the byte behind the last message."""
-        return self.physical_offset + self.size
+    def message(self, row: int) -> Message:
+        """The message of a row, by the one-record decoder."""
+        position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
+        record = bytes(self.buffer[position : position + size])
+        decoded = message.decode(record, 0, self.physical_offset + position, size)
+        if not isinstance(decoded, Message):
+            raise TypeError(f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not")
+        return decoded
 
 
 class ColumnReader:
-    """Reads `file` through one buffer of 4 MiB; memory stays flat."""
+    """Reads through one buffer, whatever the file; memory stays flat. Not for two threads at once."""
 
-    def __init__(self, file: MappedFile) -> None:
-        import numpy as np
-
-        from rmqctl.format import scan
-
-        self._scan = scan
-        self._file = file
+    def __init__(self) -> None:
         self._buffer = np.empty(BUFFER_SIZE, np.uint8)
         self._rows = np.empty(ROWS_MAX, scan.RECORD_COLUMNS)
+        self._file: MappedFile | None = None
         self._start = 0
         self._filled = 0
 
-    def at(self, position: int) -> Columns | None:
-        """The good messages from `position` on that the buffer can hold; None: there is none, or it is too long, or cannot be read."""
+    def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
+        """The good messages of `file` that begin in [position, stop), as far as the buffer holds them.
+
+        None: at `position` there is none, or it is too long for the buffer, or cannot be read.
+        """
         for _ in range(2):
-            if not self._start <= position < self._start + self._filled:
-                self._fill(position)
+            if file is not self._file or not self._start <= position < self._start + self._filled:
+                self._fill(file, position, stop)
             buffer = self._buffer[position - self._start : self._filled]
-            base = self._file.file_from_offset + position
-            count = self._scan.walk(buffer, base, self._file.size - position, self._rows)
-            if count:
-                last = self._rows[count - 1]
-                return Columns(base, int(last["position"]) + int(last["size"]), self._rows[:count], buffer)
+            base = file.file_from_offset + position
+            rows = self._rows[: scan.walk(buffer, base, file.size - position, self._rows)]
+            if len(rows) and int(rows[-1]["position"]) >= stop - position:
+                rows = rows[: int(np.searchsorted(rows["position"], stop - position))]
+            if len(rows):
+                last = rows[-1]
+                return Columns(base, int(last["position"]) + int(last["size"]), rows, buffer)
             if position == self._start:
                 return None
             self._filled = 0  # it may only be cut by the buffer's end: once more from its own start
         return None
 
-    def _fill(self, position: int) -> None:
+    def forget(self) -> None:
+        """What is in the buffer is no file's any more."""
+        self._file = None
+
+    def _fill(self, file: MappedFile, position: int, stop: int) -> None:
+        self._file = file
         self._start = position
+        wanted = min(BUFFER_SIZE, stop - position + MARGIN)
         try:
-            self._filled = self._file.read_into(position, self._buffer.data)
+            self._filled = file.read_into(position, self._buffer[:wanted].data)
         except OSError:  # the one-record reader finds out what can be read
             self._filled = 0

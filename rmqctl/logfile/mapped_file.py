@@ -16,13 +16,20 @@ if TYPE_CHECKING:
     from rmqctl.logfile.storage import Storage
 
 BLOCK_SIZE = 1024 * 1024
+_ZEROS = bytes(BLOCK_SIZE)
+
+
+def is_zeros(block: bytes | memoryview) -> bool:
+    """Whether a block of at most 1 MiB is only zeros; comparing is ten times as fast as looking for another byte."""
+    return block == _ZEROS[: len(block)]
 
 
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`; opened when first read, closed by `close`."""
 
-    def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int) -> None:
+    def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
         self._storage = storage
+        self._kept = kept
         self._descriptor: int | None = None
         self.path = path
         self.file_from_offset = file_from_offset
@@ -43,6 +50,10 @@ class MappedFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def apart(self) -> MappedFile:
+        """The same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
+        return MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
 
     def close(self) -> None:
         """Close the descriptor, if there is one; the next read opens it again."""
@@ -83,22 +94,21 @@ class MappedFile:
     def first_nonzero(self, position: int) -> int | None:
         """Position of the first byte that is not zero, from `position` on; None: only zeros. Raises OSError."""
         for at, block in self.blocks(position):
-            rest = block.lstrip(b"\0")
-            if rest:
-                return at + len(block) - len(rest)
+            if not is_zeros(block):
+                return at + len(block) - len(block.lstrip(b"\0"))
         return None
 
     def data_end(self, position: int) -> int:
         """Position behind the last byte that is not zero, at least `position`. Raises OSError."""
         end = position
         for at, block in self.blocks(position):
-            data = block.rstrip(b"\0")
-            if data:
-                end = at + len(data)
+            if not is_zeros(block):
+                end = at + len(block.rstrip(b"\0"))
         return end
 
     def _open(self) -> int:
         if self._descriptor is None:
             self._descriptor = self._storage.open(self.path)
-            self._storage.keep_open(self)
+            if self._kept:
+                self._storage.keep_open(self)
         return self._descriptor

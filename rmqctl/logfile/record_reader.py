@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import crc, message
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BLANK_SIZE, BODYCRC_OFFSET, HEAD_SIZE_MAX, MAGIC_OFFSET, PHYSICALOFFSET_OFFSET, Blank, Message
-from rmqctl.logfile.mapped_file import BLOCK_SIZE
+from rmqctl.logfile.mapped_file import BLOCK_SIZE, is_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ WINDOW_SIZE = 4 * 1024 * 1024
 POINT_WINDOW_SIZE = 16 * 1024  # for one record, not many
 CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
-_NOT_ZERO = re.compile(b"[^\\0]")
 _BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
 _MAGIC_SIZE = 4
 _PREFIX = struct.Struct(">iI")
@@ -50,9 +49,10 @@ class RecordReader:
             at = self._load(position, size)
         return message.decode(self._window, at, physical_offset, room)
 
-    def next_record(self, position: int) -> int | None:
-        """The first position >= `position` of a record or blank whose frame is whole and in its own place; None: none is left."""
-        while position + BLANK_SIZE <= self.file.size:
+    def next_record(self, position: int, stop: int | None = None) -> int | None:
+        """The first position in [position, stop) of a record or blank whose frame is whole and in its own place; None: none is there."""
+        stop = self.file.size if stop is None else stop
+        while position < stop and position + BLANK_SIZE <= self.file.size:
             at = self._load(position, BLANK_SIZE)
             found = _MAGIC.search(self._window, at + MAGIC_OFFSET)
             if found is None:
@@ -63,6 +63,8 @@ class RecordReader:
                 position = max(position, self.file.next_data(position + MAGIC_OFFSET) - MAGIC_OFFSET)
                 continue
             position = self._start + found.start() - MAGIC_OFFSET
+            if position >= stop:
+                return None
             if self._claims_its_place(position) and _is_framed(self.at(position)):
                 return position
             position += 1
@@ -73,8 +75,11 @@ class RecordReader:
         if position >= self.file.size:
             return None
         at = self._load(position, 1)
-        found = _NOT_ZERO.search(self._window, at)
-        return self._start + found.start() if found else self.file.first_nonzero(self._start + len(self._window))
+        for start in range(at, len(self._window), BLOCK_SIZE):
+            block = self._window[start : start + BLOCK_SIZE]
+            if not is_zeros(block):
+                return self._start + start + len(block) - len(bytes(block).lstrip(b"\0"))
+        return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
         """TOTALSIZE of a damaged record where it is possible; 0 otherwise."""

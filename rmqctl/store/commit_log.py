@@ -12,33 +12,25 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BLANK_SIZE, Blank, Message
-from rmqctl.logfile.column_reader import ColumnReader, Columns, available
-from rmqctl.logfile.mapped_file import BLOCK_SIZE
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+from rmqctl.store.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.file_scan import Take
 
-Item = Message | Blank | Damage
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 
 
 NOT_SCANNED = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
-SECTOR_SIZE = 512
 PROGRESS_BYTES = 4 * 1024 * 1024
-
-
-class _Unwritten(NamedTuple):
-    """Only zeros are left of a file from here on."""
-
-    physical_offset: int
 
 
 @dataclass
@@ -62,7 +54,7 @@ class ScanSummary:
         """Good records: messages and blanks."""
         return self.messages + self.blanks
 
-    def count(self, item: Item | Columns) -> None:
+    def count(self, item: Item | Stretch) -> None:
         """Take one more item, or a stretch of good messages, into account."""
         if isinstance(item, Damage):
             self.damages += 1
@@ -70,8 +62,8 @@ class ScanSummary:
             self.incomplete = self.incomplete or item.code in UNREADABLE
             return
         self.bytes_scanned += item.size
-        if isinstance(item, Columns):
-            self.messages += len(item.rows)
+        if isinstance(item, Stretch):
+            self.messages += item.messages
         elif isinstance(item, Message):
             self.messages += 1
         else:
@@ -163,21 +155,51 @@ class CommitLog:
 
         A `start` inside a record begins with the next one. Strict ends behind the first damage.
         """
-        for item in self._parts(summary if summary is not None else ScanSummary(), start, stop, strict=strict, in_columns=False):
-            if not isinstance(item, Columns):
+        files = self._files_from(start)
+        items = (_one_by_one(file, start) for file in files)
+        for item in self._parts(summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict):
+            if not isinstance(item, Stretch):
                 yield item
 
-    def scan_columns(self, summary: ScanSummary) -> Iterator[Item | Columns]:
-        """The whole log: good messages in columns, all else item by item; with the extra `fast` only, else as `scan`."""
-        return self._parts(summary, None, None, strict=False, in_columns=available())
+    def scan_columns(
+        self,
+        summary: ScanSummary,
+        take: Take | None = None,
+        *,
+        threads: int,
+        start: int | None = None,
+        stop: int | None = None,
+        segment_size: int | None = None,
+    ) -> Iterator[Item | Stretch]:
+        """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
+
+        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch.
+        """
+        from rmqctl.store.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
+
+        files = self._files_from(start)
+        begin = files[0].file_from_offset if files and start is not None else start
+        with ParallelScan(files, take, threads, segment_size=segment_size or SEGMENT_SIZE, border=stop) as scan:
+            items = (scan.items(file) for file in files)
+            yield from self._parts(summary, files, items, begin, stop, strict=False)
+
+    def _files_from(self, start: int | None) -> Sequence[MappedFile]:
+        return [file for file in self.queue.files if start is None or file.end > start]
 
     def _parts(
-        self, summary: ScanSummary, start: int | None, stop: int | None, *, strict: bool, in_columns: bool
-    ) -> Iterator[Item | Columns]:
+        self,
+        summary: ScanSummary,
+        files: Sequence[MappedFile],
+        items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]],
+        start: int | None,
+        stop: int | None,
+        *,
+        strict: bool,
+    ) -> Iterator[Item | Stretch]:
         summary.ok_up_to = summary.end = self.min_offset if start is None else start
         summary.stopped = "interrupted"
         unreported = 0
-        for item in self._items(start, in_columns=in_columns):
+        for item in self._items(files, items_of_files, start):
             if stop is not None and item.physical_offset >= stop:
                 summary.stopped = f"offset {stop}"
                 break
@@ -195,22 +217,22 @@ class CommitLog:
         if unreported:
             self.on_progress(unreported)
 
-    def _items(self, start: int | None, *, in_columns: bool) -> Iterator[Item | Columns]:
+    def _items(
+        self, files: Sequence[MappedFile], items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]], start: int | None
+    ) -> Iterator[Item | Stretch]:
         """The items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
         open_end: int | None = None
-        for file in self.queue.files:
-            if start is not None and file.end <= start:
-                continue
-            for number, item in enumerate(_file_items(file, start, in_columns=in_columns)):
+        for file, items in zip(files, items_of_files, strict=True):
+            for number, item in enumerate(items):
                 if open_end is not None and _goes_on(item):
                     gap = anomalies[0].physical_offset if anomalies else item.physical_offset
                     yield _never_closed(open_end, min(max(gap, open_end), item.physical_offset), item.physical_offset)
                     open_end = None
                 while number == 0 and anomalies and anomalies[0].physical_offset < file.file_from_offset:
                     yield anomalies.popleft()
-                if isinstance(item, _Unwritten):
+                if isinstance(item, Unwritten):
                     open_end = item.physical_offset if open_end is None else open_end
                 else:
                     yield item
@@ -225,84 +247,17 @@ def message_of(item: Item | None) -> Message | None:
     return item if isinstance(item, Message) else None
 
 
-def _goes_on(item: Item | Columns | _Unwritten) -> bool:
+def _goes_on(item: Item | Stretch | Unwritten) -> bool:
     """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
-    return not isinstance(item, _Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
+    return not isinstance(item, Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
 
-def _file_items(file: MappedFile, start: int | None, *, in_columns: bool) -> Iterator[Item | Columns | _Unwritten]:
-    """The items of one file, up to its blank, or to where only zeros are left."""
-    reader = RecordReader(file)
-    columns = ColumnReader(file) if in_columns else None
+def _one_by_one(file: MappedFile, start: int | None) -> Iterator[Item | Stretch | Unwritten]:
+    """The items of one file, from the first at or behind physical offset `start`."""
     position: int | None = 0
     if start is not None and start > file.file_from_offset:
-        position = _next_readable(file, start - file.file_from_offset)
-    while position is not None and position < file.size + (1 if file.size else 0):
-        stretch = columns.at(position) if columns else None
-        if stretch is not None:
-            yield stretch
-            position = stretch.end - file.file_from_offset
-            continue
-        try:
-            item = _next_item(reader, position)
-        except OSError as error:
-            behind = _next_readable(file, position + 1)
-            end = file.size if behind is None else behind
-            at = file.file_from_offset + position
-            yield Damage("unreadable", at, end - position, f"cannot be read: {error.strerror}", path=file.name)
-            position = behind
-            continue
-        yield item
-        if isinstance(item, _Unwritten | Blank):
-            return
-        position = item.end - file.file_from_offset
-        if isinstance(item, Damage) and file.size - position < BLANK_SIZE:
-            return
-
-
-def _next_readable(file: MappedFile, position: int) -> int | None:
-    """The next record from `position` on; what cannot be read is left out, by sectors at first, then in growing steps."""
-    step = SECTOR_SIZE
-    while position < file.size:
-        try:
-            return RecordReader(file, POINT_WINDOW_SIZE).next_record(position)
-        except OSError:
-            position = (position // step + 1) * step
-            step = min(step * 2, BLOCK_SIZE)
-    return None
-
-
-def _next_item(reader: RecordReader, position: int) -> Item | _Unwritten:
-    """The item at `position`, a damage with its extent."""
-    at = reader.file.file_from_offset + position
-    item = reader.at(position)
-    if item is None:
-        return _Unwritten(at) if reader.first_nonzero(position) is None else _behind_end(reader, position)
-    if isinstance(item, Damage) and item.size == 0 and reader.file.size - position >= BLANK_SIZE:
-        return item._replace(size=_damage_end(reader, position, item) - position)
-    return item
-
-
-def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
-    """Where a damage ends: at the next record; without one, behind the record's own claim or the last byte written."""
-    following = reader.next_record(position + 1)
-    if following is not None:
-        return following
-    if damage.code == "bad-blank-size":
-        return reader.file.size
-    end = max(reader.file.data_end(position), position + reader.claimed_size(position), position + 1)
-    return end if reader.file.size - end >= BLANK_SIZE else reader.file.size
-
-
-def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Eight zero bytes in a record's place, and not only zeros behind them."""
-    at = reader.file.file_from_offset + position
-    following = reader.next_record(position)
-    if following is not None:
-        detail = f"{following - position} bytes hold no record, but whole records follow; a broker ends the log here"
-        return Damage("hole", at, following - position, detail)
-    size = reader.file.data_end(position) - position
-    return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes behind are not all zero")
+        position = next_readable(file, start - file.file_from_offset)
+    return FileScan(file, position).items(end_position(file)) if position is not None else iter(())
 
 
 def _never_closed(open_end: int, end: int, goes_on: int) -> Damage:

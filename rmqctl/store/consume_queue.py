@@ -191,18 +191,14 @@ class ConsumeQueue:
                 return end
         return self.first_offset
 
-    def block(self, start: int, end: int) -> tuple[int, bytes]:
-        """(queue offset, bytes) of the units from `start` on, as far as one file has them, at most up to `end`; holes are left out."""
-        return next(self._units.blocks(start, end), (start, b""))
+    def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(queue offset, bytes of whole units) of [start, end), in use or not; what no file has and holes are left out."""
+        return self._units.blocks(start, end)
 
-    def slots(self, used_end: int) -> Iterator[CqUnit]:
-        """Every slot of every file, in use or not, as it stands; from `used_end` (`end_by_scan`) on blocks of zeros are left out."""
-        end = self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
-        for slot, data in self._units.blocks(0, end):
-            if slot >= used_end and data.count(0) == len(data):
-                continue
-            for at, fields in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
-                yield CqUnit(at, *fields)
+    @property
+    def slots_end(self) -> int:
+        """Queue offset behind the last slot of the last file."""
+        return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
 
 class BatchConsumeQueue:

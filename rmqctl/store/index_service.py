@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.storage import Storage
 
-ENTRIES_PER_READ = 16384
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 
 
@@ -97,18 +96,19 @@ class IndexFile:
             below, number = number, entry.prev_index
         return found
 
-    def entries(self, index_count: int) -> Iterator[tuple[int, IndexEntry]]:
-        """(number, entry) of the entries 1 .. index_count - 1, as far as the file has them."""
+    def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
+        """(number of the first, bytes of whole entries), `count` at once, of the entries 1 .. index_count - 1 that the file has."""
         number = 1
         end = min(index_count, self.capacity)
         while number < end:
-            count = min(ENTRIES_PER_READ, end - number)
-            data = self.file.read(self._entries_at + number * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
-            for fields in INDEX_ENTRY.struct.iter_unpack(data[: len(data) // INDEX_ENTRY.size * INDEX_ENTRY.size]):
-                yield number, IndexEntry._make(fields)
-                number += 1
-            if len(data) < count * INDEX_ENTRY.size:
+            wanted = min(count, end - number)
+            data = self.file.read(self._entries_at + number * INDEX_ENTRY.size, wanted * INDEX_ENTRY.size)
+            whole = len(data) // INDEX_ENTRY.size
+            if whole:
+                yield number, data[: whole * INDEX_ENTRY.size]
+            if whole < wanted:
                 return
+            number += whole
 
     def slot_values(self) -> bytes:
         """The whole slot table, 4 bytes a slot."""

@@ -229,7 +229,8 @@ def test_follow_never_prints_a_torn_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [4, 30, 90, 95, 105, 108, 112])
 def test_a_half_written_record_is_not_a_row_yet(part: int, tmp_path: Path) -> None:
     """Whatever part of the last record is there, the poll's decision is the same: not yet."""
-    from rmqctl.forensics.dump import Dump, Filter
+    from rmqctl.forensics.dump import Dump
+    from rmqctl.forensics.message_filter import Filter
     from rmqctl.store.read_only_store import ReadOnlyStore
 
     records = sample_records(2)

@@ -10,7 +10,6 @@ import pytest
 
 from rmqctl.forensics.verify import VerifyReport, verify
 from rmqctl.format import message
-from rmqctl.store import commit_log
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records, write_log
 
@@ -57,14 +56,6 @@ def look(root: Path) -> VerifyReport:
     return verify(ReadOnlyStore(root), 1)
 
 
-@pytest.fixture(params=["columns", "one by one"])
-def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to read a log: with the extra `fast`, and without."""
-    monkeypatch.setattr(commit_log, "available", lambda: request.param == "columns")
-    return str(request.param)
-
-
-@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_a_flipped_bit_at_every_byte_is_found_where_anything_covers_it(variant: str, tmp_path: Path) -> None:
     records = VARIANTS[variant]
@@ -110,7 +101,6 @@ def test_the_documentation_lists_the_uncovered_fields() -> None:
         assert covered not in text
 
 
-@pytest.mark.usefixtures("reading")
 def test_a_log_cut_at_every_byte_is_ok_up_to_its_last_whole_record(tmp_path: Path) -> None:
     records = sample_records(COUNT)
     ends = [0]

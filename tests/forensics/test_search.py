@@ -14,8 +14,8 @@ from rmqctl.cli.main import run
 from tests.cli.conftest import Result
 from tests.conftest import expected
 from tests.forensics.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
-from tests.forensics.test_destinations import java_hash, of_properties
 from tests.log_maker import Record, write_log
+from tests.store.test_destinations import java_hash, of_properties
 
 Query = Callable[..., Result]
 SLOTS, ENTRIES = 100, 400

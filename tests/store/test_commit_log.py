@@ -14,7 +14,8 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.host import Host
 from rmqctl.format.message import Blank, Message
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.store.commit_log import PROGRESS_BYTES, CommitLog, Item, ScanSummary
+from rmqctl.store.commit_log import PROGRESS_BYTES, CommitLog, ScanSummary
+from rmqctl.store.file_scan import Item
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.format.property_settings import PROPERTY

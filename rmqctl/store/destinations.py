@@ -73,6 +73,12 @@ def right_tags_code(destination: Destination, store_timestamp: int, code: int) -
     return delay > 0 and delay % DELAY_UNIT_MS == 0
 
 
+def unique_key_hash(message: Message) -> int | None:
+    """The keyHash of UNIQ_KEY; None without one."""
+    unique = message.properties.get(properties.UNIQ_KEY)
+    return key_hash(message.topic, unique) if unique else None
+
+
 class IndexKeys(NamedTuple):
     """keyHashes of a message that the index must have, and those that it may have (what 3.2.6 leaves out)."""
 
@@ -88,8 +94,8 @@ def index_keys(message: Message, *, like_3x: bool) -> IndexKeys:
     found = message.properties
     topic = message.topic
     words = frozenset(key_hash(topic, word) for word in properties.keys(found))
-    unique = found.get(properties.UNIQ_KEY)
-    every = words | {key_hash(topic, unique)} if unique else words
+    unique = unique_key_hash(message)
+    every = words | {unique} if unique is not None else words
     if not like_3x:
         return IndexKeys(every, every)
     return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, every)

@@ -1,0 +1,109 @@
+"""Which messages are wanted: one at a time, or many at once by their columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.message_row import plain_body
+from rmqctl.format import properties
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transaction_type
+
+if TYPE_CHECKING:
+    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.column_reader import Columns
+
+NOT_UTF8 = "\ufffd"  # what stands for bytes that are no UTF-8: to compare it, a text must be decoded
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which messages: those that meet every condition given. Times in ms, both ends included; offsets in bytes, [from, to)."""
+
+    topics: frozenset[str] = frozenset()
+    queue_id: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    since: int | None = None
+    until: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    transaction: TransactionType | None = None
+    body: re.Pattern[bytes] | None = field(default=None, compare=False)
+
+    def matches(self, message: Message) -> bool:
+        """Whether a message meets every condition; the cheap ones are asked first."""
+        return (
+            (self.queue_id is None or message.queue_id == self.queue_id)
+            and (self.since is None or message.store_timestamp >= self.since)
+            and (self.until is None or message.store_timestamp <= self.until)
+            and (self.from_offset is None or message.physical_offset >= self.from_offset)
+            and (self.to_offset is None or message.physical_offset < self.to_offset)
+            and (self.transaction is None or transaction_type(message.sys_flag) == self.transaction)
+            and (not self.topics or message.topic in self.topics)
+            and self._has_properties(message)
+            and (self.body is None or self.body.search(plain_body(message)) is not None)
+        )
+
+    def rows(self, columns: Columns) -> Any:
+        """The rows of the columns' messages that meet every condition (int64, ascending)."""
+        import numpy as np
+
+        kept = self._by_numbers(columns)
+        if kept.any():
+            self._by_texts(columns, kept)
+        rows = np.flatnonzero(kept)
+        if self.body is None and not any(NOT_UTF8 in text for text in (*self.topics, self.key or "", self.tag or "")):
+            return rows
+        return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
+
+    def touches(self, damage: Damage) -> bool:
+        """Whether a damage lies at least in part in the range of offsets asked for."""
+        after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
+        return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
+
+    def _by_numbers(self, columns: Columns) -> Any:
+        """Which rows meet the conditions on numbers (bool, one a row)."""
+        import numpy as np
+
+        rows = columns.rows
+        kept = np.ones(len(rows), np.bool_)
+        if self.queue_id is not None:
+            kept &= rows["queue_id"] == self.queue_id
+        if self.since is not None:
+            kept &= rows["store_timestamp"] >= self.since
+        if self.until is not None:
+            kept &= rows["store_timestamp"] <= self.until
+        if self.from_offset is not None:
+            kept &= rows["position"] >= self.from_offset - columns.physical_offset
+        if self.to_offset is not None:
+            kept &= rows["position"] < self.to_offset - columns.physical_offset
+        if self.transaction is not None:
+            kept &= (rows["sys_flag"] & TRANSACTION_MASK) == self.transaction
+        return kept
+
+    def _by_texts(self, columns: Columns, kept: Any) -> None:
+        """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""
+        import numpy as np
+
+        from rmqctl.format import filter_scan
+
+        if self.topics and not any(NOT_UTF8 in topic for topic in self.topics):
+            of_topics = np.zeros(len(kept), np.bool_)
+            for topic in self.topics:
+                filter_scan.keep_topic(columns.buffer, columns.rows, topic, of_topics)
+            kept &= of_topics
+        if self.tag is not None and NOT_UTF8 not in self.tag:
+            filter_scan.keep_tag(columns.buffer, columns.rows, self.tag, kept)
+        if self.key is not None and NOT_UTF8 not in self.key:
+            filter_scan.keep_key(columns.buffer, columns.rows, self.key, kept)
+
+    def _has_properties(self, message: Message) -> bool:
+        if self.key is None and self.tag is None:
+            return True
+        found = message.properties
+        if self.tag is not None and found.get(properties.TAGS) != self.tag:
+            return False
+        return self.key is None or self.key in properties.keys(found) or found.get(properties.UNIQ_KEY) == self.key

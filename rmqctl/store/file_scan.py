@@ -1,0 +1,142 @@
+"""One commit log file, item by item, up to its blank, or to where only zeros are left.
+
+Damage does not end it: the item says how far it reaches, and the next record whose frame is whole and in its own place
+follows it. Stretches of good messages come in columns where a ColumnReader is given, else one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.logfile.mapped_file import BLOCK_SIZE
+from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.logfile.column_reader import ColumnReader, Columns
+    from rmqctl.logfile.mapped_file import MappedFile
+
+    Take = Callable[[Columns], Any]
+
+SECTOR_SIZE = 512
+
+
+class Unwritten(NamedTuple):
+    """Only zeros are left of a file from here on."""
+
+    physical_offset: int
+
+
+class Stretch(NamedTuple):
+    """`messages` good messages one behind the other; `taken` is what was made of their columns."""
+
+    physical_offset: int
+    size: int
+    messages: int
+    taken: Any
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the byte behind the last message."""
+        return self.physical_offset + self.size
+
+
+Item = Message | Blank | Damage
+
+
+class FileScan:
+    """The items of `file` from `position` on, where an item must begin; `ended` once the file has no more."""
+
+    def __init__(self, file: MappedFile, position: int, columns: ColumnReader | None = None, take: Take | None = None) -> None:
+        self.position = position
+        self.ended = False
+        self._file = file
+        self._reader = RecordReader(file)
+        self._columns = columns
+        self._take = take
+
+    def items(self, stop: int) -> Iterator[Item | Stretch | Unwritten]:
+        """The items that begin before `stop` (a position in the file; `end_position` for all)."""
+        while not self.ended and self.position < min(stop, end_position(self._file)):
+            item = self._stretch(stop) or self._item()
+            if isinstance(item, Unwritten):
+                self.ended = True
+            else:
+                self.position = item.end - self._file.file_from_offset
+                cut_off = isinstance(item, Damage) and self._file.size - self.position < BLANK_SIZE
+                self.ended = isinstance(item, Blank) or cut_off
+            yield item
+        self.ended = self.ended or self.position >= end_position(self._file)
+
+    def _item(self) -> Item | Unwritten:
+        try:
+            return _next_item(self._reader, self.position)
+        except OSError as error:
+            return _unreadable_here(self._file, self.position, error)
+
+    def _stretch(self, stop: int) -> Stretch | None:
+        found = self._columns.at(self._file, self.position, stop) if self._columns else None
+        if found is None:
+            return None
+        return Stretch(found.physical_offset, found.size, len(found.rows), self._take(found) if self._take else None)
+
+
+def end_position(file: MappedFile) -> int:
+    """Behind the last place where an item can begin: the file's end is one, since a blank must have come before it."""
+    return file.size + 1 if file.size else 0
+
+
+def next_readable(file: MappedFile, position: int, stop: int | None = None) -> int | None:
+    """The next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
+    step = SECTOR_SIZE
+    limit = file.size if stop is None else min(stop, file.size)
+    while position < limit:
+        try:
+            return RecordReader(file, POINT_WINDOW_SIZE).next_record(position, limit)
+        except OSError:
+            position = (position // step + 1) * step
+            step = min(step * 2, BLOCK_SIZE)
+    return None
+
+
+def _next_item(reader: RecordReader, position: int) -> Item | Unwritten:
+    """The item at `position`, a damage with its extent."""
+    at = reader.file.file_from_offset + position
+    item = reader.at(position)
+    if item is None:
+        return Unwritten(at) if reader.first_nonzero(position) is None else _behind_end(reader, position)
+    if isinstance(item, Damage) and item.size == 0 and reader.file.size - position >= BLANK_SIZE:
+        return item._replace(size=_damage_end(reader, position, item) - position)
+    return item
+
+
+def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
+    """Where a damage ends: at the next record; without one, behind the record's own claim or the last byte written."""
+    following = reader.next_record(position + 1)
+    if following is not None:
+        return following
+    if damage.code == "bad-blank-size":
+        return reader.file.size
+    end = max(reader.file.data_end(position), position + reader.claimed_size(position), position + 1)
+    return end if reader.file.size - end >= BLANK_SIZE else reader.file.size
+
+
+def _behind_end(reader: RecordReader, position: int) -> Damage:
+    """Eight zero bytes in a record's place, and not only zeros behind them."""
+    at = reader.file.file_from_offset + position
+    following = reader.next_record(position)
+    if following is not None:
+        detail = f"{following - position} bytes hold no record, but whole records follow; a broker ends the log here"
+        return Damage("hole", at, following - position, detail)
+    size = reader.file.data_end(position) - position
+    return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes behind are not all zero")
+
+
+def _unreadable_here(file: MappedFile, position: int, error: OSError) -> Damage:
+    behind = next_readable(file, position + 1)
+    end = file.size if behind is None else behind
+    at = file.file_from_offset + position
+    return Damage("unreadable", at, end - position, f"cannot be read: {error.strerror}", path=file.name)

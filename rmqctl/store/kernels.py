@@ -1,0 +1,53 @@
+"""The kernels made ready before they are needed: compiled, or loaded from where an earlier run kept them."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import numba
+
+from rmqctl.format import kernel
+from rmqctl.logfile import kernel_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class KernelModule(Protocol):
+    """A module of kernels."""
+
+    def warm_up(self) -> None:
+        """Call each kernel with nothing to do."""
+
+
+_LOCK = threading.Lock()
+_READY: set[str] = set()
+# what numba lets through when the folder is full or goes away, or a file there is torn
+_CACHE_ERRORS = (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError, ImportError)
+
+
+def prepare(*modules: KernelModule) -> None:
+    """Have the kernels of these modules ready. A cache that cannot be used costs time, never the run."""
+    names = {str(module) for module in modules}
+    with _LOCK:
+        if names <= _READY:
+            return
+        folder = kernel_cache.find_folder()
+        if folder is None:
+            _warm_up(modules)
+        else:
+            setattr(numba.config, "CACHE_DIR", str(folder))  # noqa: B010 -- its names are made at run time
+            kernel.keep_compiled()
+            try:
+                _warm_up(modules)
+            except _CACHE_ERRORS:
+                kernel.keep_nothing()
+                _warm_up(modules)
+        _READY.update(names)
+
+
+def _warm_up(modules: Iterable[KernelModule]) -> None:
+    for module in modules:
+        module.warm_up()

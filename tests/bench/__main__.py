@@ -1,0 +1,44 @@
+"""`python -m tests.bench WORK`: how fast rmqctl is, beside the real broker and the machine's limits, all in one run.
+
+WORK is a folder for the stores (about 6 GiB, kept for the next run; a tmpfs or a warm page cache is what is measured). Needs a
+JDK and Maven. The table goes to stdout as Markdown, as README.md shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.bench.memory import memory_rows
+from tests.bench.query import query_rows
+from tests.bench.reading import reading_rows
+from tests.bench.stores import BODY_SIZES, written_store
+from tests.bench.table import markdown
+
+HEADINGS = ("bodies", "operation", "seconds", "GB/s", "records/s", "x 4.9.7", "x 5.3.3", "of page cache", "of CRC-32", "peak MB")
+
+
+def main() -> None:
+    """Run all, print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("work", type=Path, help="folder for the stores")
+    parser.add_argument("--runs", type=int, default=5, help="each command so often; the median counts (default 5)")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    rows: list[list[str]] = []
+    for body_size in BODY_SIZES:
+        _say(f"bodies of {body_size} bytes")
+        rows += reading_rows(written_store(arguments.work, body_size), body_size, arguments.runs)
+    print(markdown(HEADINGS, rows))
+    _say("look-ups")
+    print(markdown(("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"), query_rows(arguments.work, arguments.runs)))
+    _say("memory")
+    print(markdown(("peak memory less file pages, MB", "1 GiB", "20 GiB"), memory_rows(arguments.work)))
+
+
+def _say(what: str) -> None:
+    print(f"bench: {what}", file=sys.stderr, flush=True)
+
+
+main()

@@ -1,0 +1,39 @@
+"""The stores that are measured: 1 GiB written by the real 4.9.7, which then died, so that a start recovers them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.real_store.harness import RealRocketMQ
+
+WRITER = "4.9.7"
+# bodies in bytes -> messages: the log stays just below 1 GiB
+BODY_SIZES = {1024: 830_000, 100: 3_300_000}
+
+
+def written_store(work: Path, body_size: int) -> Path:
+    """The store with these bodies; written once."""
+    store = work / f"{body_size}-bytes"
+    if not store.exists():
+        print(f"bench: {WRITER} writes {store}", file=sys.stderr, flush=True)
+        making = work / f"{body_size}-bytes.making"
+        shutil.rmtree(making, ignore_errors=True)
+        RealRocketMQ(WRITER).put(making, BODY_SIZES[body_size], body_size=body_size, crash=True)
+        making.rename(store)
+    return store
+
+
+def load_seconds(store: Path, version: str) -> float:
+    """How long the real broker of a version recovers a copy of the store. Raises RuntimeError when it does not load it."""
+    copy = store.with_name(store.name + ".copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(store, copy)
+    try:
+        report = RealRocketMQ(version).load(copy)
+    finally:
+        shutil.rmtree(copy)
+    if not report.loaded:
+        raise RuntimeError(f"{version} does not load {store}")
+    return report.seconds

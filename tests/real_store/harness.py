@@ -1,0 +1,190 @@
+"""The real RocketMQ message store: writes a store, loads it, or says what consumers get from it, each in a JVM of its own.
+
+Whatever opens a store recovers it, and recovery writes: give `load` and `read` a copy. Needs a JDK 17, and Maven for the
+first use of a version.
+
+    broker = RealRocketMQ("5.3.3")
+    broker.put(store, 10_000, crash=True)
+    broker.load(store).seconds
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import javaproperties
+
+from tests.real_store import java_build
+
+VERSIONS = ("4.7.1", "4.9.7", "5.3.3")
+KILLED = 137
+# mapped files are cleaned and locked through the JDK's own classes
+JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+# an old store or a full disk must not make it delete files; port 0: two can run at once
+SETTINGS = {"fileReservedTime": "876000", "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false", "haListenPort": "0"}
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
+class Geometry(NamedTuple):
+    """Sizes of a store's files; the broker's own by default. A store loads only with those that it was written with."""
+
+    commitlog_file_size: int = 1 << 30
+    """Bytes."""
+    queue_file_units: int = 300_000
+    """Units of 20 bytes."""
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+
+    def broker_conf(self) -> dict[str, str]:
+        """As keys and values of a broker.conf."""
+        return {
+            "mappedFileSizeCommitLog": str(self.commitlog_file_size),
+            "mappedFileSizeConsumeQueue": str(self.queue_file_units * 20),
+            "maxHashSlotNum": str(self.index_slots),
+            "maxIndexNum": str(self.index_entries),
+        }
+
+
+BROKER_GEOMETRY = Geometry()
+
+
+class PutReport(NamedTuple):
+    """What was put: `seconds` for the puts alone, without the JVM's start and what dispatch needed afterwards."""
+
+    messages: int
+    seconds: float
+    max_phy_offset: int
+
+
+class QueueRange(NamedTuple):
+    """A queue and its queue offsets [min, max)."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class LoadReport(NamedTuple):
+    """What `DefaultMessageStore.load()` came to, and how long it alone took."""
+
+    loaded: bool
+    seconds: float
+    min_phy_offset: int
+    max_phy_offset: int
+    queues: tuple[QueueRange, ...]
+
+
+class RealRocketMQ:
+    """The store of one version. `heap` is the JVM's -Xmx, `timeout` seconds for each call.
+
+    Methods raise RuntimeError when Java, javac or Maven is missing or fails, TimeoutError when a store hangs. `settings` are
+    further keys of a broker.conf, such as `{"enableLmq": "true"}`; like a broker, the store ignores those that it does not know.
+    """
+
+    def __init__(self, version: str, *, heap: str = "2g", timeout: float = 600) -> None:
+        self.version = version
+        self.heap = heap
+        self.timeout = timeout
+
+    def prepare(self) -> str:
+        """Resolve and compile what is missing; the other methods do so, too. Returns the class path."""
+        return java_build.prepare(self.version)
+
+    def put(
+        self,
+        store: Path,
+        count: int,
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        body_size: int = 100,
+        key_words: int = 1,
+        topics: int = 4,
+        queues_per_topic: int = 4,
+        tags: int = 3,
+        seed: int = 1,
+        crash: bool = False,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> PutReport:
+        """Append messages to a store, new or not, from one thread.
+
+        Topics are `topic-0`…, spread at random as the queues are; tags `Tag0`…; KEYS `order-N user1-R user2-R`…, `key_words`
+        of them. Bodies are random bytes. `seed` gives the same messages again, timestamps aside. The store is shut down, or with
+        `crash` dies after dispatch has caught up and the log is flushed: abort stays, and the file allocated ahead.
+        """
+        shape = {"bodySize": body_size, "keyWords": key_words, "topics": topics, "queuesPerTopic": queues_per_topic, "tags": tags}
+        options = {"count": count, **shape, "seed": seed, "crash": crash}
+        said = self._run("Put", store, geometry, settings, options, exit_code=KILLED if crash else 0)
+        return PutReport(said["count"], said["seconds"], said["maxPhyOffset"])
+
+    def load(self, store: Path, *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS) -> LoadReport:
+        """Load a store without starting it: recovery, and nothing else."""
+        said = self._run("Load", store, geometry, settings, {})
+        queues = tuple(QueueRange(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in said["queues"])
+        return LoadReport(said["loaded"], said["seconds"], said["minPhyOffset"], said["maxPhyOffset"], queues)
+
+    def read(
+        self,
+        store: Path,
+        *,
+        start: bool = False,
+        geometry: Geometry = BROKER_GEOMETRY,
+        key_messages: int = 1000,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> dict[str, Any]:
+        """All that a store says, in the shape of the golden stores' `*.expected.json`; the whole is kept in memory.
+
+        With `start` a store that loads is also started, dispatched to the end and shut down; no delayed message is delivered.
+        `keyQueries` asks for KEYS and UNIQ_KEY of the first `key_messages` messages that have any, under every topic.
+        """
+        options = {"start": start, "keyMessages": key_messages}
+        return self._run("Read", store, geometry, settings, options)
+
+    def _run(
+        self,
+        program: str,
+        store: Path,
+        geometry: Geometry,
+        settings: Mapping[str, str],
+        options: Mapping[str, int],
+        *,
+        exit_code: int = 0,
+    ) -> dict[str, Any]:
+        class_path = self.prepare()
+        with tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder:
+            # the real store logs below user.home
+            files = {"user.home": folder, "conf": f"{folder}/broker.conf", "out": f"{folder}/out.json"}
+            Path(files["conf"]).write_text(_broker_conf(store, geometry, settings), encoding="ascii")
+            properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
+            opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
+            command = [java_build.tool("java"), f"-Xmx{self.heap}", *opened, *properties, "-cp", class_path, program]
+            self._call(program, command, Path(folder), exit_code)
+            document: dict[str, Any] = json.loads(Path(files["out"]).read_text(encoding="ascii"))
+            return document
+
+    def _call(self, program: str, command: list[str], folder: Path, exit_code: int) -> None:
+        log = folder / "log"
+        what = f"{program} with RocketMQ {self.version}"
+        with log.open("wb") as file:
+            try:
+                code = subprocess.run(command, cwd=folder, stdout=file, stderr=file, timeout=self.timeout, check=False).returncode
+            except subprocess.TimeoutExpired as error:
+                raise TimeoutError(f"{what} took longer than {self.timeout:.0f} s:\n{_last_lines(log)}") from error
+        if code != exit_code:
+            raise RuntimeError(f"{what} ended with {code}:\n{_last_lines(log)}")
+
+
+def _broker_conf(store: Path, geometry: Geometry, settings: Mapping[str, str]) -> str:
+    root = store.absolute()
+    paths = {"storePathRootDir": str(root), "storePathCommitLog": str(root / "commitlog")}
+    return javaproperties.dumps({**paths, **SETTINGS, **geometry.broker_conf(), **settings}, timestamp=False)
+
+
+def _last_lines(log: Path) -> str:
+    return java_build.last_lines(log.read_text(encoding="utf-8", errors="replace"))

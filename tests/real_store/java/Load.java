@@ -1,0 +1,38 @@
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.store.DefaultMessageStore;
+
+/** Loads a store, which recovers it, without a start; says how long that took and what it came to. */
+public final class Load {
+    private Load() {
+    }
+
+    public static void main(String[] arguments) {
+        Program.run(Load::load);
+    }
+
+    private static Object load() throws Exception {
+        DefaultMessageStore store = RealStore.open();
+        long begin = System.nanoTime();
+        boolean loaded = store.load();
+        double seconds = Program.secondsSince(begin);
+
+        Map<String, Object> document = new LinkedHashMap<>();
+        document.put("loaded", loaded);
+        document.put("seconds", seconds);
+        document.put("minPhyOffset", store.getMinPhyOffset());
+        document.put("maxPhyOffset", store.getMaxPhyOffset());
+        document.put("queues", queues(store));
+        return document;
+    }
+
+    private static List<Object> queues(DefaultMessageStore store) throws Exception {
+        List<Object> documents = new ArrayList<>();
+        for (QueueRange range : QueueRange.all(store)) {
+            documents.add(range.document());
+        }
+        return documents;
+    }
+}

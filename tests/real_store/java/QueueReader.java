@@ -1,0 +1,85 @@
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.GetMessageStatus;
+
+/** Consumes a queue from its min offset to its max offset, and looks offsets up by time. */
+final class QueueReader {
+    private static final int MESSAGES_PER_GET = 32;
+    private static final long DAY_MS = 86_400_000L;
+
+    /** Stands for an offset where the store itself fails on a look-up. */
+    private static final long LOOK_UP_FAILED = -9;
+
+    private final DefaultMessageStore store;
+    private final QueueRange range;
+
+    QueueReader(DefaultMessageStore store, QueueRange range) {
+        this.store = store;
+        this.range = range;
+    }
+
+    /** The queue's row; the messages are added to those consumed. */
+    Map<String, Object> read(List<MessageExt> consumed) {
+        Map<String, Object> document = range.document();
+        document.put("entries", entries(consumed));
+        long middle = store.getMessageStoreTimeStamp(range.topic, range.queueId, (range.minOffset + range.maxOffset) / 2);
+        document.put("midTimestamp", middle);
+        document.put("offsetByMidTimestamp", offsetByTime(middle));
+        document.put("offsetByZero", offsetByTime(0));
+        document.put("offsetByFuture", offsetByTime(middle + DAY_MS));
+        return document;
+    }
+
+    /** A triple for each message, and a map {at, status} for each place that gives none. */
+    private List<Object> entries(List<MessageExt> consumed) {
+        List<Object> entries = new ArrayList<>();
+        long offset = range.minOffset;
+        while (offset < range.maxOffset) {
+            GetMessageResult result = store.getMessage("rmqctl", range.topic, range.queueId, offset, MESSAGES_PER_GET, null);
+            if (result.getStatus() == GetMessageStatus.FOUND) {
+                addMessages(result, entries, consumed);
+            } else {
+                entries.add(gap(offset, result.getStatus()));
+            }
+            long next = result.getNextBeginOffset();
+            result.release();
+            if (next <= offset) {
+                break;
+            }
+            offset = next;
+        }
+        return entries;
+    }
+
+    private static void addMessages(GetMessageResult result, List<Object> entries, List<MessageExt> consumed) {
+        for (ByteBuffer record : result.getMessageBufferList()) {
+            // read the body, do not decompress it: its CRC is that of the stored bytes
+            MessageExt message = MessageDecoder.decode(record.duplicate(), true, false);
+            entries.add(Arrays.asList(message.getQueueOffset(), message.getCommitLogOffset(), message.getStoreSize()));
+            consumed.add(message);
+        }
+    }
+
+    private static Map<String, Object> gap(long offset, GetMessageStatus status) {
+        Map<String, Object> gap = new LinkedHashMap<>();
+        gap.put("at", offset);
+        gap.put("status", status.name());
+        return gap;
+    }
+
+    private long offsetByTime(long time) {
+        try {
+            return store.getOffsetInQueueByTime(range.topic, range.queueId, time);
+        } catch (RuntimeException failure) {
+            return LOOK_UP_FAILED;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.Arrays;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageArrivingListener;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** Opens the real store as -Dconf, a broker.conf, says; here is what differs among versions. */
+final class RealStore {
+    private static final int DISPATCH_POLL_MS = 5;
+
+    private RealStore() {
+    }
+
+    static DefaultMessageStore open() throws IOException, ReflectiveOperationException {
+        MessageArrivingListener nobodyWaits = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
+        // 5.x wants the topics' configurations, too
+        Object[] arguments = {config(), stats(), nobodyWaits, new BrokerConfig(), new ConcurrentHashMap<>()};
+        Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
+        return (DefaultMessageStore) constructor.newInstance(Arrays.copyOf(arguments, constructor.getParameterCount()));
+    }
+
+    /** Starts a loaded store and waits until queues and index have what the log has. */
+    static void start(DefaultMessageStore store) throws Exception {
+        store.start();
+        stopDelayedDelivery(store);
+        awaitDispatch(store);
+    }
+
+    static void awaitDispatch(DefaultMessageStore store) throws InterruptedException {
+        while (store.dispatchBehindBytes() > 0) {
+            Thread.sleep(DISPATCH_POLL_MS);
+        }
+    }
+
+    /** A store that is not started takes itself for shut down and gives no messages. */
+    static void allowReading(DefaultMessageStore store) throws ReflectiveOperationException {
+        Field shutdown = DefaultMessageStore.class.getDeclaredField("shutdown");
+        shutdown.setAccessible(true);
+        shutdown.setBoolean(store, false);
+    }
+
+    private static MessageStoreConfig config() throws IOException {
+        Properties conf = new Properties();
+        try (InputStream in = Files.newInputStream(Paths.get(Program.text("conf")))) {
+            conf.load(in);
+        }
+        MessageStoreConfig config = new MessageStoreConfig();
+        // as the broker does: a key that this version does not know is ignored
+        MixAll.properties2Object(conf, config);
+        return config;
+    }
+
+    private static BrokerStatsManager stats() throws ReflectiveOperationException {
+        Class<BrokerStatsManager> type = BrokerStatsManager.class;
+        try {
+            return type.getConstructor(String.class, boolean.class).newInstance("rmqctl", false);
+        } catch (NoSuchMethodException before49) {
+            return type.getConstructor(String.class).newInstance("rmqctl");
+        }
+    }
+
+    /** In 4.x the store delivers due messages a second after its start: what is read would depend on the moment. In 5.x brokers do that. */
+    private static void stopDelayedDelivery(DefaultMessageStore store) throws ReflectiveOperationException {
+        Method getter;
+        try {
+            getter = DefaultMessageStore.class.getMethod("getScheduleMessageService");
+        } catch (NoSuchMethodException inTheBroker) {
+            return;
+        }
+        Object service = getter.invoke(store);
+        service.getClass().getMethod("shutdown").invoke(service);
+    }
+}

@@ -1,0 +1,98 @@
+"""The real RocketMQ's jars and our programs around it, resolved with Maven, compiled with javac, kept in a cache folder.
+
+The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`):
+    VERSION/lib-HASH/       jars; HASH is of pom.xml
+    VERSION/classes-HASH/   our classes; HASH is of pom.xml and of the Java sources
+A folder is made under another name and renamed when it is complete, so its existence says that it can be used, and of two
+runs at once the later one takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+POM = Path(__file__).parent / "pom.xml"
+SOURCES = Path(__file__).parent / "java"
+MAVEN_TIMEOUT = 900.0
+JAVAC_TIMEOUT = 180.0
+LOG_LINES_SHOWN = 20
+
+
+def prepare(version: str) -> str:
+    """The class path for a version, after whatever is missing was resolved and compiled. Raises RuntimeError."""
+    home = cache_home() / version
+    sources = sorted(SOURCES.glob("*.java"))
+    lib = made(home / f"lib-{_hash([POM])}", lambda folder: _resolve(version, folder))
+    classes = made(home / f"classes-{_hash([POM, *sources])}", lambda folder: _compile(sources, lib, folder))
+    return f"{classes}{os.pathsep}{lib}/*"
+
+
+def cache_home() -> Path:
+    """The folder that has a folder for each version."""
+    if own := os.environ.get("RMQCTL_REAL_STORE_HOME"):
+        return Path(own).absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return (Path(xdg) if xdg else Path.home() / ".cache") / "rmqctl-real-store"
+
+
+def tool(name: str) -> str:
+    """The path of mvn, javac or java. Raises RuntimeError when there is none."""
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"there is no {name} on the PATH: install a JDK 17 and Maven")
+    return found
+
+
+def last_lines(log: str) -> str:
+    """The end of a log, where the reason of a failure stands."""
+    return "\n".join(log.splitlines()[-LOG_LINES_SHOWN:])
+
+
+def made(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, which `make` fills under another name when there is none yet."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="making-", dir=folder.parent) as making:
+        complete = Path(making) / folder.name
+        complete.mkdir()
+        make(complete)
+        try:
+            complete.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another run was first
+                raise
+    return folder
+
+
+def _resolve(version: str, folder: Path) -> None:
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime", f"-Drocketmq={version}"]
+    _run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(POM), *goal], MAVEN_TIMEOUT)
+
+
+def _compile(sources: Iterable[Path], lib: Path, folder: Path) -> None:
+    options = ["-nowarn", "-proc:none", "-encoding", "UTF-8", "-cp", f"{lib}/*", "-d", str(folder)]
+    _run("compiling the Java programs", [tool("javac"), *options, *map(str, sources)], JAVAC_TIMEOUT)
+
+
+def _run(what: str, command: list[str], timeout: float) -> None:
+    try:
+        subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=True, text=True)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(f"{what} failed:\n{last_lines(error.stdout)}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{what} took longer than {timeout:.0f} s") from error
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes()
+        digest.update(f"{path.name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()[:16]
