@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-_RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+_RELATIVE = r"-(\d+)(ms|s|m|h|d|w)"
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_MQADMIN = re.compile(r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})")
+_MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
 def parse_time(text: str, now: int) -> int:
@@ -22,7 +22,7 @@ def parse_time(text: str, now: int) -> int:
     """
     if text.isdecimal():
         return int(text)
-    relative = _RELATIVE.fullmatch(text)
+    relative = re.fullmatch(_RELATIVE, text)
     if relative:
         return now - int(relative[1]) * _UNIT_MS[relative[2]]
     if text == "now":
@@ -30,7 +30,7 @@ def parse_time(text: str, now: int) -> int:
     if text in ("today", "yesterday"):
         midnight = datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
         return _milliseconds(midnight - timedelta(days=1 if text == "yesterday" else 0))
-    mqadmin = _MQADMIN.fullmatch(text)
+    mqadmin = re.fullmatch(_MQADMIN, text)
     if mqadmin:
         year, month, day, hour, minute, second, milli = map(int, mqadmin.groups())
         return _milliseconds(datetime(year, month, day, hour, minute, second, milli * 1000))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.message_row import damage_row, message_row
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """What is asked for; `at` in ms since 1970, `offset` in units. Which fields go together, the command line checks."""
 
     topic: str | None = None

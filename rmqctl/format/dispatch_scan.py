@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.kernel import java_hash, kernel, part
+from rmqctl.format.kernel import find_byte, java_hash, kernel, part
 from rmqctl.format.scan import RECORD_COLUMNS
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
@@ -45,6 +45,7 @@ TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `fin
 _NAME_BYTES = np.frombuffer("".join(_NAMES).encode(), np.uint8)
 _NAME_ENDS = tuple(np.cumsum([len(name) for name in _NAMES]).tolist())
 _ROLLBACK, _MASK = 12, 12
+_PROPERTY_END = np.uint8(2)
 
 
 @kernel
@@ -132,8 +133,7 @@ def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
         if buffer[name_end] == 2:
             continue
         value_start = p
-        while p < end and buffer[p] != 2:
-            p += 1
+        p = find_byte(buffer, p, end, _PROPERTY_END)
         if p > value_start and name_end > name_start:
             name = _name_at(buffer, name_start, name_end - name_start)
             if name >= 0:

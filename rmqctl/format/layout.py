@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 BIG_ENDIAN = ">"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field: RocketMQ's name, its struct code (`i` 4 bytes, `q` 8, `h` 2, `8s` raw), and a remark."""
 
     name: str
@@ -23,7 +22,6 @@ class Field:
         return struct.calcsize(BIG_ENDIAN + self.code)
 
 
-@dataclass(frozen=True)
 class Layout:
     """Fields one behind the other, big-endian, without padding.
 
@@ -32,8 +30,9 @@ class Layout:
     (12, 8)
     """
 
-    name: str
-    fields: tuple[Field, ...]
+    def __init__(self, name: str, fields: tuple[Field, ...]) -> None:
+        self.name = name
+        self.fields = fields
 
     @cached_property
     def struct(self) -> struct.Struct:

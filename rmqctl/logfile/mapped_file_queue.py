@@ -6,7 +6,6 @@ Brokers load a queue only when every file has the right length. What is wrong wi
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter
 from itertools import pairwise
@@ -21,11 +20,16 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.storage import Entry, Storage
 
-_NAME = re.compile(r"\d{20}")
+FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
 FILE_SIZE_MAX = 2**31 - 1  # mappedFileSize... are ints
 LINK_TEXT = "a symbolic link out of the store; --follow-links follows it"
 _LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 deletes it where it is the last one"}
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name is an offset as RocketMQ writes it: 20 digits."""
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
 class MappedFileQueue:
@@ -91,7 +95,7 @@ class MappedFileQueue:
         if entry.kind is Kind.LINK_OUT:
             self._foreign("link-not-followed", LINK_TEXT, entry.path)
             return
-        if entry.kind is not Kind.FILE or not _NAME.fullmatch(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
+        if entry.kind is not Kind.FILE or not is_file_name(entry.name) or int(entry.name) + entry.size > OFFSET_MAX:
             self._foreign("foreign-file", f"{entry.kind.value} that is not named by an offset of 20 digits", entry.path)
             return
         base = int(entry.name)

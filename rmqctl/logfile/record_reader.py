@@ -76,9 +76,9 @@ class RecordReader:
             return None
         at = self._load(position, 1)
         for start in range(at, len(self._window), BLOCK_SIZE):
-            block = self._window[start : start + BLOCK_SIZE]
+            block = bytes(self._window[start : start + BLOCK_SIZE])
             if not is_zeros(block):
-                return self._start + start + len(block) - len(bytes(block).lstrip(b"\0"))
+                return self._start + start + len(block) - len(block.lstrip(b"\0"))
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:

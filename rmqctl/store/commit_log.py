@@ -11,7 +11,7 @@ follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqctl.format.damage import Damage
@@ -73,12 +73,12 @@ class ScanSummary:
             self.ok_up_to = item.end
 
 
-@dataclass
 class CommitLog:
     """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB."""
 
-    queue: MappedFileQueue
-    on_progress: Callable[[int], None] = field(default=lambda _: None)
+    def __init__(self, queue: MappedFileQueue) -> None:
+        self.queue = queue
+        self.on_progress: Callable[[int], None] = lambda _: None
 
     @property
     def size(self) -> int:

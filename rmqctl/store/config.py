@@ -7,9 +7,8 @@ read as Latin-1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.format.java import fastjson_loads
@@ -21,8 +20,7 @@ NUMBER_DIGITS_MAX = 15
 HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True)
-class BrokerConf:
+class BrokerConf(NamedTuple):
     """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
 
     commitlog_paths: tuple[str, ...] = ()
@@ -73,8 +71,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
     )
 
 
-@dataclass(frozen=True)
-class ConfigFile:
+class ConfigFile(NamedTuple):
     """One config file as a broker would load it: `content`, or None with the `problem`; `source` is the file it came from."""
 
     name: str

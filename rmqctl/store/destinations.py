@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
@@ -14,7 +13,7 @@ from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
-_OFFSET = re.compile("[0-9]{1,18}")
+OFFSET_DIGITS_MAX = 18
 DELAY_UNIT_MS = 1000
 
 
@@ -52,14 +51,18 @@ def _multi_dispatch(message: Message, code: int, found: dict[str, str]) -> list[
     return [
         Destination(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, int(offset), code)
         for name, offset in zip(names, offsets, strict=True)
-        if name and "/" not in name and _OFFSET.fullmatch(offset)
+        if name and "/" not in name and _is_offset(offset)
     ]
+
+
+def _is_offset(text: str) -> bool:
+    return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal()
 
 
 def batch_size(message: Message) -> int:
     """How many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
     number = message.properties.get(properties.INNER_NUM, "1")
-    return int(number) if _OFFSET.fullmatch(number) else 1
+    return int(number) if _is_offset(number) else 1
 
 
 def right_tags_code(destination: Destination, store_timestamp: int, code: int) -> bool:

@@ -1,4 +1,4 @@
-"""A command, timed, with the most memory that it had: resident pages that are no file's."""
+"""A command, timed; or watched for the most memory that it has: resident pages that are no file's. Watching costs time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ TIMEOUT_SECONDS = 900
 
 
 class Run(NamedTuple):
-    """Seconds from start to end, peak of anonymous memory in bytes, and what it wrote to stdout."""
+    """Seconds from start to end, and what it wrote to stdout."""
 
     seconds: float
-    peak: int
     out: str
 
 
@@ -29,25 +28,38 @@ def rmqctl() -> str:
 
 def run(arguments: list[str], *, keep_output: bool = True) -> Run:
     """Run `rmqctl` with these arguments. Raises RuntimeError when it ends otherwise than clean or with findings."""
-    sink = subprocess.PIPE if keep_output else subprocess.DEVNULL
     started = time.perf_counter()
-    process = subprocess.Popen([rmqctl(), *arguments], stdout=sink, stderr=subprocess.DEVNULL, text=True)
+    with _started(arguments, keep_output=keep_output) as process:
+        out = process.communicate(timeout=TIMEOUT_SECONDS)[0] or ""
+        seconds = time.perf_counter() - started
+    _check(arguments, process)
+    return Run(seconds, out)
+
+
+def peak_memory(arguments: list[str]) -> int:
+    """The most anonymous memory (bytes) that `rmqctl` has with these arguments. Raises RuntimeError as `run`."""
     peak = 0
-    while process.poll() is None:
-        peak = max(peak, _anonymous_bytes(process.pid))
-        time.sleep(POLL_SECONDS)
-        if time.perf_counter() - started > TIMEOUT_SECONDS:
-            process.kill()
-    seconds = time.perf_counter() - started
-    out = process.communicate()[0] or ""
+    with _started(arguments, keep_output=False) as process:
+        while process.poll() is None:
+            peak = max(peak, _anonymous_bytes(process.pid))
+            time.sleep(POLL_SECONDS)
+    _check(arguments, process)
+    return peak
+
+
+def median_seconds(arguments: list[str], runs: int) -> float:
+    """Median of the whole command."""
+    return statistics.median(run(arguments, keep_output=False).seconds for _ in range(runs))
+
+
+def _started(arguments: list[str], *, keep_output: bool) -> subprocess.Popen[str]:
+    sink = subprocess.PIPE if keep_output else subprocess.DEVNULL
+    return subprocess.Popen([rmqctl(), *arguments], stdout=sink, stderr=subprocess.DEVNULL, text=True)
+
+
+def _check(arguments: list[str], process: subprocess.Popen[str]) -> None:
     if process.returncode not in (0, 1):
         raise RuntimeError(f"rmqctl {' '.join(arguments)} ended with {process.returncode}")
-    return Run(seconds, peak, out)
-
-
-def median_seconds(arguments: list[str], runs: int, *, keep_output: bool = False) -> float:
-    """Median of the whole command."""
-    return statistics.median(run(arguments, keep_output=keep_output).seconds for _ in range(runs))
 
 
 def _anonymous_bytes(pid: int) -> int:

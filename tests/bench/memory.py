@@ -6,7 +6,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from tests.bench.command import run
+from tests.bench.command import peak_memory
 from tests.log_maker import BLANK, V1
 
 FILE_SIZE = 1 << 30
@@ -26,7 +26,7 @@ def memory_rows(work: Path) -> list[list[str]]:
     stores = [_sparse_store(work / f"sparse-{files}", files) for files in (1, 20)]
     rows = []
     for what, (verb, *options) in COMMANDS.items():
-        peaks = [run([verb, str(store), *options], keep_output=False).peak for store in stores]
+        peaks = [peak_memory([verb, str(store), *options]) for store in stores]
         rows.append([what, *(f"{peak / 1e6:.0f}" for peak in peaks)])
     return rows
 

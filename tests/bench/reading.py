@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from tests.bench.command import Run, run
+from tests.bench.command import Run, median_seconds, peak_memory, run
 from tests.bench.limits import crc32_rate, page_cache_rate
 from tests.bench.stores import load_seconds
 
@@ -33,12 +33,13 @@ def reading_rows(store: Path, body_size: int, runs: int) -> list[list[str]]:
     rows = [row("page cache, one thread", size / page_cache), row("and CRC-32, one thread", size / crc)]
     rows += [row(f"recovery by the real {version}", seconds) for version, seconds in brokers.items()]
     for level, what in LEVELS.items():
-        found = [run(["verify", str(store), "--level", str(level), "-o", "json"]) for _ in range(runs)]
-        rows.append(row(what, statistics.median(_document(one)["seconds"] for one in found), max(one.peak for one in found)))
+        command = ["verify", str(store), "--level", str(level), "-o", "json"]
+        found = [run(command) for _ in range(runs)]
+        rows.append(row(what, statistics.median(_document(one)["seconds"] for one in found), peak_memory(command)))
         rows.append(row(f"{what}, whole command", statistics.median(one.seconds for one in found)))
     for what, options in {"dump -o jsonl": [], "dump --key, few match": ["--key", "order-4711"]}.items():
-        found = [run(["dump", str(store), "-o", "jsonl", *options], keep_output=False) for _ in range(runs)]
-        rows.append(row(f"{what}, whole command", statistics.median(one.seconds for one in found), max(one.peak for one in found)))
+        command = ["dump", str(store), "-o", "jsonl", *options]
+        rows.append(row(f"{what}, whole command", median_seconds(command, runs), peak_memory(command)))
     return rows
 
 
