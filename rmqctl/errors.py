@@ -85,3 +85,15 @@ class LayoutNotSupported(RmqctlError):
     """A store, but of a kind that rmqctl does not read: RocksDB queues, or DLedger's log."""
 
     exit_code = ExitCode.LAYOUT
+
+
+class StoreInUse(RmqctlError):
+    """A broker, or another rmqctl, has the store open."""
+
+    exit_code = ExitCode.IN_USE
+
+
+class NeedsRecovery(RmqctlError):
+    """The store was not shut down in order, or is damaged: nothing may be appended before it is recovered."""
+
+    exit_code = ExitCode.FINDINGS

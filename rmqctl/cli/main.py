@@ -21,6 +21,7 @@ VERBS = {
     "queue": ("queue", "List the queues, or the units of one."),
     "query": ("query", "Find messages by key, id, queue offset or time."),
     "config": ("config", "The broker's configuration kept in the store: topics, groups, offsets."),
+    "append": ("append", "Append messages: one, or JSON Lines as dump prints them."),
     "explain": ("explain", "What a finding or an exit code means, and what to do."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }

@@ -18,6 +18,7 @@ from rmqctl.format.index_match import INDEX_EVENTS, MERGE_STATE
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.logfile.column_reader import BUFFER_SIZE
 from rmqctl.store.dispatch_columns import DispatchColumns
+from rmqctl.store.profile_guess import looks_like_3x
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ class IndexAudit:
     def _raw_blocks(self) -> Iterator[_Block]:
         """The entries of all files, not yet checked."""
         usual = self._store.index.usual_size
-        self._like_3x = _looks_like_3x(self._store)
+        self._like_3x = looks_like_3x(self._store)
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()
@@ -287,11 +288,3 @@ class _FileCheck:
             yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self._first.phy_offset}"
         if self._last and self._last.phy_offset != header.end_phy_offset:
             yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self._last.phy_offset}"
-
-
-def _looks_like_3x(store: ReadOnlyStore) -> bool:
-    """3.x: no `lock`, no sign of 5.x, and hashSlotCount counts entries in every index file."""
-    if store.path.has_lock_file or store.path.version_signs():
-        return False
-    headers = [index_file.header() for index_file in store.index.files]
-    return bool(headers) and all(header is not None and header.hash_slot_count == header.index_count - 1 for header in headers)

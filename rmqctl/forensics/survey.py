@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
-from rmqctl.format.properties import PROPERTY_SEPARATOR
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.store.profile_guess import ends_with_separator
 from rmqctl.store.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
-
-SAMPLE_RECORDS = 64
 
 
 def survey(store: ReadOnlyStore) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
     """A guess, and the signs that it stands on. The 0x02 behind the last property comes and goes with versions."""
     signs = store.path.version_signs()
-    separator = _ends_with_separator(store)
+    separator = ends_with_separator(store)
     if signs:
         guess = _by_separator(separator, "5.2 or later", "5.0 to 5.1.4", "5.x")
     elif store.path.has_lock_file:
@@ -123,17 +120,3 @@ def _by_separator(separator: bool | None, with_it: str, without: str, unknown: s
     if separator is None:
         return unknown
     return with_it if separator else without
-
-
-def _ends_with_separator(store: ReadOnlyStore) -> bool | None:
-    """Whether the properties of the first records that have any end with 0x02. A batch's are its client's: most votes count."""
-    votes = []
-    position = store.commit_log.min_offset
-    for _ in range(SAMPLE_RECORDS):
-        found = store.commit_log.at(position)
-        if not isinstance(found, Message):
-            break
-        if found.properties_bytes:
-            votes.append(found.properties_bytes.endswith(PROPERTY_SEPARATOR.encode()))
-        position = found.end
-    return sum(votes) * 2 > len(votes) if votes else None

@@ -56,6 +56,11 @@ def property_crc_value(crc: int) -> bytes:
     return f"{crc:010d}"[::-1].encode()
 
 
+def property_crc(value: int) -> bytes:
+    """The whole property of 20 bytes."""
+    return PROPERTY_CRC_NAME + b"\x01" + property_crc_value(value) + b"\x02"
+
+
 def stored_property_crc(properties: bytes) -> int | None:
     """The value of `__CRC32#` at the end of a record's properties; None when its digits are none."""
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]

@@ -20,6 +20,11 @@ NUMBER_DIGITS_MAX = 15
 HOUR_MS = 3_600_000
 
 
+# messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
+DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
+_DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
 class BrokerConf(NamedTuple):
     """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
 
@@ -29,6 +34,7 @@ class BrokerConf(NamedTuple):
     index_slots: int | None = None
     index_enabled: bool = True
     file_reserved_ms: int = 72 * HOUR_MS
+    delays_ms: tuple[int, ...] = DELAYS_MS
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
@@ -68,7 +74,21 @@ def read_broker_conf(path: Path) -> BrokerConf:
         index_slots=number("maxHashSlotNum"),
         index_enabled=said.get("messageIndexEnable", "true").strip().lower() != "false",
         file_reserved_ms=72 * HOUR_MS if reserved is None else reserved * HOUR_MS,
+        delays_ms=_delays(said.get("messageDelayLevel", ""), path),
     )
+
+
+def _delays(text: str, path: Path) -> tuple[int, ...]:
+    """`1s 5s 10s ...` in ms; the broker's own list where nothing is said."""
+    if not text.strip():
+        return DELAYS_MS
+    delays = []
+    for word in text.split():
+        number, unit = word[:-1], _DELAY_UNITS_MS.get(word[-1].lower())
+        if unit is None or not number.isdecimal() or len(number) > NUMBER_DIGITS_MAX:
+            raise BadRequest(f"messageDelayLevel has {word!r}, which is no time", path=str(path))
+        delays.append(int(number) * unit)
+    return tuple(delays)
 
 
 class ConfigFile(NamedTuple):

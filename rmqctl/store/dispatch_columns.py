@@ -9,8 +9,10 @@ import numpy as np
 
 from rmqctl.format import dispatch_scan, properties
 from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, HAS_UNIQUE, MULTI_DISPATCH, UNUSUAL, QueueTable
+from rmqctl.format.index_entry import key_hash
 from rmqctl.format.message import tags_code
-from rmqctl.store.destinations import index_keys, unique_key_hash
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.destinations import unique_key_hash
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message
@@ -90,12 +92,12 @@ class Describer:
         table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:
-        """UNIQ_KEY's first, as the kernel has them."""
-        if not self._with_keys:
+        """UNIQ_KEY's first, then each word's in order, as the kernel has them."""
+        if not self._with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
         unique = unique_key_hash(message)
-        words = index_keys(message, like_3x=False).allowed
-        return sorted(words, key=lambda key_hash: key_hash != unique)
+        words = [key_hash(message.topic, word) for word in properties.keys(message.properties)]
+        return words if unique is None else [unique, *words]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
         """The same with one row by the one-record decoder."""

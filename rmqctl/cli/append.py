@@ -1,0 +1,216 @@
+"""`rmqctl append`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from rmqctl.cli.options import POSITIVE, progress_option
+from rmqctl.cli.render import print_document, print_table, progress, remark, to_json
+from rmqctl.cli.verb import STORE_VERB, Verb
+from rmqctl.errors import BadRequest, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.appender import Refused, Stored
+    from rmqctl.store.message_store import MessageStore
+
+PROFILES = ("4.7", "4.9", "5.3")
+TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
+SIZE = click.IntRange(1024, 2**31 - 1)
+COUNT = click.IntRange(1, 2**31 - 1)
+OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
+OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=(*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE),
+    examples=(
+        ("rmqctl append store --topic OrderPaid --body '{\"order\":4711}' --tags paid --keys 'order-4711 user-7'", "one message"),
+        ("rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -", "the messages of another store"),
+        ("rmqctl append new --create --profile 5.3 --from messages.jsonl", "a new store, as 5.3 lays it out"),
+        ("rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3", "ten seconds after a broker runs"),
+    ),
+)
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--topic", help="Topic of the one message.")
+@click.option("--body", help="Its body, as text.")
+@click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
+@click.option("--tags", help="Its TAGS.")
+@click.option("--keys", help="Its KEYS, words separated by spaces.")
+@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times.")
+@click.option("--queue", "queue_id", type=click.IntRange(0, 2**31 - 1), help="Its queueId.  [default: 0]")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver later: 1s 5s 10s 30s 1m ... 2h.")
+@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
+@click.option("--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin.")
+@click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Append so many at once where they follow in one queue.")
+@click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
+@click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
+@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty or not there.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Write as brokers of this version do.  [default: as the store shows]")
+@click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
+@click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
+@click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
+@click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
+@click.option("--index-entries", type=COUNT, help="With --create.  [default: 20000000]")
+@click.option("--stats", is_flag=True, help="Say at the end how fast it was.")
+@click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
+@progress_option
+def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
+    """Append messages to a store as a broker would: log, queues and index.
+
+    The store must have been shut down in order, and be in use by nobody. A line that cannot be stored is told with its number
+    and why; nothing of it is written, the others are, and the exit status is 4. -o jsonl prints where each message went, the
+    other formats each queue's new offsets.
+    """
+    _check_usage(source, asked)
+    from rmqctl.store.appender import Appender
+
+    report = _Report(stream=output == "jsonl")
+    opened = _open(store, asked)
+    try:
+        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], sync=asked["sync"])
+        messages = _one(asked) if source is None else _lines(source, report)
+        size = _size_of(source)
+        with progress(progress_mode if size else "none", size, "append") as advance:
+            for number, message, is_copy, read in messages:
+                if message is not None:
+                    appender.put(number, message, is_copy=is_copy)
+                advance(read)
+                if report.lines_refused and asked["stop_on_error"]:
+                    break
+            appender.finish()
+    finally:
+        opened.close()
+    _print_queues(appender.queues, output)
+    report.print_summary(stats=asked["stats"])
+    return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)
+
+
+class _Report:
+    """What is said while messages go in; with `stream` a line of JSON for each that was stored."""
+
+    def __init__(self, *, stream: bool) -> None:
+        self.lines_refused = 0
+        self._stream = stream
+        self._stored = 0
+        self._started = time.perf_counter()
+
+    def stored(self, stored: Stored) -> None:
+        """A message that was stored."""
+        self._stored += 1
+        if self._stream:
+            row = {
+                "topic": stored.topic, "queueId": stored.queue_id, "queueOffset": stored.queue_offset,
+                "physicalOffset": stored.physical_offset, "msgId": stored.msg_id, "storeTimestamp": stored.store_timestamp,
+            }  # fmt: skip
+            print(to_json(row))
+
+    def refused(self, refused: Refused) -> None:
+        """Lines whose messages were not stored."""
+        self.lines_refused += len(refused.lines)
+        first, last = refused.lines[0], refused.lines[-1]
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        remark(f"{where}: not stored: {refused.why}")
+
+    def print_summary(self, *, stats: bool) -> None:
+        """The last line on stderr."""
+        seconds = time.perf_counter() - self._started
+        speed = f" in {seconds:.2f} s: {self._stored / max(seconds, 1e-9):,.0f} a second" if stats else ""
+        refused = f", {self.lines_refused} refused" if self.lines_refused else ""
+        remark(f"{self._stored} messages appended{refused}{speed}")
+
+
+def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
+    given = [name for name in OF_ONE_MESSAGE if asked[name] not in (None, ())]
+    if (source is None) == (not given):
+        raise click.UsageError("say what to append: --topic and --body, or --from FILE")
+    if source is None and asked["topic"] is None:
+        raise click.UsageError("a message needs its --topic")
+    if source is None and (asked["body"] is None) == (asked["body_file"] is None):
+        raise click.UsageError("a message needs one of --body and --body-file")
+    sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
+    if sizes and not asked["create"]:
+        raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
+    if asked["property_crc"] and asked["profile"] in PROFILES[:-1]:
+        raise click.UsageError("--property-crc is for --profile 5.3: older brokers do not know it")
+
+
+def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
+    from rmqctl.format.profile import PROFILE_5_3, PROFILES
+    from rmqctl.store.commit_log_writer import PutSettings
+    from rmqctl.store.message_store import Geometry, MessageStore
+
+    profile = PROFILES[asked["profile"]] if asked["profile"] else None
+    if not asked["create"]:
+        return MessageStore(store, profile=profile, property_crc=asked["property_crc"])
+    usual = Geometry()
+    sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
+    try:
+        return MessageStore.create(
+            store, PutSettings(profile=profile or PROFILE_5_3, property_crc=asked["property_crc"]), Geometry(**sizes)
+        )
+    except FileExistsError as error:
+        raise BadRequest("there is something already", path=str(store), hint="without --create it is appended to") from error
+
+
+def _one(asked: dict[str, Any]) -> Iterator[tuple[int, MessageExtBrokerInner | None, bool, int]]:
+    """The message that the options say."""
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.message_lines import BORN_HOST, STORE_HOST, checked_properties
+    from rmqctl.store.message_store import now_ms
+
+    given = dict(pair.partition("=")[::2] for pair in asked["pairs"])
+    if any("=" not in pair for pair in asked["pairs"]):
+        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
+    named = {"TAGS": asked["tags"], "KEYS": asked["keys"], "DELAY": asked["delay_level"]}
+    given |= {name: str(value) for name, value in named.items() if value is not None}
+    try:
+        found = checked_properties(given, is_copy=False)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
+    kind = TRANSACTIONS[asked["transaction"] or "none"]
+    yield 1, MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind), False, 0
+
+
+def _lines(source: BinaryIO, report: _Report) -> Iterator[tuple[int, MessageExtBrokerInner | None, bool, int]]:
+    """The messages of JSON Lines: number of the line, message (None: it is none, as was said), whether it is a copy, bytes read."""
+    from rmqctl.store.appender import Refused
+    from rmqctl.store.message_lines import message_of_line
+    from rmqctl.store.message_store import now_ms
+
+    for number, line in enumerate(source, 1):
+        if not line.strip():
+            continue
+        try:
+            message, is_copy = message_of_line(line, now_ms())
+        except ValueError as error:
+            report.refused(Refused((number,), str(error)))
+            yield number, None, False, len(line)
+            continue
+        yield number, message, is_copy, len(line)
+
+
+def _size_of(source: BinaryIO | None) -> int:
+    """Bytes of a file; 0 for what has no size."""
+    if source is None or source is sys.stdin.buffer or not source.seekable():
+        return 0
+    return os.fstat(source.fileno()).st_size
+
+
+def _print_queues(queues: dict[tuple[str, int], Any], output: str) -> None:
+    rows = [(topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(queues.items())]
+    if output == "json":
+        named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
+        print_document("append", {"queues": named})
+    elif output == "table" and rows:
+        print_table(["TOPIC", "QUEUE", "FIRST", "NEXT", "MESSAGES"], [[*row, row[3] - row[2]] for row in rows])

@@ -1,0 +1,110 @@
+"""A message to be stored -> the commit log's record, byte for byte as a broker writes it.
+
+Most of it is prepared before its place is known; QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and `__CRC32#` over all, come with
+`placed`, as CommitLog does under its lock. The layout is that of `rmqctl.format.message`.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+from rmqctl.format import crc
+from rmqctl.format.host import Host
+from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, topic_length_size
+from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+
+TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V2 = 127, 32767
+PROPERTIES_LENGTH_MAX = 32767
+HOSTS_KNOWN = 4096
+_BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+
+class MessageExtBrokerInner(NamedTuple):
+    """A message as a broker is about to store it. Times in ms since 1970."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    born_host: Host
+    store_host: Host
+    born_timestamp: int
+    queue_id: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class Encoded(NamedTuple):
+    """A record whose place is not known yet: its parts, and its size in bytes."""
+
+    message: MessageExtBrokerInner
+    magic: int
+    hosts: int
+    body_crc: int
+    tail: bytes
+    size: int
+    property_crc: bool
+
+    def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The whole record, for its place and time."""
+        message = self.message
+        head = HEADS[self.hosts].struct.pack(
+            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+            message.sys_flag | self.hosts, message.born_timestamp, host_bytes(message.born_host), store_timestamp,
+            host_bytes(message.store_host), message.reconsume_times, message.prepared_transaction_offset, len(message.body),
+        )  # fmt: skip
+        if not self.property_crc:
+            return b"".join((head, message.body, self.tail))
+        covered = b"".join((head, message.body, self.tail[: -crc.PROPERTY_CRC_SIZE]))
+        return covered + crc.property_crc(crc.masked_crc32(covered))
+
+
+def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
+    """The properties as MessageDecoder.messageProperties2String writes them; with `property_crc` the room for `__CRC32#` behind them."""
+    text = PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
+    raw = text.encode("utf-8", "surrogateescape")
+    if raw and (end_with_separator or property_crc):
+        raw += _SEPARATOR
+    return raw + bytes(crc.PROPERTY_CRC_SIZE) if property_crc else raw
+
+
+def encode(message: MessageExtBrokerInner, properties: bytes, magic: int, *, property_crc: bool = False) -> Encoded:
+    """The record but for its place; `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
+
+    Topic and properties must be no longer than the limits above: the caller has checked that.
+    """
+    hosts = _host_flags(message.born_host, message.store_host)
+    tail = b"".join((_topic_field(message.topic, magic), _SHORT.pack(len(properties)), properties))
+    size = HEADS[hosts].size + len(message.body) + len(tail)
+    return Encoded(message, magic, hosts, crc.masked_crc32(message.body), tail, size, property_crc)
+
+
+def magic_for(topic: bytes, *, long_topics: bool) -> int | None:
+    """The magic code for a topic's length; None when no record can have it."""
+    if len(topic) <= TOPIC_LENGTH_MAX_V1:
+        return MAGIC_V1
+    return MAGIC_V2 if long_topics and len(topic) <= TOPIC_LENGTH_MAX_V2 else None
+
+
+@lru_cache(maxsize=HOSTS_KNOWN)
+def host_bytes(host: Host) -> bytes:
+    """A host as BORNHOST and STOREHOST have it."""
+    return host.address + host.port.to_bytes(4, "big", signed=True)
+
+
+@lru_cache(maxsize=HOSTS_KNOWN)
+def _host_flags(born_host: Host, store_host: Host) -> int:
+    """The two bits of SYSFLAG that say which hosts have IPv6 addresses."""
+    born, store = len(born_host.address) == 16, len(store_host.address) == 16
+    return (BORNHOST_V6 if born else 0) | (STOREHOST_V6 if store else 0)
+
+
+@lru_cache(maxsize=HOSTS_KNOWN)
+def _topic_field(topic: str, magic: int) -> bytes:
+    raw = topic.encode("utf-8", "surrogateescape")
+    return (_BYTE if topic_length_size(magic) == 1 else _SHORT).pack(len(raw)) + raw

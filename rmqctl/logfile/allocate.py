@@ -1,0 +1,64 @@
+"""The next files of a queue made ahead of need, by a thread, so that appending does not wait for the file system.
+
+RocketMQ's AllocateMappedFileService: who asks for a file names the one after it, too. Files that nobody asked for when it
+stops are deleted; a crash leaves them behind, full of zeros.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.transient_store_pool import TransientStorePool
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+WAIT_SECONDS = 5.0
+
+
+class AllocateMappedFileService:
+    """Makes files of a size in its own thread; `warm` has their blocks allocated as well."""
+
+    def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
+        self._storage = storage
+        self._pool = pool
+        self._warm = warm
+        self._made: dict[Path, Future[WritableMappedFile]] = {}
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(1, "AllocateMappedFileService")
+
+    def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
+        """The file at `path`; `following` is begun, too. Raises OSError, also when it takes longer than 5 s."""
+        with self._lock:
+            future = self._made.pop(path, None) or self._begin(path, file_from_offset, size)
+            if following is not None and following not in self._made:
+                self._made[following] = self._begin(following, file_from_offset + size, size)
+        try:
+            return future.result(WAIT_SECONDS)
+        except TimeoutError as error:
+            with self._lock:
+                self._made[path] = future
+            raise OSError(0, f"no new file within {WAIT_SECONDS:.0f} s", str(path)) from error
+
+    def shutdown(self) -> None:
+        """Stop, and delete the files that nobody asked for."""
+        self._executor.shutdown(wait=True)
+        for future in self._made.values():
+            if future.exception() is None:
+                future.result().destroy()
+        self._made.clear()
+
+    def _begin(self, path: Path, file_from_offset: int, size: int) -> Future[WritableMappedFile]:
+        return self._executor.submit(self._make, path, file_from_offset, size)
+
+    def _make(self, path: Path, file_from_offset: int, size: int) -> WritableMappedFile:
+        descriptor = self._storage.create(path, size)
+        file = WritableMappedFile(self._storage, path, file_from_offset, size, pool=self._pool, descriptor=descriptor)
+        if self._warm:
+            file.warm_up()
+        return file

@@ -1,0 +1,172 @@
+"""One file of a queue of files, for writing: three positions, and a count of those who hold it.
+
+RocketMQ's MappedFile. `wrote_position` is behind what was appended; `committed_position` behind what reached the file (with a
+buffer of the transient store pool that is later, without one the same); `flushed_position` behind what is on the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.transient_store_pool import TransientStorePool
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+OS_PAGE_SIZE = 4096
+FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
+
+
+class WritableMappedFile(MappedFile):
+    """A file of `size` bytes; positions in bytes of the file. Methods that touch it raise OSError.
+
+    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`.
+    """
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        path: Path,
+        file_from_offset: int,
+        size: int,
+        wrote_position: int = 0,
+        pool: TransientStorePool | None = None,
+        descriptor: int | None = None,
+    ) -> None:
+        super().__init__(storage, path, file_from_offset, size, kept=False)
+        self._writable = storage
+        self._descriptor = descriptor
+        self._write_lock = threading.Lock()
+        self._pool = pool
+        self._buffer = pool.borrow() if pool is not None and wrote_position == 0 else None
+        self.wrote_position = wrote_position
+        self.committed_position = wrote_position
+        self.flushed_position = wrote_position
+        self.store_timestamp = 0
+        self.first_create_in_queue = False
+        self._references = 1
+        self._available = True
+        self._first_shutdown: float | None = None
+        self._reference_lock = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more fits."""
+        return self.wrote_position == self.size
+
+    @property
+    def readable_position(self) -> int:
+        """Behind what a reader of the file can see."""
+        return self.wrote_position if self._buffer is None else self.committed_position
+
+    @property
+    def descriptor(self) -> int:
+        """The open descriptor, for who writes at places of its own."""
+        return self._open()
+
+    def append(self, data: bytes | bytearray | memoryview) -> bool:
+        """Append `data`; False when there is no room for all of it."""
+        if self.wrote_position + len(data) > self.size:
+            return False
+        if self._buffer is not None:
+            self._buffer[self.wrote_position : self.wrote_position + len(data)] = data
+        else:
+            self._writable.write(self._open(), self.wrote_position, data)
+        self.wrote_position += len(data)
+        return True
+
+    def skip_to_end(self) -> None:
+        """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes)."""
+        self.wrote_position = self.size
+
+    def commit(self, least_pages: int = 0) -> int:
+        """Bring what was appended into the file, when it is `least_pages` pages or more, or the file is full; the committed position."""
+        if self._buffer is None:
+            self.committed_position = self.wrote_position
+            return self.committed_position
+        wrote = self.wrote_position
+        if _is_enough(self.committed_position, wrote, least_pages, full=self.is_full):
+            with self._write_lock:
+                self._writable.write(self._open(), self.committed_position, memoryview(self._buffer)[self.committed_position : wrote])
+                self.committed_position = wrote
+        if self._pool is not None and self.committed_position == self.size:
+            self._pool.give_back(self._buffer)
+            self._buffer = None
+        return self.committed_position
+
+    def flush(self, least_pages: int = 0) -> int:
+        """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full; the flushed position."""
+        readable = self.readable_position
+        if _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size) and self.hold():
+            try:
+                self._writable.sync(self._open())
+                self.flushed_position = readable
+            finally:
+                self.release()
+        return self.flushed_position
+
+    def warm_up(self) -> None:
+        """Have the file's blocks allocated, page by page, so that a full disk is found out now and not while messages come."""
+        page = bytes(OS_PAGE_SIZE)
+        for position in range(0, self.size, OS_PAGE_SIZE):
+            self._writable.write(self._open(), position, page[: self.size - position])
+        self._writable.sync(self._open())
+
+    def hold(self) -> bool:
+        """Keep the file from being closed and deleted, until `release`; False: it is already going."""
+        with self._reference_lock:
+            if not self._available or self._references <= 0:
+                return False
+            self._references += 1
+            return True
+
+    def release(self) -> None:
+        """Give a hold back; the last one closes the file."""
+        with self._reference_lock:
+            self._references -= 1
+            gone = self._references <= 0
+        if gone:
+            self.close()
+
+    def shutdown(self, forced_after_ms: int = 0) -> bool:
+        """Take no new holds and give the first one back; whether nobody holds it any more.
+
+        Called again `forced_after_ms` later it no longer waits for those who still do.
+        """
+        now = time.monotonic()
+        with self._reference_lock:
+            first = self._available
+            self._available = False
+            self._first_shutdown = now if first or self._first_shutdown is None else self._first_shutdown
+            if not first and self._references > 0 and (now - self._first_shutdown) * 1000 >= forced_after_ms:
+                self._references = -FORCED_STEP - self._references
+                first = True
+        if first:
+            self.release()
+        return self._references <= 0
+
+    def destroy(self, forced_after_ms: int = 0) -> bool:
+        """Close and delete the file; False: someone holds it, ask again later."""
+        if not self.shutdown(forced_after_ms):
+            return False
+        if self._pool is not None and self._buffer is not None:
+            self._pool.give_back(self._buffer)
+            self._buffer = None
+        self._writable.unlink(self.path)
+        return True
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = self._writable.open_for_writing(self.path)
+        return self._descriptor
+
+
+def _is_enough(done: int, wanted: int, least_pages: int, *, full: bool) -> bool:
+    if full or least_pages <= 0:
+        return wanted > done
+    return wanted // OS_PAGE_SIZE - done // OS_PAGE_SIZE >= least_pages

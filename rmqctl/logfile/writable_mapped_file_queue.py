@@ -1,0 +1,104 @@
+"""A queue of files that is written to at its end: RocketMQ's MappedFileQueue and MultiPathMappedFileQueue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.allocate import AllocateMappedFileService
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+
+class WritableMappedFileQueue:
+    """Files of `file_size` bytes in `folders`, in turn by their offset where there are several.
+
+    `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files behind `end`
+    are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        folders: list[Path],
+        file_size: int,
+        queue: MappedFileQueue | None = None,
+        end: int = 0,
+        allocate: AllocateMappedFileService | None = None,
+    ) -> None:
+        self._storage = storage
+        self._folders = folders
+        self._allocate = allocate
+        self.file_size = file_size
+        self.files: list[WritableMappedFile] = []
+        self._ahead: dict[int, WritableMappedFile] = {}
+        for file in queue.files if queue is not None else []:
+            position = min(max(end - file.file_from_offset, 0), file.size)
+            opened = WritableMappedFile(storage, file.path, file.file_from_offset, file.size, position)
+            if file.file_from_offset < end or (not self.files and file.file_from_offset == end):
+                self.files.append(opened)
+            else:
+                self._ahead[file.file_from_offset] = opened
+        self.flushed_where = self.committed_where = end
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last byte that was appended; 0 without files."""
+        return self.files[-1].file_from_offset + self.files[-1].wrote_position if self.files else 0
+
+    @property
+    def last(self) -> WritableMappedFile | None:
+        """The file that is written to, full or not."""
+        return self.files[-1] if self.files else None
+
+    def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
+        """The last file, or a new one where it is full; the first of all holds `start_offset`."""
+        last = self.last
+        if last is not None and not last.is_full:
+            return last
+        base = last.end if last is not None else start_offset - start_offset % self.file_size
+        file = self._ahead.pop(base, None) or self._create(base)
+        file.first_create_in_queue = last is None
+        self.files.append(file)
+        return file
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
+        before = self.flushed_where
+        for file in self.files:
+            if file.end > self.flushed_where:
+                self.flushed_where = file.file_from_offset + file.flush(least_pages)
+                if file.flushed_position < file.size:
+                    break
+        return self.flushed_where == before
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Bring buffers into their files, by the rule of least pages; whether nothing was left to do."""
+        before = self.committed_where
+        for file in self.files:
+            if file.end > self.committed_where:
+                self.committed_where = file.file_from_offset + file.commit(least_pages)
+                if file.committed_position < file.size:
+                    break
+        return self.committed_where == before
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        for file in (*self.files, *self._ahead.values()):
+            file.close()
+
+    def _create(self, base: int) -> WritableMappedFile:
+        path = self._path(base)
+        if self._allocate is not None:
+            return self._allocate.take(path, self._path(base + self.file_size), base, self.file_size)
+        descriptor = self._storage.create(path, self.file_size)
+        return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor)
+
+    def _path(self, base: int) -> Path:
+        folder = self._folders[base // self.file_size % len(self._folders)]
+        return folder / f"{base:0{FILE_NAME_DIGITS}d}"

@@ -1,0 +1,107 @@
+"""The operating system, for writing. What reads never imports this.
+
+Files are written with `pwrite`, not through a mapping: a full disk is then an OSError that can be reported, where a store into a
+sparse mapping is a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from rmqctl.logfile.storage import Kind, Storage
+
+FILE_MODE, FOLDER_MODE = 0o644, 0o755
+LOCK_CONTENT = b"lock"
+
+
+class WritableStorage(Storage):
+    """Read and write access to the files of one store. All methods raise OSError."""
+
+    def open_for_writing(self, path: Path) -> int:
+        """A descriptor for reading and writing; never follows a link in the file's place."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def create(self, path: Path, size: int) -> int:
+        """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing."""
+        self.make_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(path)
+            raise
+        self.sync_folder(path.parent)
+        return descriptor
+
+    def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data` at `position`."""
+        rest = memoryview(data)
+        while rest:
+            count = os.pwrite(descriptor, rest, position)
+            rest = rest[count:]
+            position += count
+
+    def sync(self, descriptor: int) -> None:
+        """Have what was written on the disk."""
+        os.fdatasync(descriptor)
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it where they are missing, durably."""
+        missing = []
+        while self.entry(folder).kind is Kind.MISSING:
+            missing.append(folder)
+            folder = folder.parent
+        for made in reversed(missing):
+            os.mkdir(made, FOLDER_MODE)
+            self.sync_folder(made.parent)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Have the folder's entries on the disk."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file, durably; one that is not there is no error."""
+        if self.entry(path).kind is not Kind.MISSING:
+            os.unlink(path)
+            self.sync_folder(path.parent)
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        """A small file with new content: the old or the new one, whenever a crash comes."""
+        self.make_folder(path.parent)
+        aside = path.with_name(path.name + ".tmp")
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            self.write(descriptor, 0, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(aside, path)
+        self.sync_folder(path.parent)
+
+    def process_id(self) -> int:
+        """The number of this process, as 5.x writes it into `abort`."""
+        return os.getpid()
+
+    def lock(self, path: Path) -> int | None:
+        """RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`; the descriptor that holds it.
+
+        None: another process has it. Closing any descriptor of the file drops the lock: nothing else in this process may open it meanwhile.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+            self.write(descriptor, 0, LOCK_CONTENT)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor

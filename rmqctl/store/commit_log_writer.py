@@ -1,0 +1,214 @@
+"""CommitLog.putMessage: checks, encodes, and appends messages to the log.
+
+A record is placed only where eight bytes are left behind it: else a blank closes the file, and the record goes to the next one;
+a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones go to
+SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import properties
+from rmqctl.format.encode import (
+    PROPERTIES_LENGTH_MAX,
+    TOPIC_LENGTH_MAX_V1,
+    Encoded,
+    MessageExtBrokerInner,
+    encode,
+    magic_for,
+    properties_to_bytes,
+)
+from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1
+from rmqctl.format.profile import PROFILE_5_3, Profile
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.store.put_message import AppendMessageResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+
+QueueKey = tuple[str, int]
+DELAY_LEVEL_MAX = 18  # messageDelayLevel's own list
+MAX_MESSAGE_SIZE = 4 * 1024 * 1024
+OS_PAGE_CACHE_BUSY_MS = 1000
+_BLANK = struct.Struct(">iI")
+_NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
+TOPICS_KNOWN = 65536
+
+
+@lru_cache(maxsize=TOPICS_KNOWN)
+def is_topic(name: str) -> bool:
+    """Whether a name may be a topic, and so a folder (TopicValidator)."""
+    return bool(name) and name.isascii() and all(character.isalnum() or character in "%|-_" for character in name)
+
+
+class PutSettings(NamedTuple):
+    """How messages are put. Sizes in bytes, times in ms."""
+
+    profile: Profile = PROFILE_5_3
+    max_message_size: int = MAX_MESSAGE_SIZE
+    property_crc: bool = False
+    long_topics: bool = True
+    multi_dispatch: bool = False
+    delay_level_max: int = DELAY_LEVEL_MAX
+    os_page_cache_busy_ms: int = OS_PAGE_CACHE_BUSY_MS
+
+
+class CommitLogWriter:
+    """Appends to `queue`; `topic_queue_table` has the next queue offset of each queue, LMQ's too.
+
+    `now` gives the time in ms since 1970. Any thread may put.
+    """
+
+    def __init__(
+        self, queue: WritableMappedFileQueue, topic_queue_table: dict[QueueKey, int], settings: PutSettings, now: Callable[[], int]
+    ) -> None:
+        self.queue = queue
+        self.topic_queue_table = topic_queue_table
+        self._settings = settings
+        self._now = now
+        self._put_lock = threading.Lock()
+        self._begin_in_lock = 0.0
+        self._long_topics = settings.long_topics and settings.profile.knows_long_topics
+
+    def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
+        """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
+        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties:
+            return self._put_multi_dispatch(message)
+        encoded = self._encoded(message if as_it_is else self._scheduled(message))
+        return self._put([encoded]) if isinstance(encoded, Encoded) else encoded
+
+    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
+        """Store a batch: messages of one queue, without transaction and delay, together or not at all."""
+        first = messages[0]
+        for message in messages:
+            if (message.topic, message.queue_id) != (first.topic, first.queue_id):
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
+            delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
+            if message.sys_flag & TRANSACTION_MASK or delayed:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions and no delays")
+        batch = []
+        for message in messages:
+            encoded = self._encoded(message)
+            if not isinstance(encoded, Encoded):
+                return encoded
+            batch.append(encoded)
+        if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
+        return self._put(batch)
+
+    @property
+    def is_os_page_cache_busy(self) -> bool:
+        """Whether a put has been waiting for the file system for longer than a second."""
+        begin = self._begin_in_lock
+        return begin > 0 and (time.monotonic() - begin) * 1000 > self._settings.os_page_cache_busy_ms
+
+    def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
+        level = _delay_level(message)
+        if level <= 0 or message.sys_flag & TRANSACTION_MASK in _NO_UNIT:
+            return message
+        level = min(level, self._settings.delay_level_max)
+        real = {properties.DELAY: str(level), properties.REAL_TOPIC: message.topic, properties.REAL_QUEUE_ID: str(message.queue_id)}
+        return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
+
+    def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
+        """The record, or why it cannot be one."""
+        settings = self._settings
+        topic = message.topic
+        if not is_topic(topic):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a topic has letters, digits and %|-_ only")
+        magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else magic_for(topic.encode(), long_topics=self._long_topics)
+        if magic is None:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")
+        raw = properties_to_bytes(
+            message.properties, end_with_separator=settings.profile.ends_properties_with_separator, property_crc=settings.property_crc
+        )
+        if len(raw) > PROPERTIES_LENGTH_MAX:
+            remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
+            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, remark=remark)
+        if len(message.body) > settings.max_message_size:
+            remark = f"a body of {len(message.body)} bytes, at most {settings.max_message_size} are taken"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        return encode(message, raw, magic, property_crc=settings.property_crc)
+
+    def _put(self, batch: list[Encoded]) -> PutMessageResult:
+        size = batch[0].size if len(batch) == 1 else sum(encoded.size for encoded in batch)
+        if size + BLANK_SIZE > self.queue.file_size:
+            remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        with self._put_lock:
+            self._begin_in_lock = time.monotonic()
+            try:
+                return self._append(batch, size)
+            finally:
+                self._begin_in_lock = 0.0
+
+    def _append(self, batch: list[Encoded], size: int) -> PutMessageResult:
+        try:
+            file = self._file_with_room(size)
+        except OSError as error:
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+        first = batch[0].message
+        key = (first.topic, first.queue_id)
+        takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
+        begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
+        stored = self._now()
+        at = wrote_offset = file.file_from_offset + file.wrote_position
+        records, offsets = [], []
+        for number, encoded in enumerate(batch):
+            records.append(encoded.placed(begin + number, at, stored))
+            offsets.append(at)
+            at += encoded.size
+        try:
+            file.append(records[0] if len(records) == 1 else b"".join(records))
+        except OSError as error:
+            return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
+        file.store_timestamp = stored
+        if takes_offset:
+            self.topic_queue_table[key] = begin + len(batch)
+        appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, tuple(offsets), first.store_host, stored, begin)
+        return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+
+    def _file_with_room(self, size: int) -> WritableMappedFile:
+        """The last file, after it was closed by a blank where there is no room in it. Raises OSError."""
+        file = self.queue.last_with_room()
+        room = file.size - file.wrote_position
+        if size + BLANK_SIZE > room:
+            file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
+            file.skip_to_end()
+            file = self.queue.last_with_room()
+        return file
+
+    def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """A message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
+        names = message.properties[properties.INNER_MULTI_DISPATCH].split(properties.LMQ_SEPARATOR)
+        if not all(is_topic(name) for name in names):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_MULTI_DISPATCH names what is no topic")
+        keys = [(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id) for name in names]
+        with self._put_lock:
+            offsets = [self.topic_queue_table.get(key, 0) for key in keys]
+            numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
+            encoded = self._encoded(message._replace(properties=numbered))
+            if not isinstance(encoded, Encoded):
+                return encoded
+            if encoded.size + BLANK_SIZE > self.queue.file_size:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
+            result = self._append([encoded], encoded.size)
+            if result.is_ok:
+                self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
+            return result
+
+
+def _delay_level(message: MessageExtBrokerInner) -> int:
+    text = message.properties.get(properties.DELAY)
+    if text is None:
+        return 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -1,0 +1,97 @@
+"""From the log to queues and index: RocketMQ's CommitLogDispatcher, for batches of messages.
+
+Ordinary and commit records get a unit in their queue, and in those of LMQ that they name; prepared and rollback records get
+none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. All kinds but rollback are indexed.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.dispatch_scan import DELAYED, MULTI_DISPATCH
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.store.consume_queue_writer import UNITS
+from rmqctl.store.destinations import Destination, queue_destinations
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.format.message import Message
+    from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+    from rmqctl.store.dispatch_columns import Describer, DispatchColumns
+    from rmqctl.store.index_writer import IndexWriter
+    from rmqctl.store.read_only_store import QueueKey
+
+
+class Dispatcher:
+    """Hands messages on to queues (`queue_of` opens one) and to the index (None: it is off).
+
+    `message_at` decodes the message at a physical offset, for what columns do not have. Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        describer: Describer,
+        queue_of: Callable[[QueueKey], ConsumeQueueWriter],
+        index: IndexWriter | None,
+        message_at: Callable[[int], Message | None],
+        delays_ms: tuple[int, ...],
+    ) -> None:
+        self._describer = describer
+        self._queue_of = queue_of
+        self._index = index
+        self._message_at = message_at
+        self._delays_ms = delays_ms
+        self.logics_timestamp = 0
+
+    def dispatch(self, described: DispatchColumns) -> None:
+        """Messages of the log, in log order."""
+        messages = described.messages
+        kinds = messages["sys_flag"] & TRANSACTION_MASK
+        rows = messages[(kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)]
+        for number in np.unique(rows["queue"]).tolist():
+            self._put_units(self._key(number), rows[rows["queue"] == number])
+        for row in rows[(rows["marks"] & MULTI_DISPATCH) != 0]:
+            self._put_multi_dispatch(int(row["physical_offset"]))
+        if len(rows):
+            self.logics_timestamp = int(rows[-1]["store_timestamp"])
+        if self._index is not None:
+            self._index.put(described)
+
+    def _put_units(self, key: QueueKey, rows: Any) -> None:
+        units = np.empty(len(rows), UNITS)
+        units["physical_offset"], units["size"], units["tags_code"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+        if key[0] == SCHEDULE_TOPIC:
+            delayed = (rows["marks"] & DELAYED) != 0
+            units["tags_code"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
+        writer = self._queue_of(key)
+        for start, end in _consecutive(rows["queue_offset"]):
+            writer.put(int(rows["queue_offset"][start]), units[start:end])
+
+    def _delay_of(self, queue_id: int) -> int:
+        """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
+        return self._delays_ms[min(max(queue_id, 0), len(self._delays_ms) - 1)]
+
+    def _put_multi_dispatch(self, physical_offset: int) -> None:
+        message = self._message_at(physical_offset)
+        destinations = queue_destinations(message)[1:] if message is not None else []
+        for destination in destinations:
+            self._put_one(destination, physical_offset, message.size if message is not None else 0)
+
+    def _put_one(self, destination: Destination, physical_offset: int, size: int) -> None:
+        unit = np.array([(physical_offset, size, destination.tags_code)], UNITS)
+        self._queue_of((destination.topic, destination.queue_id)).put(destination.queue_offset, unit)
+
+    def _key(self, number: int) -> QueueKey:
+        topic, queue_id = self._describer.queues[number]
+        return topic.decode("utf-8", "replace"), queue_id
+
+
+def _consecutive(offsets: Any) -> Iterator[tuple[int, int]]:
+    """[start, end) of the stretches in which each offset is the one before and 1."""
+    borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    yield from pairwise(borders)

@@ -1,0 +1,153 @@
+"""The index, written: keys of messages in log order, a new file when one is full (IndexService.buildIndex).
+
+A file is named by the local time of its making. The slots of the file that is filled are kept in memory; a flush writes the
+entries, then the slots that changed, then the header, so that a reader never follows a slot to an entry that is not there.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.index_build import BUILD_STATE, ENTRIES, build
+from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+from rmqctl.store.index_service import IndexFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.dispatch_columns import DispatchColumns
+
+MANY_SLOTS = 4096  # as many changed slots are written one by one; with more the whole table is cheaper
+_ENTRIES_ON_DISK = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("prev_index", ">i4")])
+
+
+class IndexWriter:
+    """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
+
+    `now` gives the time in ms since 1970; `on_full` hears the end timestamp of a file that is full and flushed (the checkpoint's
+    index time). Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        folder: Path,
+        slots: int,
+        capacity: int,
+        *,
+        now: Callable[[], int],
+        on_full: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._slots = slots
+        self._capacity = capacity
+        self._now = now
+        self._on_full = on_full
+        self._file: WritableMappedFile | None = None
+        self._heads = np.zeros(slots, np.int32)
+        self._state = np.zeros(1, BUILD_STATE)
+        self._dirty: list[Any] = []
+        self._pending: list[Any] = []
+
+    def go_on_with(self, file: IndexFile) -> None:
+        """Fill a file that is there already, if it has room; else the next one begins where it ends."""
+        header = file.header()
+        if header is None:
+            return
+        state = self._state[0]
+        state["begin_timestamp"], state["end_timestamp"] = header.begin_timestamp, header.end_timestamp
+        state["begin_phy_offset"], state["end_phy_offset"] = header.begin_phy_offset, header.end_phy_offset
+        state["index_count"], state["hash_slot_count"] = header.index_count, header.hash_slot_count
+        self._heads[:] = np.frombuffer(file.slot_values(), ">i4")
+        self._file = WritableMappedFile(self._storage, file.file.path, 0, file.file.size, file.file.size)
+
+    def put(self, described: DispatchColumns) -> None:
+        """Index the keys of messages, in log order."""
+        if not len(described.hashes):
+            return
+        state = self._state[0]
+        state["row"] = state["key"] = 0
+        entries = np.empty(len(described.hashes), ENTRIES)
+        dirty = np.empty(len(described.hashes), np.int32)
+        while state["row"] < len(described.messages):
+            if self._file is None or state["index_count"] >= self._capacity:
+                self._begin_file()
+            build(described.messages, described.hashes, self._heads, self._capacity, entries, dirty, state)
+            used = int(state["used"])
+            if used:
+                self._pending.append(entries[:used].copy())
+                self._dirty.append(dirty[:used].copy())
+
+    def flush(self) -> None:
+        """Write what is not written yet, and have it on the disk."""
+        if self._file is None or not self._pending:
+            return
+        entries = np.concatenate(self._pending)
+        first = int(self._state[0]["index_count"]) - len(entries)
+        descriptor = self._file.descriptor
+        at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
+        self._storage.write(descriptor, at, entries.astype(_ENTRIES_ON_DISK).tobytes())
+        self._write_slots(descriptor, np.unique(np.concatenate(self._dirty)))
+        state = self._state[0]
+        names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
+        self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
+        self._storage.sync(descriptor)
+        self._pending, self._dirty = [], []
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write_slots(self, descriptor: int, slots: Any) -> None:
+        if len(slots) > MANY_SLOTS:
+            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").tobytes())
+            return
+        for slot in slots.tolist():
+            head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)
+            self._storage.write(descriptor, INDEX_HEADER.size + slot * SLOT_SIZE, head)
+
+    def _begin_file(self) -> None:
+        """A new file; its header begins with its predecessor's end, until it has an entry."""
+        state = self._state[0]
+        if self._file is not None:
+            self.flush()
+            self._file.close()
+            self._on_full(int(state["end_timestamp"]))
+        state["begin_timestamp"], state["begin_phy_offset"] = state["end_timestamp"], state["end_phy_offset"]
+        state["index_count"], state["hash_slot_count"] = 1, 0
+        self._heads[:] = 0
+        size = INDEX_HEADER.size + self._slots * SLOT_SIZE + self._capacity * INDEX_ENTRY.size
+        path = self._free_name()
+        descriptor = self._storage.create(path, size)
+        self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
+
+    def _free_name(self) -> Path:
+        """A name that sorts behind all others: the local time, a millisecond later where that is taken."""
+        at = self._now()
+        names = [entry.name for entry in self._storage.listing(self._folder)]
+        if names and _name_of(at) <= max(names):
+            at = _time_of(max(names)) + 1
+        name = _name_of(at)
+        return self._folder / name
+
+
+def _name_of(milliseconds: int) -> str:
+    """`yyyyMMddHHmmssSSS` in local time, as UtilAll.timeMillisToHumanString."""
+    local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
+    return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
+
+
+def _time_of(name: str) -> int:
+    """The milliseconds since 1970 that a name stands for."""
+    local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
+    return int(local.timestamp()) * 1000 + int(name[14:])

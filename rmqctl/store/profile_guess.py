@@ -1,0 +1,46 @@
+"""Which broker wrote a store, as far as that shows: the profile to go on with.
+
+The 0x02 behind the last property comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format.message import Message
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
+from rmqctl.format.properties import PROPERTY_SEPARATOR
+
+if TYPE_CHECKING:
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+SAMPLE_RECORDS = 64
+
+
+def guess_profile(store: ReadOnlyStore) -> Profile:
+    """The profile of the broker that wrote the store; 4.9 where nothing shows."""
+    if store.path.version_signs():
+        return PROFILE_5_3
+    return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
+
+
+def ends_with_separator(store: ReadOnlyStore) -> bool | None:
+    """Whether the properties of the first records that have any end with 0x02. A batch's are its client's: most votes count."""
+    votes = []
+    position = store.commit_log.min_offset
+    for _ in range(SAMPLE_RECORDS):
+        found = store.commit_log.at(position)
+        if not isinstance(found, Message):
+            break
+        if found.properties_bytes:
+            votes.append(found.properties_bytes.endswith(PROPERTY_SEPARATOR.encode()))
+        position = found.end
+    return sum(votes) * 2 > len(votes) if votes else None
+
+
+def looks_like_3x(store: ReadOnlyStore) -> bool:
+    """3.x: no `lock`, no sign of 5.x, and hashSlotCount counts entries in every index file."""
+    if store.path.has_lock_file or store.path.version_signs():
+        return False
+    headers = [index_file.header() for index_file in store.index.files]
+    return bool(headers) and all(header is not None and header.hash_slot_count == header.index_count - 1 for header in headers)

@@ -1,0 +1,61 @@
+"""What comes of storing a message: RocketMQ's PutMessageStatus and PutMessageResult."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from rmqctl.format.host import Host, msg_id
+
+
+class PutMessageStatus(Enum):
+    """RocketMQ's names (5.x where the spelling changed)."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class AppendMessageResult(NamedTuple):
+    """Where messages were stored: offsets and sizes in bytes, `logics_offset` in units, of the first one; time in ms since 1970.
+
+    Topic and queue are those that they came to: a delayed message's are the schedule's. `takes_offset`: they are in the queue.
+    """
+
+    topic: str
+    queue_id: int
+    takes_offset: bool
+    wrote_offset: int
+    wrote_bytes: int
+    physical_offsets: tuple[int, ...]
+    store_host: Host
+    store_timestamp: int
+    logics_offset: int
+
+    @property
+    def msg_num(self) -> int:
+        """How many messages."""
+        return len(self.physical_offsets)
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id; of a batch, all of them, joined by commas."""
+        return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
+
+
+class PutMessageResult(NamedTuple):
+    """The status; `append` where something was stored; `remark` says what is wrong, in words."""
+
+    status: PutMessageStatus
+    append: AppendMessageResult | None = None
+    remark: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it was stored, flushed in time or not."""
+        return self.append is not None

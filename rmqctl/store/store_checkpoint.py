@@ -1,0 +1,51 @@
+"""StoreCheckpoint: how far log, queues and index are on the disk, as store times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint, decode
+from rmqctl.logfile.storage import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+
+class StoreCheckpoint:
+    """The checkpoint file of a store that is written to. Times in ms since 1970; methods raise OSError."""
+
+    def __init__(self, storage: WritableStorage, path: Path) -> None:
+        self._storage = storage
+        self._path = path
+        found = None
+        if storage.entry(path).kind is Kind.FILE:
+            found = decode(storage.read_file(path, CHECKPOINT_FILE_SIZE))
+        self.values = found or Checkpoint(0, 0, 0, 0, 0)
+
+    def set_physic(self, timestamp: int) -> None:
+        """The log is on the disk up to a message of this time."""
+        self.values = self.values._replace(physic_msg_timestamp=max(timestamp, self.values.physic_msg_timestamp))
+
+    def set_logics(self, timestamp: int) -> None:
+        """The queues are."""
+        self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
+
+    def set_index(self, timestamp: int) -> None:
+        """An index file is full and on the disk; its last message is of this time."""
+        self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
+
+    def flush(self) -> None:
+        """Write it and have it on the disk; what is behind the fields stays as it is."""
+        path = self._path
+        if self._storage.entry(path).kind is not Kind.FILE or self._storage.entry(path).size < CHECKPOINT_FILE_SIZE:
+            self._storage.unlink(path)
+            descriptor = self._storage.create(path, CHECKPOINT_FILE_SIZE)
+        else:
+            descriptor = self._storage.open_for_writing(path)
+        try:
+            self._storage.write(descriptor, 0, CHECKPOINT.struct.pack(*self.values))
+            self._storage.sync(descriptor)
+        finally:
+            self._storage.close(descriptor)

@@ -1,0 +1,167 @@
+"""append: what it takes, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.cli.conftest import Rmqctl
+from tests.conftest import READABLE_NAMES, tree_hash, unpack
+
+Golden = Callable[[str], Path]
+SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
+LARGE = ("--commitlog-file-size", 262144, "--consumequeue-file-size", 6000, "--index-slots", 1000, "--index-entries", 4000)
+GIVEN_ANEW = {"queueOffset", "physicalOffset", "size", "storeTimestamp", "storeTime", "msgId", "path", "tagsCode"}
+
+
+def rows_of(rmqctl: Rmqctl, store: Path) -> list[dict[str, Any]]:
+    return rmqctl("dump", store, "--body", "base64", "-o", "jsonl").rows()
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """What a copy has in common with the original."""
+    own = {key: value for key, value in row.items() if key not in GIVEN_ANEW}
+    own["properties"] = {key: value for key, value in row["properties"].items() if key not in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET")}
+    return own
+
+
+@pytest.fixture
+def store(tmp_path: Path, rmqctl: Rmqctl) -> Path:
+    root = tmp_path / "store"
+    assert rmqctl("append", root, "--create", "--profile", "4.9", *SIZES, "--topic", "OrderPaid", "--body", "first").code == 0
+    return root
+
+
+@pytest.mark.parametrize("name", [name for name in READABLE_NAMES if name != "471-cqext"])
+def test_dump_and_append_copy_a_stores_messages(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    golden = unpack(name, tmp_path)
+    lines = tmp_path / "lines"
+    lines.write_text(rmqctl("dump", golden, "--body", "base64", "-o", "jsonl").out)
+    copy = tmp_path / "copy"
+    assert rmqctl("append", copy, "--create", "--profile", "5.3", *LARGE, "--from", lines).code == 0
+    assert [kept(row) for row in rows_of(rmqctl, copy)] == [kept(row) for row in rows_of(rmqctl, golden)]
+    assert rmqctl("verify", copy).code == 0
+
+
+def test_from_stdin_and_in_batches(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "".join(json.dumps({"topic": "T", "queueId": number // 10, "body": f"b{number}"}) + "\n" for number in range(40))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    result = rmqctl("append", store, "--from", "-", "--batch", 7, "-o", "jsonl")
+    assert result.code == 0
+    assert [(row["queueId"], row["queueOffset"]) for row in result.rows()] == [(number // 10, number % 10) for number in range(40)]
+    bodies = [row["body"] for row in rmqctl("dump", store, "--topic", "T", "--body", "utf8", "-o", "jsonl").rows()]
+    assert bodies == [f"b{number}" for number in range(40)]
+    assert rmqctl("verify", store).code == 0
+
+
+BAD_LINES = {
+    "not json": "{",
+    "a list": "[]",
+    "no topic": "{}",
+    "a body that is none": '{"topic":"T","body":7}',
+    "no hex": '{"topic":"T","body":"zz","bodyEncoding":"hex"}',
+    "a strange encoding": '{"topic":"T","body":"zz","bodyEncoding":"rot13"}',
+    "a queueId that is too large": '{"topic":"T","queueId":2147483648}',
+    "a host that is none": '{"topic":"T","bornHost":"somewhere"}',
+    "properties that are none": '{"topic":"T","properties":[]}',
+    "a separator in a property": '{"topic":"T","properties":{"a":"b\\u0002c"}}',
+    "a topic that leads out": '{"topic":"../../x"}',
+    "a body larger than a file": json.dumps({"topic": "T", "body": "x" * 70000}),
+    "a dump without bodies": '{"topic":"T","physicalOffset":0,"bodyLength":3}',
+    "a damaged record": '{"topic":"T","damage":"bad-body-crc","physicalOffset":0}',
+    "deep json": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LINES.values(), ids=BAD_LINES)
+def test_a_bad_line_is_told_and_the_others_are_stored(bad: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text(f'{{"topic":"A","body":"1"}}\n{bad}\n{{"topic":"B","body":"2"}}\n')
+    result = rmqctl("append", store, "--from", lines)
+    assert result.code == 4
+    assert "line 2: not stored: " in result.err
+    assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "A", "B"]
+    assert rmqctl("verify", store).code == 0
+    assert not (tmp_path / "x").exists()
+
+
+def test_stop_on_error(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"A"}\n{\n{"topic":"B"}\n')
+    assert rmqctl("append", store, "--from", lines, "--stop-on-error").code == 4
+    assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "A"]
+    assert rmqctl("verify", store).code == 0
+
+
+def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
+    words = ("--tags", "paid", "--keys", "k1 k2", "--property", "a=b=c", "--queue", 3, "--transaction", "commit")
+    result = rmqctl("append", store, "--topic", "T", "--body", "\u00e9", *words, "-o", "json", "--stats")
+    assert result.document()["queues"] == [{"topic": "T", "queueId": 3, "firstOffset": 0, "nextOffset": 1}]
+    assert "1 messages appended in " in result.err
+    row = rmqctl("query", store, "--topic", "T", "--key", "k2", "--body", "utf8", "-o", "jsonl").rows()[0]
+    assert (row["body"], row["sysFlag"], row["queueId"]) == ("\u00e9", 8, 3)
+    assert {key: row["properties"][key] for key in ("TAGS", "KEYS", "a")} == {"TAGS": "paid", "KEYS": "k1 k2", "a": "b=c"}
+    assert len(row["properties"]["UNIQ_KEY"]) == 32
+
+
+def test_a_delay_level_goes_to_the_schedule(store: Path, rmqctl: Rmqctl) -> None:
+    row = rmqctl("append", store, "--topic", "T", "--body", "x", "--delay-level", 2, "-o", "jsonl").rows()[0]
+    assert (row["topic"], row["queueId"]) == ("SCHEDULE_TOPIC_XXXX", 1)
+    assert rmqctl("verify", store).code == 0
+
+
+def test_sync_and_a_body_from_a_file(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    body = tmp_path / "body"
+    body.write_bytes(bytes(range(256)))
+    assert rmqctl("append", store, "--topic", "T", "--body-file", body, "--sync").code == 0
+    row = rmqctl("dump", store, "--tail", 1, "--body", "hex", "-o", "jsonl").rows()[0]
+    assert bytes.fromhex(row["body"]) == bytes(range(256))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--topic", "T"),
+        ("--body", "x"),
+        ("--topic", "T", "--body", "x", "--from", "-"),
+        ("--topic", "T", "--body", "x", "--property", "a"),
+        ("--topic", "T", "--body", "x", "--index-slots", "7"),
+        ("--topic", "T", "--body", "x", "--profile", "4.9", "--property-crc"),
+        ("--topic", "T", "--body", "x", "--create"),
+    ],
+)
+def test_wrong_usage_changes_nothing(arguments: tuple[str, ...], store: Path, rmqctl: Rmqctl) -> None:
+    before = tree_hash(store)
+    assert rmqctl("append", store, *arguments).code == 2
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize(("name", "code"), [("497-crash", 1), ("broker-533-rocksdb", 13), ("471-cqext", 13), ("326-basic", 13)])
+def test_stores_that_may_not_be_appended_to(name: str, code: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack(name, tmp_path)
+    before = tree_hash(root)
+    result = rmqctl("append", root, "--topic", "T", "--body", "x")
+    assert result.code == code
+    assert len(result.err.splitlines()) == 1
+    assert tree_hash(root) == before
+
+
+def test_what_is_no_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    assert rmqctl("append", tmp_path / "none", "--topic", "T", "--body", "x").code == 10
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "crc"
+    assert rmqctl("append", root, "--create", *SIZES, "--property-crc", "--topic", "T", "--body", "x", "--tags", "t").code == 0
+    assert rmqctl("append", root, "--property-crc", "--topic", "T", "--body", "y").code == 0
+    assert all("__CRC32#" in row["properties"] for row in rows_of(rmqctl, root))
+    assert rmqctl("verify", root).code == 0
+    assert ReadOnlyStore(root).path.version_signs() == []

@@ -1,0 +1,129 @@
+"""Stores that rmqctl wrote, read by the real RocketMQ: every message, queue, and look-up is what it would have written itself."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.cli.main import run
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import unpack
+from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.store.test_dispatch import geometry
+
+pytestmark = pytest.mark.interop
+
+PROFILE_OF = {"4.7.1": "4.7", "4.9.7": "4.9", "5.3.3": "5.3"}
+# V2 records (longtopic) are for 5.x alone
+SCENARIOS = ["497-basic", "471-batch", "471-ipv6", "497-tx", "497-delay", "497-lmq", "broker-497", "533-longtopic", "533-propcrc"]
+
+
+def sizes(scenario: str) -> Geometry:
+    """The golden stores' sizes, for the harness."""
+    size = geometry(scenario)
+    return Geometry(size.commitlog_file_size, size.consumequeue_file_size // 20, size.index_slots, size.index_entries)
+
+
+def written(scenario: str, profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A store of our own making with the scenario's messages: dump of the golden one, appended."""
+    golden = unpack(scenario, tmp_path)
+    assert run(["dump", str(golden), "--body", "base64", "-o", "jsonl"]) == 0
+    lines = tmp_path / "messages.jsonl"
+    lines.write_text(capsys.readouterr().out)
+    made = tmp_path / "made"
+    size = geometry(scenario)
+    options = {
+        "--profile": profile,
+        "--commitlog-file-size": size.commitlog_file_size,
+        "--consumequeue-file-size": size.consumequeue_file_size,
+        "--index-slots": size.index_slots,
+        "--index-entries": size.index_entries,
+        "--batch": 5 if scenario == "471-batch" else 1,
+    }
+    words = [str(word) for pair in options.items() for word in pair]
+    crc = ["--property-crc"] if scenario == "533-propcrc" and profile == "5.3" else []
+    assert run(["append", str(made), "--create", *words, *crc, "--from", str(lines)]) == 0
+    assert run(["verify", str(made)]) == 0
+    capsys.readouterr()
+    return made
+
+
+def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: bool) -> dict[str, Any]:
+    """What the real store says of a copy."""
+    copy = made.with_name(f"copy-{abort}-{start}")
+    shutil.copytree(made, copy)
+    if abort:
+        (copy / "abort").touch()
+    settings = {"enableLmq": "true", "enableMultiDispatch": "true"} if "lmq" in scenario else {}
+    return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings)
+
+
+def host(text: str) -> tuple[Any, int]:
+    """Address and port in whatever notation."""
+    address, _, port = text.rpartition(":")
+    return ipaddress.ip_address(address.strip("[]")), int(port)
+
+
+def assert_the_same(made: Path, answer: dict[str, Any]) -> None:
+    """The real store's answer against our own reading of what we wrote."""
+    store = ReadOnlyStore(made)
+    assert answer["load"] is True
+    assert answer["maxPhyOffset"] == store.commit_log.end()[0]
+    ours = {key: queue for key, queue in store.queues.items() if not key[0].startswith("%LMQ%")}
+    theirs = {(queue["topic"], queue["queueId"]): queue for queue in answer["queues"] if queue["maxOffset"]}
+    assert {key for key in theirs if not key[0].startswith("%LMQ%")} == set(ours)
+    for key, queue in ours.items():
+        units = [[unit.queue_offset, unit.physical_offset, unit.size] for unit in queue.units(0, queue.max_offset)]
+        assert (theirs[key]["minOffset"], theirs[key]["maxOffset"]) == (queue.min_offset(0), queue.max_offset)
+        assert theirs[key]["entries"] == units
+    assert answer["messages"]
+    for message in answer["messages"]:
+        decoded = store.commit_log.message_at(message["physicalOffset"])
+        assert decoded is not None
+        assert (decoded.topic, decoded.queue_offset, decoded.msg_id) == (message["topic"], message["queueOffset"], message["msgId"])
+        assert (decoded.body_crc, decoded.flag, decoded.sys_flag) == (message["bodyCrc"], message["flag"], message["sysFlag"])
+        if not message["cqTopic"].startswith("%LMQ%"):
+            assert decoded.properties == message["properties"]
+        assert host(str(decoded.born_host)) == host(message["bornHost"])
+    assert answer["keyQueries"]
+    for asked in answer["keyQueries"]:
+        found = [message.physical_offset for message in store.by_key(asked["topic"], asked["key"])]
+        assert found[-asked["max"] :] == asked["physicalOffsets"]
+
+
+CASES = [(version, scenario) for version in PROFILE_OF for scenario in SCENARIOS if scenario != "533-longtopic" or version == "5.3.3"]
+
+
+@pytest.mark.parametrize(("version", "scenario"), CASES)
+def test_the_real_store_reads_what_we_wrote(version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = written(scenario, PROFILE_OF[version], tmp_path, capsys)
+    assert_the_same(made, real_answer(made, version, scenario, abort=False, start=False))
+    assert_the_same(made, real_answer(made, version, scenario, abort=True, start=True))
+
+
+GOLDEN_OF = {
+    "4.7.1": ["471-basic", "471-batch", "471-delay", "471-ipv6", "471-tx"],
+    "4.9.7": ["497-basic", "497-batch", "497-delay", "497-lmq", "497-tx", "broker-497"],
+    "5.3.3": ["533-basic", "533-batch", "533-ipv6", "533-lmq", "533-longtopic", "533-propcrc", "broker-533"],
+}
+
+
+@pytest.mark.parametrize(("version", "name"), [(version, name) for version, names in GOLDEN_OF.items() for name in names])
+def test_the_real_store_reads_what_it_wrote_and_what_we_appended(
+    version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = unpack(name, tmp_path)
+    lines = tmp_path / "more.jsonl"
+    rows = ({"topic": "OrderPaid", "queueId": at % 4, "body": f"more {at}", "properties": {"KEYS": f"more-{at}"}} for at in range(400))
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(["append", str(root), "--from", str(lines)]) == 0
+    assert run(["verify", str(root)]) == 0
+    capsys.readouterr()
+    answer = real_answer(root, version, name, abort=False, start=True)
+    assert_the_same(root, answer)
+    assert len([message for message in answer["messages"] if message["properties"].get("KEYS", "").startswith("more-")]) == 400
