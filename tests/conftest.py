@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from rmqctl.cli.kernel_cache import find_folder
+from rmqctl.store.kernels import keep_in
+
 DATA = Path(__file__).parent / "data"
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("*.tar.xz") if path.name != "damage.tar.xz")
 READABLE_NAMES = [name for name in STORE_NAMES if "rocksdb" not in name]
@@ -68,6 +71,12 @@ def tree_hash(root: Path) -> str:
         if path.is_file() and not path.is_symlink():
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels_are_kept() -> None:
+    """Tests that call the engine itself find the kernels where the command line keeps them."""
+    keep_in(find_folder())
 
 
 @pytest.fixture

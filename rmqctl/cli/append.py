@@ -26,6 +26,7 @@ PROFILES = ("4.7", "4.9", "5.3")
 TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
+CQ_UNIT_SIZE = 20
 OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
 OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
 
@@ -60,16 +61,18 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
 @click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
 @click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
-@click.option("--index-entries", type=COUNT, help="With --create.  [default: 20000000]")
+@click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
 @click.option("--stats", is_flag=True, help="Say at the end how fast it was.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
 @progress_option
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
     """Append messages to a store as a broker would: log, queues and index.
 
-    The store must have been shut down in order, and be in use by nobody. A line that cannot be stored is told with its number
-    and why; nothing of it is written, the others are, and the exit status is 4. -o jsonl prints where each message went, the
-    other formats each queue's new offsets.
+    The store must have been shut down in order, be in use by nobody, and its log's last three files must be whole, as a
+    broker checks them. Offsets and store times are given anew, those of copied messages, too.
+
+    A line that cannot be stored is told with its number and why; nothing of it is written, the others are, and the exit
+    status is 4. -o jsonl prints where each message went, the other formats each queue's new offsets.
     """
     _check_usage(source, asked)
     from rmqctl.store.appender import Appender
@@ -140,6 +143,8 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
     sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
     if sizes and not asked["create"]:
         raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
+    if (asked["consumequeue_file_size"] or 0) % CQ_UNIT_SIZE:
+        raise click.BadParameter(f"a unit has {CQ_UNIT_SIZE} bytes: give a multiple", param_hint="--consumequeue-file-size")
     if asked["property_crc"] and asked["profile"] in PROFILES[:-1]:
         raise click.UsageError("--property-crc is for --profile 5.3: older brokers do not know it")
 

@@ -13,12 +13,15 @@ def prepared(prepare: Callable[[], None]) -> None:
     """Run `prepare`, which has kernels made ready; where that compiles, say so before the user wonders."""
     import threading
 
+    from rmqctl.cli.kernel_cache import find_folder
     from rmqctl.format.kernel import compiling
+    from rmqctl.store.kernels import keep_in
 
     def say() -> None:
         if compiling():
-            remark("the first run compiles for this machine, which takes some seconds; the next ones find it ready")
+            remark("the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time")
 
+    keep_in(find_folder())
     timer = threading.Timer(PATIENCE_SECONDS, say)
     timer.daemon = True
     timer.start()

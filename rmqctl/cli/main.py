@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -74,7 +75,13 @@ def rmqctl(debug: bool) -> None:
 
 def main() -> None:
     """The entry point of the command line."""
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(run(sys.argv[1:]))
+
+
+def _interrupt(*_: object) -> None:
+    """SIGTERM ends a command as Ctrl-C does: what it holds open is closed in order."""
+    raise KeyboardInterrupt
 
 
 def run(arguments: list[str]) -> int:
@@ -82,6 +89,8 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     if sys.stdout is None:  # closed by the caller: `rmqctl ... >&-`
         sys.stdout = click.open_file(os.devnull, "w")
+    if sys.stderr is None:
+        sys.stderr = click.open_file(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

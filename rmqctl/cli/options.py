@@ -18,7 +18,7 @@ OFFSET = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(0, 10**9)
 POSITIVE = click.IntRange(1, 10**9)
 THREADS_MAX = 256
-CORES_USED_MAX = 16  # more wait for the disk, and each holds a buffer
+CORES_USED_MAX = 8  # more wait for the disk, and each holds buffers
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
@@ -48,7 +48,7 @@ def progress_option(command: F) -> F:
 
 def threads_option(command: F) -> F:
     """--threads."""
-    text = "Threads that read the log.  [default: one a core]"
+    text = "Threads that read the log.  [default: one a core, at most 8]"
     return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
 
 

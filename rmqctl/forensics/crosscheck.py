@@ -19,6 +19,7 @@ from rmqctl.format.dispatch_scan import DELAYED
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.unit_match import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHERE, IGNORED, MISSING, NOT_ASKED, ODD, PLAIN
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.store.commit_log import message_of
 from rmqctl.store.config import table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
@@ -56,6 +57,7 @@ class QueueCrosscheck:
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
         self._keys: list[QueueKey] = []
+        self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
         for key, queue in store.queues.items():
             if isinstance(queue, ConsumeQueue):
@@ -90,11 +92,13 @@ class QueueCrosscheck:
         """Messages of one queue with the same verdict, their queue offsets one behind the other."""
         row = rows[0]
         key = self._keys[row["queue"]]
+        if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
+            return
         at = int(row["physical_offset"])
         scheduled = key[0] == SCHEDULE_TOPIC and bool(row["marks"] & DELAYED)
         destination = Destination(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
         if verdict in (ASK, ASK_AGAIN):
-            asked = message or message_of(self._store.commit_log.at(at))
+            asked = message or self._message_at(at)
             if asked is not None:
                 self._see_message(asked, again=verdict == ASK_AGAIN)
             return
@@ -107,13 +111,25 @@ class QueueCrosscheck:
         except OSError as error:
             self._give_up(key, error)
             return
-        if unit is None:
+        if unit is None or verdict == MISSING:
             self._add("missing-unit", destination, at, "the message has no unit in its queue", len(rows))
         elif verdict == ELSEWHERE:
             what = f"the unit points to {unit.physical_offset}, the message is at {at}"
             self._add("unit-mismatch", destination, at, what, len(rows))
         else:
             self._add("unit-tags-code", destination, at, _wrong_tags_code(destination, unit.tags_code), len(rows))
+
+    def _message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset; they are asked for in log order, so one reader goes along. Not read: none."""
+        file = self._store.commit_log.queue.find(physical_offset)
+        if file is None:
+            return None
+        if self._reader is None or self._reader.file is not file:
+            self._reader = RecordReader(file)
+        try:
+            return message_of(self._reader.at(physical_offset - file.file_from_offset))
+        except OSError:  # the scan reports it
+            return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
         """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
@@ -129,7 +145,7 @@ class QueueCrosscheck:
                 if isinstance(queue, BatchConsumeQueue):
                     self._see_batch(queue, message)
                 else:
-                    self._see_unit(destination, message, again=self._is_seen(key) if number else again)
+                    self._see_unit(destination, message, again=self._is_seen(key, message.physical_offset) if number else again)
             except OSError as error:
                 self._give_up(key, error)
 
@@ -155,7 +171,7 @@ class QueueCrosscheck:
         for by_code in self._of_queue.values():
             for findings in by_code.values():
                 self.findings += findings
-        for (topic, queue_id), count in sorted(self._superseded.items()):
+        for (topic, queue_id), count in sorted(item for item in self._superseded.items() if item[1]):
             self.notes.append(f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again")
         for topic, count in sorted(self._deleted_topics.items()):
             self.notes.append(f"{count} messages of topic {topic!r}, which topics.json does not list, have no queue: deleted topic")
@@ -181,16 +197,16 @@ class QueueCrosscheck:
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
             self._add("unit-mismatch", destination, message.physical_offset, what)
             return
-        cursor.confirm(destination.queue_offset, destination.queue_offset + 1)
+        cursor.confirm(destination.queue_offset)
         if unit.size != message.size:
             self._add("unit-size", destination, message.physical_offset, f"the unit's size is {unit.size}, the record has {message.size}")
         self._check_tags_code(destination, message, unit)
 
-    def _is_seen(self, key: QueueKey) -> bool:
-        """Whether the log had a message of a queue before; from now on it had."""
+    def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
+        """Whether the log has a message of a queue before `physical_offset`."""
         number = self._describer.number(key[0].encode("utf-8", "replace"), key[1])
         self._know_queues()
-        return self._units.is_seen(number)
+        return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
         """The queue starts at 0 again, and its unit 0 says so, too: the messages before are of a topic that was deleted."""

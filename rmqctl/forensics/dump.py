@@ -66,13 +66,14 @@ class Dump:
         """All rows, in the order of the log."""
         self.prepare()
 
-        def take(columns: Columns) -> list[Message]:
-            return [columns.message(row) for row in self._wanted.rows(columns).tolist()]
+        def take(columns: Columns) -> tuple[str, list[Message]]:
+            return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
 
         for item in self._scan(take):
             if isinstance(item, Stretch):
-                for message in item.taken:
-                    yield from self._shown(message)
+                path, messages = item.taken
+                for message in messages:
+                    yield from self._shown(message, path)
             else:
                 yield from self._row(item)
 
@@ -81,14 +82,15 @@ class Dump:
         from rmqctl.forensics.line_writer import LineWriter
 
         self.prepare()
-        writer = LineWriter(self._wanted, self._body, self._log.path_of)
+        writer = LineWriter(self._wanted, self._body)
         for item in self._scan(writer.take):
             if not isinstance(item, Stretch):
                 yield from ((to_line(row) + "\n").encode() for row in self._row(item))
                 continue
-            for piece in item.taken:
+            path, pieces = item.taken
+            for piece in pieces:
                 if isinstance(piece, Message):
-                    yield from ((to_line(row) + "\n").encode() for row in self._shown(piece))
+                    yield from ((to_line(row) + "\n").encode() for row in self._shown(piece, path))
                 else:
                     yield piece
 
@@ -189,8 +191,8 @@ class Dump:
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
 
-    def _shown(self, item: Item) -> list[Row]:
-        path = self._log.path_of(item.physical_offset)
+    def _shown(self, item: Item, path: str | None = None) -> list[Row]:
+        path = self._log.path_of(item.physical_offset) if path is None else path
         if isinstance(item, Damage):
             return [damage_row(item, path=path, body=self._body)]
         if isinstance(item, Message):

@@ -159,7 +159,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "abort": Explanation(
         "`abort` is there and no broker on this host holds the store: it was not shut down in order.",
-        "The next start runs the abnormal recovery.",
+        "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where verify finds nothing "
+        "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
     ),
     "checkpoint-missing": Explanation(
         "There is no checkpoint, or it is too short.", "An abnormal recovery then scans the whole log and drops the open index file."

@@ -1,7 +1,7 @@
 """Log against index: every key of every message is in the index, every entry leads to such a message, every chain holds.
 
 Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.format.index_match`: blocks
-of entries, batches of messages. Memory: the slot table of one index file, and a block.
+of entries, batches of messages. Memory: three blocks, and the slot tables of the files that they are of.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class _Block(NamedTuple):
     first: int
     data: Any
     skipped: Any
+    incomplete: bool
 
     def entry(self, number: int) -> IndexEntry:
         """One of its entries."""
@@ -62,7 +63,7 @@ class IndexAudit:
         self._store = store
         self._describer = describer
         self._like_3x = False
-        self._incomplete = False
+        self._incomplete_ahead = False
         self._open: dict[str, Finding] = {}
         self._missing: Finding | None = None
         self._missing_from = 0
@@ -83,8 +84,10 @@ class IndexAudit:
         state["row"] = 0
         while state["row"] < len(described.messages):
             block = self._block
-            self._merge(described, block, more=self._following is not None, log_start=self._store.commit_log.min_offset)
-            if block is not None and state["entry"] == len(block.skipped) and self._following is not None:
+            lacks_more = block is not None and self._incomplete_ahead and not block.incomplete
+            more = self._following is not None or lacks_more
+            self._merge(described, block, more=more, log_start=self._store.commit_log.min_offset)
+            if block is not None and state["entry"] == len(block.skipped) and more:
                 self._advance()
 
     def finish(self) -> None:
@@ -97,7 +100,8 @@ class IndexAudit:
         """One call of the kernel, and what it has to say."""
         state = self._state[0]
         state["events"] = 0
-        report_missing = self._store.conf.index_enabled and not self._incomplete
+        incomplete = self._incomplete_ahead if block is None else block.incomplete
+        report_missing = self._store.conf.index_enabled and not incomplete
         data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.header)
         index_match.merge(
             described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
@@ -119,20 +123,28 @@ class IndexAudit:
         try:
             self._following = next(self._blocks, None)
         except OSError as error:
-            self._incomplete = True
-            path = self._store.storage.display(self._store.index.folder)
-            self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
+            self._cannot_be_read(error)
+
+    def _cannot_be_read(self, error: OSError) -> None:
+        self._incomplete_ahead = True
+        path = self._store.storage.display(self._store.index.folder)
+        self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
         """The entries of all files in blocks, checked against slots and order: that takes the block behind."""
         before: _Block | None = None
-        for block in self._raw_blocks():
-            if before is not None:
-                following = int.from_bytes(block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True)
-                yield self._checked(before, following, last_of_file=block.file is not before.file)
-            before = block
+        whole = True
+        try:
+            for block in self._raw_blocks():
+                if before is not None:
+                    following = int.from_bytes(block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True)
+                    yield self._checked(before, following, last_of_file=block.file is not before.file)
+                before = block
+        except OSError as error:
+            self._cannot_be_read(error)
+            whole = False
         if before is not None:
-            yield self._checked(before, -1, last_of_file=True)
+            yield self._checked(before, -1, last_of_file=whole)
 
     def _raw_blocks(self) -> Iterator[_Block]:
         """The entries of all files, not yet checked."""
@@ -143,7 +155,7 @@ class IndexAudit:
             header = index_file.header()
             if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
                 self.findings.append(Finding("index-length", file.name, None, f"{file.size} bytes, the others have {usual}", file_offset=0))
-                self._incomplete = True
+                self._incomplete_ahead = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
             check = _FileCheck(index_file, header)
@@ -151,7 +163,7 @@ class IndexAudit:
             for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
                 has_entries = True
                 raw = np.frombuffer(data, np.uint8)
-                yield _Block(check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8))
+                yield _Block(check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8), self._incomplete_ahead)
             if not has_entries:
                 self._end_file(check)
 
@@ -267,7 +279,8 @@ class _FileCheck:
 
     def finish(self, like_3x: bool) -> Iterator[Finding]:
         """Slots and header against what the entries said."""
-        stored = np.frombuffer(self.index_file.slot_values(), ">i4")[: len(self.heads)]
+        values = self.index_file.slot_values()
+        stored = np.frombuffer(values[: len(values) // SLOT_SIZE * SLOT_SIZE], ">i4")[: len(self.heads)]
         wrong = np.flatnonzero(stored != self.heads[: len(stored)])
         if len(wrong):
             slot = int(wrong[0])

@@ -15,15 +15,24 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
 
-NOT_UTF8 = "\ufffd"  # what stands for bytes that are no UTF-8: to compare it, a text must be decoded
+_MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
+
+
+def _must_be_decoded(text: str) -> bool:
+    """Whether a text cannot be compared as bytes: U+FFFD stands for any that are no UTF-8, lone surrogates for none."""
+    return _MUST_BE_DECODED.search(text) is not None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which messages: those that meet every condition given. Times in ms, both ends included; offsets in bytes, [from, to)."""
+    """Which messages: those that meet every condition given. Times in ms, both ends included; offsets in bytes, [from, to).
+
+    `queue_offset` is in units.
+    """
 
     topics: frozenset[str] = frozenset()
     queue_id: int | None = None
+    queue_offset: int | None = None
     key: str | None = None
     tag: str | None = None
     since: int | None = None
@@ -37,6 +46,7 @@ class Filter:
         """Whether a message meets every condition; the cheap ones are asked first."""
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
+            and (self.queue_offset is None or message.queue_offset == self.queue_offset)
             and (self.since is None or message.store_timestamp >= self.since)
             and (self.until is None or message.store_timestamp <= self.until)
             and (self.from_offset is None or message.physical_offset >= self.from_offset)
@@ -55,7 +65,7 @@ class Filter:
         if kept.any():
             self._by_texts(columns, kept)
         rows = np.flatnonzero(kept)
-        if self.body is None and not any(NOT_UTF8 in text for text in (*self.topics, self.key or "", self.tag or "")):
+        if self.body is None and not any(_must_be_decoded(text) for text in (*self.topics, self.key or "", self.tag or "")):
             return rows
         return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
 
@@ -72,6 +82,8 @@ class Filter:
         kept = np.ones(len(rows), np.bool_)
         if self.queue_id is not None:
             kept &= rows["queue_id"] == self.queue_id
+        if self.queue_offset is not None:
+            kept &= rows["queue_offset"] == self.queue_offset
         if self.since is not None:
             kept &= rows["store_timestamp"] >= self.since
         if self.until is not None:
@@ -90,14 +102,14 @@ class Filter:
 
         from rmqctl.format import filter_scan
 
-        if self.topics and not any(NOT_UTF8 in topic for topic in self.topics):
+        if self.topics and not any(_must_be_decoded(topic) for topic in self.topics):
             of_topics = np.zeros(len(kept), np.bool_)
             for topic in self.topics:
                 filter_scan.keep_topic(columns.buffer, columns.rows, topic, of_topics)
             kept &= of_topics
-        if self.tag is not None and NOT_UTF8 not in self.tag:
+        if self.tag is not None and not _must_be_decoded(self.tag):
             filter_scan.keep_tag(columns.buffer, columns.rows, self.tag, kept)
-        if self.key is not None and NOT_UTF8 not in self.key:
+        if self.key is not None and not _must_be_decoded(self.key):
             filter_scan.keep_key(columns.buffer, columns.rows, self.key, kept)
 
     def _has_properties(self, message: Message) -> bool:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 
+SEGMENT_SIZE = 2 * 1024 * 1024  # messages that match are kept until their turn comes
+
+
 class Question(NamedTuple):
     """What is asked for; `at` in ms since 1970, `offset` in units. Which fields go together, the command line checks."""
 
@@ -104,7 +107,7 @@ class Search:
             matching = (message for message in messages if self._matches(message))
             return list(matching if self._question.at is None else islice(matching, 1))
 
-        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads):
+        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads, segment_size=SEGMENT_SIZE):
             if isinstance(item, Stretch):
                 yield from item.taken
             elif (isinstance(item, Message) and self._matches(item)) or isinstance(item, Damage):
@@ -119,7 +122,8 @@ class Search:
             _, offset = parse_msg_id(asked.msg_id)
             return Filter(from_offset=offset, to_offset=offset + 1)
         topics = frozenset() if asked.topic is None else frozenset([asked.topic])
-        return Filter(topics=topics, queue_id=asked.queue_id, key=asked.unique_key or asked.key, since=asked.at)
+        key = asked.unique_key or asked.key
+        return Filter(topics=topics, queue_id=asked.queue_id, queue_offset=asked.offset, key=key, since=asked.at)
 
     def _matches(self, message: Message) -> bool:
         asked = self._question

@@ -33,10 +33,15 @@ class QueueCursor:
         """The unit in use at a queue offset below the queue's end. Raises OSError."""
         return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
 
-    def confirm(self, start: int, end: int) -> None:
-        """Messages confirmed the units [start, end), in the order of the log."""
+    def confirm(self, queue_offset: int) -> None:
+        """A message confirmed a unit; it comes behind all that was confirmed before in the log, too."""
+        start = queue_offset
         if self._runs and self._runs[-1][1] == start:
             start = self._runs.pop()[0]
+        self._runs.append((start, queue_offset + 1))
+
+    def confirm_run(self, start: int, end: int) -> None:
+        """Messages confirmed the units [start, end) one behind the other, but maybe before others that were confirmed already."""
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:
@@ -53,8 +58,8 @@ class QueueCursor:
 class UnitAudit:
     """Gives verdicts on messages. `kind_of` says of a queue how it is to be treated, `on_error` hears of one that cannot be read.
 
-    Memory: 48 MiB of windows however many queues there are (more only beyond 150,000), and a run where confirmed units are
-    interrupted.
+    Memory: 48 MiB of windows however many queues there are (more only beyond 150,000; twice that while they grow), and a run
+    where confirmed units are interrupted.
     """
 
     def __init__(
@@ -102,11 +107,12 @@ class UnitAudit:
             self._confirm(queue, start, end)
         return verdicts
 
-    def is_seen(self, number: int) -> bool:
-        """Whether the log had a message of this queue before; from now on it had."""
-        seen = bool(self._states[number]["seen"])
-        self._states[number]["seen"] = 1
-        return seen
+    def is_seen(self, number: int, physical_offset: int) -> bool:
+        """Whether the log has a message of this queue before `physical_offset`; from there on it has."""
+        state = self._states[number]
+        if not state["seen"]:
+            state["seen"], state["first_seen"] = 1, physical_offset
+        return bool(state["first_seen"] < physical_offset)
 
     def finish(self) -> None:
         """Hand out the runs that are still open."""
@@ -117,7 +123,7 @@ class UnitAudit:
     def _confirm(self, number: int, start: int, end: int) -> None:
         cursor = self._cursors.get(self._keys[number])
         if cursor is not None:
-            cursor.confirm(start, end)
+            cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
         """Have the units from `queue_offset` on in the queue's window; what no file has there is zeros."""

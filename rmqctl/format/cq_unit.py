@@ -56,6 +56,7 @@ if (CQ_UNIT.size, CQ_EXT_UNIT.size, BATCH_CQ_UNIT.size) != (20, 20, 46):
     raise AssertionError("consume queue units are 20, 20 and 46 bytes")
 __doc__ = (__doc__ or "").format(cq=CQ_UNIT.table(), ext=CQ_EXT_UNIT.table(), batch=BATCH_CQ_UNIT.table())
 
+DELAY_UNIT_MS = 1000  # a scheduled message's tagsCode is its store time and a delay of whole seconds
 PRE_BLANK_SIZE = 0x7FFFFFFF
 EXT_ADDRESS_MAX = -(2**31) - 1
 

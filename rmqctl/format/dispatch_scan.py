@@ -16,6 +16,7 @@ import numpy as np
 from rmqctl.format import properties
 from rmqctl.format.kernel import find_byte, java_hash, kernel, part
 from rmqctl.format.scan import RECORD_COLUMNS
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
 DISPATCH_COLUMNS = np.dtype(
@@ -44,7 +45,7 @@ PROPERTIES_THAT_MATTER = len(_NAMES)
 TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `find_values`
 _NAME_BYTES = np.frombuffer("".join(_NAMES).encode(), np.uint8)
 _NAME_ENDS = tuple(np.cumsum([len(name) for name in _NAMES]).tolist())
-_ROLLBACK, _MASK = 12, 12
+_ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _PROPERTY_END = np.uint8(2)
 
 

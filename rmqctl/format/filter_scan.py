@@ -1,6 +1,6 @@
 """Which of many records have a topic, a tag, or a key: their bytes compared, without decoding them.
 
-Right for texts without U+FFFD: that may stand for bytes that are no UTF-8, which only decoding shows.
+For texts that can be encoded and have no U+FFFD: that may stand for bytes that are no UTF-8, which only decoding shows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _keep_key(buffer: Any, rows: Any, key: Any, kept: Any) -> None:
 
 
 def _bytes_of(text: str) -> Any:
-    return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 def keep_topic(buffer: Any, rows: Any, topic: str, kept: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
+from rmqctl.format.index_match import time_diff
 from rmqctl.format.kernel import kernel
 
 ENTRIES = np.dtype([("key_hash", np.int32), ("phy_offset", np.int64), ("time_diff", np.int32), ("prev_index", np.int32)])
@@ -24,7 +25,6 @@ BUILD_STATE = np.dtype(
         ("end_phy_offset", np.int64),
     ]
 )
-_TIME_DIFF_MAX = 2**31 - 1
 
 
 @kernel
@@ -52,8 +52,7 @@ def build(messages: Any, hashes: Any, heads: Any, capacity: int, entries: Any, d
                 before = 0
                 state.hash_slot_count += 1
             begin = state.begin_timestamp
-            difference = message.store_timestamp - begin
-            seconds = 0 if begin <= 0 or difference < 0 else min(difference // 1000, _TIME_DIFF_MAX)
+            seconds = 0 if begin <= 0 else time_diff(begin, message.store_timestamp)
             entry = entries[used]
             entry.key_hash = key_hash
             entry.phy_offset = message.physical_offset

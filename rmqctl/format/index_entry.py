@@ -43,6 +43,7 @@ INDEX_ENTRY = Layout(
 )
 SLOT_SIZE = 4
 ENTRIES_PER_SLOT = 4
+TIME_DIFF_MAX = 2**31 - 1
 if (INDEX_HEADER.size, INDEX_ENTRY.size) != (40, 20):
     raise AssertionError("the index header is 40 bytes, an entry 20")
 __doc__ = (__doc__ or "").format(header=INDEX_HEADER.table(), entry=INDEX_ENTRY.table())

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS, HAS_UNIQUE
-from rmqctl.format.index_entry import INDEX_ENTRY
+from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
 from rmqctl.format.kernel import i32, i64, kernel, part
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 
 # what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is what was expected
 INDEX_EVENTS = np.dtype(
@@ -33,9 +34,17 @@ MERGE_STATE = np.dtype(
 _ENTRY = INDEX_ENTRY.size
 _NO_ROW = np.int64(0)
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
-_TIME_DIFF_MAX = 2**31 - 1
 _HAS_UNIQUE = HAS_UNIQUE
-_COMMIT, _ROLLBACK, _MASK = 8, 12, 12
+_COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
+
+
+@part
+def time_diff(begin: int, stored: int) -> int:
+    """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1]; a difference that overflows is a large one."""
+    if stored <= begin:
+        return 0
+    difference = stored - begin
+    return TIME_DIFF_MAX if difference < 0 else min(difference // 1000, TIME_DIFF_MAX)
 
 
 @part
@@ -97,14 +106,16 @@ def _check_time(entry_at: int, entries: Any, number: int, message: Any, row: int
         used = _tell(events, used, BEGIN, number, row, stored)
     if number == header[2] - 1 and header[1] != stored:
         used = _tell(events, used, END, number, row, stored)
-    wanted = min(max(stored - begin, 0) // 1000, _TIME_DIFF_MAX)
+    wanted = time_diff(begin, stored)
     if number > 1 and not state.begin_is_wrong and i32(entries, entry_at + _TIME_DIFF) != wanted:
         used = _tell(events, used, TIME, number, row, wanted)
     return used
 
 
 @part
-def _end_message(message: Any, row: int, found: Any, like_3x: bool, report_missing: bool, state: Any, events: Any, used: int) -> int:
+def _end_message(
+    message: Any, hashes: Any, row: int, found: Any, like_3x: bool, report_missing: bool, state: Any, events: Any, used: int
+) -> int:
     """Whether every key that must be there was found; `found` is cleared for the next message."""
     required_from = 0
     required_to = message.hashes_count
@@ -113,7 +124,11 @@ def _end_message(message: Any, row: int, found: Any, like_3x: bool, report_missi
         required_to = 0 if message.sys_flag & _MASK == _COMMIT else required_to
     missing = np.int64(0)
     for i in range(required_from, required_to):
-        missing += 0 if found[i] else 1
+        if not found[i]:
+            again = False
+            for j in range(required_from, i):
+                again = again or hashes[message.hashes_start + j] == hashes[message.hashes_start + i]
+            missing += 0 if again else 1
     for i in range(message.hashes_count):
         found[i] = 0
     if missing and report_missing:
@@ -148,7 +163,9 @@ def merge(
     """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
 
     Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly full.
-    An entry that leads before `log_start` is an expired message's. `found` (uint8, zeros) has a place for each key of a message.
+    An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys; `skipped` (uint8) marks
+    entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's file; `found` (uint8,
+    zeros) has a place for each key of a message.
     """
     used = state.events
     count = len(entries) // _ENTRY
@@ -179,7 +196,7 @@ def merge(
             at += 1
         if used + 4 >= len(events) or (at == count and more):
             break
-        used = _end_message(message, row, found, like_3x, report_missing, state, events, used)
+        used = _end_message(message, hashes, row, found, like_3x, report_missing, state, events, used)
         row += 1
     state.row = row
     state.entry = at

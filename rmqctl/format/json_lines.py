@@ -16,6 +16,7 @@ from rmqctl.format.kernel import i32, i64, java_hash, kernel, part, u32
 from rmqctl.format.message import HEADS
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
 
 BODY_NONE, BODY_HEX, BODY_BASE64 = 0, 1, 2
 BODIES = {"none": BODY_NONE, "hex": BODY_HEX, "base64": BODY_BASE64}
@@ -44,7 +45,7 @@ _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _DAY_MS = 86_400_000
-_MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+_MIN_MS, _MAX_MS = MIN_MS, MAX_MS
 _NAMES_MAX = 64
 _TWO, _THREE, _FOUR = np.arange(2, 5)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.crc import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqctl.format.kernel import call_crc32, crc32_address, i32, i64, kernel, part, u16, u32
 from rmqctl.format.message import BODYCRC_OFFSET, HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
@@ -37,7 +38,8 @@ _BODYCRC, _PHYSICALOFFSET = BODYCRC_OFFSET, PHYSICALOFFSET_OFFSET
 _QUEUEID, _QUEUEOFFSET = HEADS[0].offset("QUEUEID"), HEADS[0].offset("QUEUEOFFSET")
 _SYSFLAG, _STORETIMESTAMP = HEADS[0].offset("SYSFLAG"), HEADS[0].offset("STORETIMESTAMP")
 _BORN_V6, _STORE_V6, _V6_EXTRA = BORNHOST_V6, STOREHOST_V6, 12
-_CRC_NAME = np.frombuffer(b"__CRC32#", np.uint8)
+_CRC_NAME = np.frombuffer(PROPERTY_CRC_NAME, np.uint8)
+_CRC_SIZE = PROPERTY_CRC_SIZE
 
 
 @part
@@ -45,7 +47,7 @@ def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int,
     """The property `__CRC32#` at a record's end: right, or not there. What only looks like it is left to the one-record decoder."""
     named = True
     for i in range(8):
-        named = named and buffer[end - 20 + i] == _CRC_NAME[i]
+        named = named and buffer[end - _CRC_SIZE + i] == _CRC_NAME[i]
     value = np.int64(0)
     shaped = buffer[end - 12] == 1 and buffer[end - 1] == 2
     for i in range(10):
@@ -56,13 +58,13 @@ def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int,
         return True
     if not named or not shaped:
         return False
-    covered = np.uint32(end - 20 - position)
+    covered = np.uint32(end - _CRC_SIZE - position)
     crc: bool = np.int64(call_crc32(crc32, address + position, covered) & np.uint32(0x7FFFFFFF)) == value
     return crc
 
 
 @kernel
-def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any) -> tuple[int, int]:
+def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any) -> int:
     length = len(buffer)
     position = 0
     count = 0
@@ -98,7 +100,7 @@ def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: 
             break
         if properties_length and buffer[end - 1] == 0:
             break
-        if properties_length >= 20 and not _property_crc_is_right(buffer, address, crc32, position, end):
+        if properties_length >= _CRC_SIZE and not _property_crc_is_right(buffer, address, crc32, position, end):
             break
         row = columns[count]
         row.position = position
@@ -113,7 +115,7 @@ def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: 
         row.properties_length = properties_length
         count += 1
         position = end
-    return position, count
+    return count
 
 
 def warm_up() -> None:
@@ -127,5 +129,5 @@ def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, colu
     The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from there. Stops at the first
     place that is no good message, at the buffer's end, or when `columns` is full. The GIL is free meanwhile.
     """
-    _, count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns)
+    count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns)
     return int(count)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MIN_MS = -62_135_596_800_000  # year 1
-_MAX_MS = 253_402_300_799_999  # year 9999
+MIN_MS = -62_135_596_800_000  # year 1
+MAX_MS = 253_402_300_799_999  # year 9999
 
 
 def rfc3339(milliseconds: int) -> str | None:
     """`2026-11-21T09:15:16.848Z`; None for a number that is no date (damaged records have them)."""
-    if not _MIN_MS <= milliseconds <= _MAX_MS:
+    if not MIN_MS <= milliseconds <= MAX_MS:
         return None
     return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.format.cq_unit import CQ_UNIT, EXT_ADDRESS_MAX
+from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, EXT_ADDRESS_MAX
 from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 from rmqctl.format.kernel import i32, i64, kernel, part
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 
 # of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from window_start on
 QUEUE_STATES = np.dtype(
@@ -28,6 +29,7 @@ QUEUE_STATES = np.dtype(
         ("window_end", np.int64),
         ("run_start", np.int64),
         ("run_end", np.int64),
+        ("first_seen", np.int64),
     ]
 )
 PLAIN, ABSENT, ODD, IGNORED = range(4)
@@ -37,18 +39,19 @@ CONFIRMED, MISSING, ELSEWHERE, WRONG_TAGS, ASK, ASK_AGAIN, NOT_ASKED = range(7)
 
 _UNIT = CQ_UNIT.size
 _SIZE, _TAGS = CQ_UNIT.offset("size"), CQ_UNIT.offset("tagsCode")
-_PREPARED, _ROLLBACK, _MASK = 4, 12, 12
+_PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _EXT_ADDRESS_MAX = EXT_ADDRESS_MAX
 _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
-_DELAY_UNIT_MS = 1000
+_DELAY_UNIT_MS = np.uint64(DELAY_UNIT_MS)
 
 
 @part
 def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
     if not scheduled:
         return bool(code == message.tags_code)
-    delay = code - message.store_timestamp
-    return bool(delay > 0 and delay % _DELAY_UNIT_MS == 0)
+    if code <= message.store_timestamp:
+        return False
+    return bool((np.uint64(code) - np.uint64(message.store_timestamp)) % _DELAY_UNIT_MS == 0)
 
 
 @part
@@ -82,19 +85,23 @@ def _compare(message: Any, state: Any, units: Any) -> int:
 
 @kernel
 def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: Any, runs_used: int) -> tuple[int, int]:
-    """Give `verdicts` (uint8) from `row` on; the row that it came to, and how many of `runs` are used.
+    """Give `verdicts` (uint8) from `row` on; the row that it came to, and how many of `runs` (of RUNS) are used.
 
-    Stops in front of a message whose unit its queue's window does not hold. `pool` is uint8, a row of bytes a queue; `runs`
-    must have room for a run a message.
+    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops in front of a message whose unit its queue's window does
+    not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
     """
     while row < len(messages):
         message = messages[row]
         state = states[message.queue]
         offset = message.queue_offset
         verdict = MISSING
-        if message.sys_flag & _MASK in (_PREPARED, _ROLLBACK) or state.kind == IGNORED:
+        if message.sys_flag & _MASK in (_PREPARED, _ROLLBACK):
             verdict = NOT_ASKED
-        elif state.kind == ODD or message.marks & _MULTI or (offset == 0 and state.seen):
+        elif message.marks & _MULTI:
+            verdict = ASK
+        elif state.kind == IGNORED:
+            verdict = NOT_ASKED
+        elif state.kind == ODD or (offset == 0 and state.seen):
             verdict = ASK
         elif state.kind == PLAIN and state.first <= offset < state.end:
             if not state.window_start <= offset < state.window_end:
@@ -103,7 +110,9 @@ def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: 
             if verdict not in (MISSING, ELSEWHERE):
                 runs_used = _confirm(state, message.queue, offset, runs, runs_used)
         verdicts[row] = ASK_AGAIN if verdict == ASK and state.seen else verdict
-        state.seen = state.seen or verdict != NOT_ASKED
+        if not state.seen and verdict != NOT_ASKED:
+            state.seen = 1
+            state.first_seen = message.physical_offset
         row += 1
     return row, runs_used
 

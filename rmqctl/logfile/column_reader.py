@@ -18,7 +18,7 @@ MARGIN = 64 * 1024  # read behind `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
-    """Good messages one behind the other from `physical_offset` on, `size` bytes.
+    """Good messages one behind the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
 
     `rows` is a numpy array of `rmqctl.format.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy, uint8). Both are
     overwritten by the next read: copy what you keep.
@@ -28,6 +28,7 @@ class Columns(NamedTuple):
     size: int
     rows: Any
     buffer: Any
+    path: str
 
     def message(self, row: int) -> Message:
         """The message of a row, by the one-record decoder."""
@@ -64,11 +65,17 @@ class ColumnReader:
                 rows = rows[: int(np.searchsorted(rows["position"], stop - position))]
             if len(rows):
                 last = rows[-1]
-                return Columns(base, int(last["position"]) + int(last["size"]), rows, buffer)
-            if position == self._start:
+                return Columns(base, int(last["position"]) + int(last["size"]), rows, buffer, file.name)
+            if position == self._start or not self._is_cut(buffer):
                 return None
-            self._filled = 0  # it may only be cut by the buffer's end: once more from its own start
+            self._filled = 0  # once more from its own start
         return None
+
+    def _is_cut(self, buffer: Any) -> bool:
+        """Whether what begins the buffer's rest may be a record that only the buffer's end cuts."""
+        if len(buffer) < message.MIN_SIZE:
+            return True
+        return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE
 
     def forget(self) -> None:
         """What is in the buffer is no file's any more."""

@@ -53,7 +53,12 @@ class MappedFile:
 
     def apart(self) -> MappedFile:
         """The same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
-        return MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
+        apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
+        try:
+            apart._descriptor = self._storage.duplicate(self._open())
+        except OSError:  # who reads it is told
+            return apart
+        return apart
 
     def close(self) -> None:
         """Close the descriptor, if there is one; the next read opens it again."""

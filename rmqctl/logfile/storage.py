@@ -12,7 +12,6 @@ import os
 import stat
 import struct
 import sys
-from collections import deque
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -63,7 +62,7 @@ class Storage:
         self._trusted = [Path(os.path.realpath(root))]
         self._follow_links = follow_links
         self._inside: dict[Path, bool] = {}
-        self._opened: deque[Closeable] = deque()
+        self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
         """Let links lead into `folder` too: a commit log root that the user named."""
@@ -102,6 +101,10 @@ class Storage:
         """A descriptor for reading. Raises OSError; never waits, whatever `path` is."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
+    def duplicate(self, descriptor: int) -> int:
+        """Another descriptor of the same open file: it stays readable when the file is deleted. Raises OSError."""
+        return os.dup(descriptor)
+
     def close(self, descriptor: int) -> None:
         """Give the descriptor back."""
         os.close(descriptor)
@@ -119,10 +122,14 @@ class Storage:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; how many bytes it got, fewer only at the end of the file. Raises OSError."""
+        """Fill `buffer` from `position`; how many bytes it got, fewer at the file's end or before a bad sector. Raises OSError."""
         got = 0
-        while got < len(buffer) and (count := os.preadv(descriptor, [buffer[got:]], position + got)):
-            got += count
+        try:
+            while got < len(buffer) and (count := os.preadv(descriptor, [buffer[got:]], position + got)):
+                got += count
+        except OSError:
+            if not got:
+                raise
         return got
 
     def read_file(self, path: Path, limit: int) -> bytes:
@@ -162,9 +169,10 @@ class Storage:
 
     def keep_open(self, file: Closeable) -> None:
         """A file was opened and stays so; the one that was opened longest ago is closed when there are too many."""
-        self._opened.append(file)
+        self._opened.pop(id(file), None)
+        self._opened[id(file)] = file
         if len(self._opened) > OPEN_FILES_MAX:
-            self._opened.popleft().close()
+            self._opened.pop(next(iter(self._opened))).close()
 
     def _is_inside(self, folder: Path) -> bool:
         """Whether a folder really lies where it may; the store's own folder was named by the user."""

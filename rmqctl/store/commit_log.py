@@ -178,7 +178,7 @@ class CommitLog:
         from rmqctl.store.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
         files = self._files_from(start)
-        begin = files[0].file_from_offset if files and start is not None else start
+        begin = min(start, files[0].file_from_offset) if files and start is not None else start
         with ParallelScan(files, take, threads, segment_size=segment_size or SEGMENT_SIZE, border=stop) as scan:
             items = (scan.items(file) for file in files)
             yield from self._parts(summary, files, items, begin, stop, strict=False)

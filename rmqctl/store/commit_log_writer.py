@@ -125,6 +125,8 @@ class CommitLogWriter:
         topic = message.topic
         if not is_topic(topic):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a topic has letters, digits and %|-_ only")
+        if message.queue_id < 0:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
         magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else magic_for(topic.encode(), long_topics=self._long_topics)
         if magic is None:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")

@@ -64,17 +64,17 @@ class _Units:
 
     @property
     def first_slot(self) -> int:
-        return -(-self.queue.min_offset // self.unit_size)
+        return self.queue.min_offset // self.unit_size
 
     def slots_of(self, file: MappedFile) -> int:
         return file.size // self.unit_size
 
     def raw(self, slot: int) -> bytes | None:
         """The bytes of a slot; None where no file has it."""
-        file = self.queue.find(slot * self.unit_size)
+        file = self.queue.find((slot + 1) * self.unit_size - 1)
         if file is None:
             return None
-        data = file.read(slot * self.unit_size - file.file_from_offset, self.unit_size)
+        data = file.read((slot - file.file_from_offset // self.unit_size) * self.unit_size, self.unit_size)
         return data if len(data) == self.unit_size else None
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:

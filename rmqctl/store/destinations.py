@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
+from rmqctl.format.cq_unit import DELAY_UNIT_MS
 from rmqctl.format.index_entry import key_hash
 from rmqctl.format.java import hash_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
 OFFSET_DIGITS_MAX = 18
-DELAY_UNIT_MS = 1000
 
 
 class Destination(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import numba
 
 from rmqctl.format import kernel
-from rmqctl.logfile import kernel_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 class KernelModule(Protocol):
@@ -24,8 +24,14 @@ class KernelModule(Protocol):
 
 _LOCK = threading.Lock()
 _READY: set[str] = set()
+_FOLDER: list[Path] = []
 # what numba lets through when the folder is full or goes away, or a file there is torn
-_CACHE_ERRORS = (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError, ImportError)
+_CACHE_ERRORS = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError, ImportError)
+
+
+def keep_in(folder: Path | None) -> None:
+    """Keep what is compiled from now on in a folder, and take what is there; None: nowhere. Whoever can write there can run code here."""
+    _FOLDER[:] = [] if folder is None else [folder]
 
 
 def prepare(*modules: KernelModule) -> None:
@@ -34,17 +40,14 @@ def prepare(*modules: KernelModule) -> None:
     with _LOCK:
         if names <= _READY:
             return
-        folder = kernel_cache.find_folder()
-        if folder is None:
+        try:
+            if _FOLDER:
+                setattr(numba.config, "CACHE_DIR", str(_FOLDER[0]))  # noqa: B010 -- its names are made at run time
+                kernel.keep_compiled()
             _warm_up(modules)
-        else:
-            setattr(numba.config, "CACHE_DIR", str(folder))  # noqa: B010 -- its names are made at run time
-            kernel.keep_compiled()
-            try:
-                _warm_up(modules)
-            except _CACHE_ERRORS:
-                kernel.keep_nothing()
-                _warm_up(modules)
+        except _CACHE_ERRORS:
+            kernel.keep_nothing()
+            _warm_up(modules)
         _READY.update(names)
 
 

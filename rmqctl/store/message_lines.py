@@ -46,7 +46,11 @@ def message_of_line(line: str | bytes, now: int) -> tuple[MessageExtBrokerInner,
     Raises ValueError that says what is wrong with it.
     """
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode() if isinstance(line, bytes) else line)
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON (dump's -o jsonl is wanted): {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(row, dict):
@@ -57,7 +61,7 @@ def message_of_line(line: str | bytes, now: int) -> tuple[MessageExtBrokerInner,
     is_copy = "physicalOffset" in row
     if "damage" in row:
         raise ValueError(f"a damaged record ({row['damage']}) is not copied")
-    if is_copy and row.get("bodyLength") and "body" not in row:
+    if is_copy and "body" not in row:
         raise ValueError("the line has no body: dump with --body base64")
     numbers = {"born_timestamp": now} | {field: _integer(row, key, bits) for key, (field, bits) in _INTEGERS.items() if key in row}
     numbers["sys_flag"] = numbers.get("sys_flag", 0) & ~(BORNHOST_V6 | STOREHOST_V6)

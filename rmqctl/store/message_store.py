@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey
 
 
+FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
 SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
@@ -240,11 +241,13 @@ class MessageStore:
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""
         log = self._before.commit_log
+        for damage in log.queue.anomalies:
+            raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
         in_use = log.files_in_use()
         if not in_use:
             return log.min_offset
         summary = ScanSummary()
-        for item in log.scan_columns(summary, threads=self._threads, start=in_use[-1].file_from_offset):
+        for item in log.scan_columns(summary, threads=self._threads, start=in_use[-FILES_CHECKED:][0].file_from_offset):
             if isinstance(item, Damage):
                 what = f"{item.code} in the log"
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)

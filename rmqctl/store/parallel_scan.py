@@ -27,6 +27,9 @@ SEGMENTS_AHEAD = 2
 
 
 class _Segment(NamedTuple):
+    """A part of `whole`, and that file once more, for the thread that scans it."""
+
+    whole: MappedFile
     file: MappedFile
     start: int
     stop: int
@@ -53,7 +56,7 @@ class ParallelScan:
     ) -> None:
         self._take = take
         self._border = border
-        self._segments = (_Segment(file, start, stop) for file in files for start, stop in _cuts(file, segment_size))
+        self._segments = ((file, start, stop) for file in files for start, stop in _cuts(file, segment_size))
         self._executor = ThreadPoolExecutor(threads, "scan")
         self._ahead = threads + SEGMENTS_AHEAD
         self._pending: deque[tuple[_Segment, Future[_Part]]] = deque()
@@ -64,33 +67,39 @@ class ParallelScan:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        for segment, future in self._pending:
+            if future.cancel():
+                segment.file.close()
+        self._executor.shutdown(wait=True)
 
     def items(self, file: MappedFile) -> Iterator[Item | Stretch | Unwritten]:
         """The items of one file, as FileScan gives them."""
         position = 0
         self._top_up()
-        while self._pending and self._pending[0][0].file is file:
+        while self._pending and self._pending[0][0].whole is file:
             segment, future = self._pending.popleft()
             if self._done_with is file or position >= segment.stop:
-                future.cancel()
+                if future.cancel():
+                    segment.file.close()
                 self._top_up()
                 continue
             part = future.result()
             if part.first != position:
-                part = self._scan(segment._replace(start=position), exact=True)
+                part = self._scan(segment._replace(file=file.apart(), start=position), exact=True)
             self._done_with = file if part.ended else None
             self._top_up()
             yield from part.items
             position = part.position
 
     def _top_up(self) -> None:
-        while len(self._pending) < self._ahead and (segment := next(self._segments, None)) is not None:
-            if segment.file is not self._done_with:
-                self._pending.append((segment, self._executor.submit(self._scan, segment, exact=segment.start == 0)))
+        while len(self._pending) < self._ahead and (following := next(self._segments, None)) is not None:
+            file, start, stop = following
+            if file is not self._done_with:
+                segment = _Segment(file, file.apart(), start, stop)
+                self._pending.append((segment, self._executor.submit(self._scan, segment, exact=start == 0)))
 
     def _scan(self, segment: _Segment, *, exact: bool) -> _Part:
-        with segment.file.apart() as file:
+        with segment.file as file:
             first = segment.start if exact else next_readable(file, segment.start, segment.stop)
             if first is None:
                 return _Part(None, [], segment.stop, ended=False)

@@ -34,7 +34,9 @@ def main() -> None:
     _say("look-ups")
     print(markdown(("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"), query_rows(arguments.work, arguments.runs)))
     _say("memory")
-    print(markdown(("peak memory less file pages, MB", "1 GiB", "20 GiB"), memory_rows(arguments.work)))
+    print(
+        markdown(("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads"), memory_rows(arguments.work))
+    )
 
 
 def _say(what: str) -> None:

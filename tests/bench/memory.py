@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from tests.bench.command import peak_memory
+from tests.bench.stores import written_store
 from tests.log_maker import BLANK, V1
 
 FILE_SIZE = 1 << 30
@@ -16,17 +17,21 @@ COMMANDS = {
     "verify": ["verify"],
     "dump -o jsonl": ["dump", "-o", "jsonl"],
     "dump --tag": ["dump", "-o", "jsonl", "--tag", "TagB"],
+    "query --scan": ["query", "--scan", "--topic", "topic-0", "--key", "order-4711"],
     "info": ["info"],
     "queue": ["queue"],
 }
 
 
 def memory_rows(work: Path) -> list[list[str]]:
-    """A row a command."""
+    """A row a command: on 1 and on 20 GiB of large bodies, and on 1 GiB of 100-byte bodies by eight threads."""
     stores = [_sparse_store(work / f"sparse-{files}", files) for files in (1, 20)]
+    small_bodies = written_store(work, 100)
     rows = []
     for what, (verb, *options) in COMMANDS.items():
+        threads = ["--threads", "8"] if verb in ("verify", "dump", "query") else []
         peaks = [peak_memory([verb, str(store), *options]) for store in stores]
+        peaks.append(peak_memory([verb, str(small_bodies), *options, *threads]))
         rows.append([what, *(f"{peak / 1e6:.0f}" for peak in peaks)])
     return rows
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.cli.main import run
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.cli.conftest import Rmqctl
 from tests.conftest import READABLE_NAMES, tree_hash, unpack
@@ -76,6 +80,8 @@ BAD_LINES = {
     "a dump without bodies": '{"topic":"T","physicalOffset":0,"bodyLength":3}',
     "a damaged record": '{"topic":"T","damage":"bad-body-crc","physicalOffset":0}',
     "deep json": "[" * 100_000,
+    "a negative queueId": '{"topic":"T","queueId":-1}',
+    "a dump without bodies, of an empty one": '{"topic":"T","physicalOffset":0,"bodyLength":0}',
 }
 
 
@@ -135,6 +141,8 @@ def test_sync_and_a_body_from_a_file(store: Path, tmp_path: Path, rmqctl: Rmqctl
         ("--topic", "T", "--body", "x", "--index-slots", "7"),
         ("--topic", "T", "--body", "x", "--profile", "4.9", "--property-crc"),
         ("--topic", "T", "--body", "x", "--create"),
+        ("--topic", "T", "--body", "x", "--create", "--consumequeue-file-size", "21"),
+        ("--topic", "T", "--body", "x", "--create", "--index-entries", "1"),
     ],
 )
 def test_wrong_usage_changes_nothing(arguments: tuple[str, ...], store: Path, rmqctl: Rmqctl) -> None:
@@ -165,3 +173,33 @@ def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) ->
     assert all("__CRC32#" in row["properties"] for row in rows_of(rmqctl, root))
     assert rmqctl("verify", root).code == 0
     assert ReadOnlyStore(root).path.version_signs() == []
+
+
+def test_a_gap_in_the_log_needs_recovery(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack("broker-497", tmp_path)
+    (root / "commitlog" / f"{262144:020d}").unlink()
+    before = tree_hash(root)
+    result = rmqctl("append", root, "--topic", "T", "--body", "x")
+    assert (result.code, "file-gap" in result.err) == (1, True)
+    assert tree_hash(root) == before
+
+
+def test_a_line_that_is_no_utf_8_is_told(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"\xff\xfe\n")
+    result = rmqctl("append", store, "--from", lines)
+    assert (result.code, "line 1: not stored: not UTF-8" in result.err) == (4, True)
+
+
+def test_sigterm_ends_it_in_order(store: Path) -> None:
+    command = [sys.executable, "-c", "from rmqctl.cli.main import main; main()", "append", str(store), "--from", "-", "-o", "jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'{"topic":"T","body":"x"}\n' * 2000)
+        process.stdin.flush()
+        time.sleep(3)
+        process.terminate()
+        process.wait(20)
+    assert process.returncode == 130
+    assert not (store / "abort").exists()
+    assert run(["verify", str(store)]) == 0

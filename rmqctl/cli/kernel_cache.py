@@ -22,7 +22,8 @@ from rmqctl import format as kernels
 def find_folder() -> Path | None:
     """A folder that this user can write and nobody else can; None: there is none."""
     candidates = (platformdirs.user_cache_path("rmqctl"), Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}")
-    return next((folder / _sources_digest() for folder in candidates if _is_ours(folder)), None)
+    folders = (folder / _sources_digest() for folder in candidates if _is_ours(folder))
+    return next((folder for folder in folders if _is_ours(folder)), None)
 
 
 @cache

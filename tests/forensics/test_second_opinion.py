@@ -1,0 +1,131 @@
+"""Levels 2 and 3 by whole batches and by single messages say the same of mutated golden stores."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.forensics import index_audit, unit_audit
+from rmqctl.forensics.crosscheck import QueueCrosscheck
+from rmqctl.forensics.finding import Finding
+from rmqctl.forensics.index_audit import IndexAudit
+from rmqctl.format import dispatch_scan, index_match, scan, unit_match
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import Message
+from rmqctl.store.commit_log import ScanSummary
+from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.file_scan import Stretch
+from rmqctl.store.kernels import prepare
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import unpack
+from tests.forensics import one_record_crosscheck, one_record_index_audit
+
+NAMES = ["471-batch", "471-delay", "497-basic", "497-crash", "497-lmq", "497-tx", "533-basic", "533-lmq", "broker-497", "326-tx-crash"]
+MUTATIONS_PER_STORE = 25
+Said = tuple[list[Any], list[str], int]
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows, blocks and lists of events so small that their borders lie everywhere."""
+    prepare(scan, dispatch_scan, unit_match, index_match)
+    monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
+    monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
+    monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)
+
+
+def by_columns(root: Path, segment_size: int) -> Said:
+    store = ReadOnlyStore(root)
+    describer = Describer(with_keys=True)
+    queues, index = QueueCrosscheck(store, describer), IndexAudit(store, describer)
+    summary = ScanSummary()
+    for item in store.commit_log.scan_columns(summary, describer.take, threads=2, segment_size=segment_size):
+        if isinstance(item, Damage):
+            damaged = _whole(item)
+            if damaged is None:
+                queues.lost(item)
+                continue
+            described = describer.of(damaged)
+            queues.see(described, damaged)
+            index.see(described)
+        elif isinstance(item, Stretch | Message):
+            described = item.taken if isinstance(item, Stretch) else describer.of(item)
+            queues.see(described)
+            index.see(described)
+    queues.finish(summary.end)
+    index.finish()
+    store.close()
+    return _said([*queues.findings, *index.findings]), sorted(queues.notes), queues.expired_units
+
+
+def one_by_one(root: Path) -> Said:
+    store = ReadOnlyStore(root)
+    queues = one_record_crosscheck.QueueCrosscheck(store)
+    index = one_record_index_audit.IndexAudit(store)
+    summary = ScanSummary()
+    for item in store.commit_log.scan(summary):
+        message = item if isinstance(item, Message) else _whole(item) if isinstance(item, Damage) else None
+        if message is not None:
+            queues.see(message)
+            index.see(message)
+        elif isinstance(item, Damage):
+            queues.lost(item)
+    queues.finish(summary.end)
+    index.finish()
+    store.close()
+    return _said([*queues.findings, *index.findings]), sorted(queues.notes), queues.expired_units
+
+
+def _whole(damage: Damage) -> Message | None:
+    """A damaged record whose frame is whole and in its place."""
+    message = damage.message
+    return message if message is not None and message.stored_physical_offset == damage.physical_offset else None
+
+
+def _said(findings: list[Finding]) -> list[Any]:
+    return sorted((sorted(finding.to_json().items(), key=str) for finding in findings), key=str)
+
+
+def mutate(root: Path, chance: random.Random) -> None:
+    """A few bytes, units, files: whatever an accident may do to log, queues and index."""
+    files = sorted(path for part in ("commitlog", "consumequeue", "index") for path in (root / part).rglob("*") if path.is_file())
+    for _ in range(chance.randint(1, 4)):
+        path = chance.choice(files)
+        if not path.exists():
+            continue
+        data = bytearray(path.read_bytes())
+        used = max(len(data.rstrip(b"\0")), 1)
+        kind = chance.random()
+        if kind < 0.6:
+            at = chance.randrange(used)
+            stain = chance.choice([bytes([data[at] ^ 1 << chance.randrange(8)]), chance.randbytes(8), bytes(20), b"\xff" * 12])
+            data[at : at + len(stain)] = stain
+        elif kind < 0.75:
+            size = chance.choice([20, 40, 200])
+            low, high = chance.randrange(0, max(used - size, 1)), chance.randrange(0, max(used - size, 1))
+            data[low : low + size], data[high : high + size] = data[high : high + size], data[low : low + size]
+        elif kind < 0.85:
+            del data[chance.randrange(len(data)) :]
+        elif kind < 0.92:
+            path.unlink()
+            continue
+        else:
+            other = chance.choice(files)  # of the same size: where files overlap, which one counts is anybody's guess
+            data = bytearray(other.read_bytes()) if other.exists() and other.stat().st_size == len(data) else data
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mutated_stores(name: str, tmp_path: Path) -> None:
+    golden = unpack(name, tmp_path)
+    chance = random.Random(name)
+    for number in range(MUTATIONS_PER_STORE):
+        root = tmp_path / f"m{number}"
+        shutil.copytree(golden, root)
+        mutate(root, chance)
+        assert by_columns(root, chance.choice([700, 9000, 100_000])) == one_by_one(root)
+        shutil.rmtree(root)
