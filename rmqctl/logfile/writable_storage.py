@@ -6,6 +6,7 @@ sparse mapping is a SIGBUS.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -24,16 +25,44 @@ class WritableStorage(Storage):
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def create(self, path: Path, size: int) -> int:
-        """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing."""
+        """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing.
+
+        A file appears at its full size, or not at all, where the system can do that: no broker loads one that is shorter.
+        """
         self.make_folder(path.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        descriptor = self._create_unnamed(path, size)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            try:
+                os.ftruncate(descriptor, size)
+            except OSError:
+                os.close(descriptor)
+                os.unlink(path)
+                raise
+        self.sync_folder(path.parent)
+        return descriptor
+
+    def _create_unnamed(self, path: Path, size: int) -> int | None:
+        """A file that gets its name when it has its size; None where the system has no such thing. Raises OSError when it fails else."""
+        unnamed = getattr(os, "O_TMPFILE", None)
+        if unnamed is None:
+            return None
+        try:
+            descriptor = os.open(path.parent, os.O_RDWR | unnamed | os.O_CLOEXEC, FILE_MODE)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                return None
+            raise
         try:
             os.ftruncate(descriptor, size)
+            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileNotFoundError:  # no /proc
+            os.close(descriptor)
+            return None
         except OSError:
             os.close(descriptor)
-            os.unlink(path)
             raise
-        self.sync_folder(path.parent)
         return descriptor
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:

@@ -15,6 +15,7 @@ from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
+from tests.bench.writing import writing_rows
 
 HEADINGS = ("bodies", "operation", "seconds", "GB/s", "records/s", "x 4.9.7", "x 5.3.3", "of page cache", "of CRC-32", "peak MB")
 MEMORY_HEADINGS = ("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads")
@@ -32,6 +33,9 @@ def main() -> None:
         _say(f"bodies of {body_size} bytes")
         rows += reading_rows(written_store(arguments.work, body_size), body_size, arguments.runs)
     print(markdown(HEADINGS, rows))
+    _say("appending")
+    rows = writing_rows(arguments.work, list(BODY_SIZES), arguments.runs)
+    print(markdown(("bodies", "appending, one thread", "messages/s", "x 4.9.7"), rows))
     _say("look-ups")
     print(markdown(("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"), query_rows(arguments.work, arguments.runs)))
     _say("memory")

@@ -1,0 +1,79 @@
+"""Appending: the engine's put_message by one thread, and `append --from`, beside the real broker's putMessage of the same run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from tests.bench.command import run
+from tests.real_store.harness import RealRocketMQ
+
+MESSAGES = 200_000
+WRITER = """
+import sys, time
+from pathlib import Path
+from rmqctl.format.encode import MessageExtBrokerInner
+from rmqctl.format.host import Host
+from rmqctl.format.profile import PROFILE_4_9
+from rmqctl.store.commit_log_writer import PutSettings
+from rmqctl.store.message_store import Geometry, MessageStore
+
+root, count, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+store = MessageStore.create(root, PutSettings(PROFILE_4_9), Geometry())
+born, host, body = Host(bytes([10, 1, 2, 3]), 34567), Host(bytes([192, 168, 7, 9]), 10911), bytes(size)
+keys = [{"TAGS": f"Tag{n % 3}", "KEYS": f"order-{n}", "UNIQ_KEY": f"{n:032X}"} for n in range(count)]
+made = [MessageExtBrokerInner(f"topic-{n % 4}", body, keys[n], born, host, 1, n % 4) for n in range(count)]
+began = time.perf_counter()
+for message in made:
+    store.put_message(message)
+store.dispatch()
+print(time.perf_counter() - began)
+store.close()
+"""
+
+
+def writing_rows(work: Path, body_sizes: list[int], runs: int) -> list[list[str]]:
+    """A row a way to append and a body size: messages a second, and the ratio to the real 4.9.7."""
+    rows = []
+    for size in body_sizes:
+        theirs = median(_real_seconds(work, size) for _ in range(2))
+        ours = median(_put_seconds(work, size) for _ in range(runs))
+        lines = median(_append_seconds(work, size) for _ in range(runs))
+        for what, seconds in (
+            ("real 4.9.7 putMessage", theirs),
+            ("put_message, dispatched", ours),
+            ("append --from, whole command", lines),
+        ):
+            rows.append([str(size), what, f"{MESSAGES / seconds:,.0f}", f"{theirs / seconds:.2f}"])
+    return rows
+
+
+def _real_seconds(work: Path, size: int) -> float:
+    store = _fresh(work / "put-real")
+    return RealRocketMQ("4.9.7").put(store, MESSAGES, body_size=size).seconds
+
+
+def _put_seconds(work: Path, size: int) -> float:
+    store = _fresh(work / "put-ours")
+    command = [sys.executable, "-c", WRITER, str(store), str(MESSAGES), str(size)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+
+
+def _append_seconds(work: Path, size: int) -> float:
+    lines = work / f"messages-{size}.jsonl"
+    if not lines.exists():
+        rows = (
+            {"topic": f"topic-{n % 4}", "queueId": n % 4, "body": "x" * size, "properties": {"KEYS": f"order-{n}"}} for n in range(MESSAGES)
+        )
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = _fresh(work / "append-ours")
+    return run(["append", str(store), "--create", "--from", str(lines)], keep_output=False).seconds
+
+
+def _fresh(store: Path) -> Path:
+    shutil.rmtree(store, ignore_errors=True)
+    return store
