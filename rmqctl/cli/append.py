@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rmqctl.store.appender import Refused, Stored
     from rmqctl.store.message_store import MessageStore
 
+    # number of the line, message (None: it is none, as was said), whether it is a copy, bytes read
+    Line = tuple[int, MessageExtBrokerInner | None, bool, int]
+
 PROFILES = ("4.7", "4.9", "5.3")
 TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
@@ -78,10 +81,10 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     from rmqctl.store.appender import Appender
 
     report = _Report(stream=output == "jsonl")
+    messages = iter([_one(asked)]) if source is None else _lines(source, report)
     opened = _open(store, asked)
     try:
         appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], sync=asked["sync"])
-        messages = _one(asked) if source is None else _lines(source, report)
         size = _size_of(source)
         with progress(progress_mode if size else "none", size, "append") as advance:
             for number, message, is_copy, read in messages:
@@ -167,7 +170,7 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         raise BadRequest("there is something already", path=str(store), hint="without --create it is appended to") from error
 
 
-def _one(asked: dict[str, Any]) -> Iterator[tuple[int, MessageExtBrokerInner | None, bool, int]]:
+def _one(asked: dict[str, Any]) -> Line:
     """The message that the options say."""
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.store.message_lines import BORN_HOST, STORE_HOST, checked_properties
@@ -184,11 +187,11 @@ def _one(asked: dict[str, Any]) -> Iterator[tuple[int, MessageExtBrokerInner | N
         raise click.UsageError(str(error)) from error
     body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
     kind = TRANSACTIONS[asked["transaction"] or "none"]
-    yield 1, MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind), False, 0
+    return 1, MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind), False, 0
 
 
-def _lines(source: BinaryIO, report: _Report) -> Iterator[tuple[int, MessageExtBrokerInner | None, bool, int]]:
-    """The messages of JSON Lines: number of the line, message (None: it is none, as was said), whether it is a copy, bytes read."""
+def _lines(source: BinaryIO, report: _Report) -> Iterator[Line]:
+    """The messages of JSON Lines, in order; what is none is told to the report."""
     from rmqctl.store.appender import Refused
     from rmqctl.store.message_lines import message_of_line
     from rmqctl.store.message_store import now_ms

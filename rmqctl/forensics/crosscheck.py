@@ -14,6 +14,7 @@ import numpy as np
 
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.unit_audit import QueueCursor, UnitAudit
+from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
 from rmqctl.format.dispatch_scan import DELAYED
 from rmqctl.format.properties import LMQ_PREFIX
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 FILES_FOR_A_MAJORITY = 3
-_UNITS = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 class QueueCrosscheck:
@@ -262,7 +262,7 @@ class QueueCrosscheck:
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
         """Slots [start, end), which no message confirmed."""
         for at, data in cursor.queue.blocks(start, end):
-            units = np.frombuffer(data, _UNITS)
+            units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
                 continue
             if rest.are_expired(units):
@@ -384,7 +384,7 @@ class _Unconfirmed:
 
     def are_expired(self, units: Any) -> bool:
         """Whether all of a block are expired messages' units in order, as is usual; then they are taken into account."""
-        offsets = units["physical_offset"]
+        offsets = units["physicalOffset"]
         used = bool(((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all())
         if not used or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
             return False

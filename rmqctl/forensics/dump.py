@@ -12,7 +12,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.file_scan import Item, Stretch
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Row = dict[str, Any]
 POLL_SECONDS = 0.2
 TAIL_RECORD_SIZE = 4096
 TAIL_GROWTH = 8
-SEGMENT_SIZE = 2 * 1024 * 1024  # what is made of a record is larger than the record: less at once than where nothing is made
 
 
 class Dump:
@@ -96,7 +95,12 @@ class Dump:
 
     def _scan(self, take: Callable[[Columns], Any]) -> Iterator[Item | Stretch]:
         return self._log.scan_columns(
-            self.summary, take, threads=self._threads, start=self._first_file(), stop=self._wanted.to_offset, segment_size=SEGMENT_SIZE
+            self.summary,
+            take,
+            threads=self._threads,
+            start=self._first_file(),
+            stop=self._wanted.to_offset,
+            segment_size=SMALL_SEGMENT_SIZE,
         )
 
     def tail(self, count: int) -> list[Row]:

@@ -15,8 +15,6 @@ from rmqctl.format import index_match
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.format.index_match import INDEX_EVENTS, MERGE_STATE
-from rmqctl.format.message import MIN_SIZE
-from rmqctl.logfile.column_reader import BUFFER_SIZE
 from rmqctl.store.dispatch_columns import DispatchColumns
 from rmqctl.store.profile_guess import looks_like_3x
 
@@ -37,7 +35,7 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Entries of one file one behind the other: their bytes, the number of the first, and which are to be left out."""
 
-    file: _FileCheck
+    file: FileCheck
     first: int
     data: Any
     skipped: Any
@@ -47,12 +45,6 @@ class _Block(NamedTuple):
         """One of its entries."""
         at = (number - self.first) * INDEX_ENTRY.size
         return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
-
-    @property
-    def header(self) -> Any:
-        """What the merge needs of the header."""
-        header = self.file.header
-        return np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)
 
 
 class IndexAudit:
@@ -102,7 +94,7 @@ class IndexAudit:
         state["events"] = 0
         incomplete = self._incomplete_ahead if block is None else block.incomplete
         report_missing = self._store.conf.index_enabled and not incomplete
-        data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.header)
+        data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
         index_match.merge(
             described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
             self._found, state, self._events,
@@ -158,7 +150,7 @@ class IndexAudit:
                 self._incomplete_ahead = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
-            check = _FileCheck(index_file, header)
+            check = FileCheck(index_file, header)
             has_entries = False
             for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
                 has_entries = True
@@ -179,7 +171,7 @@ class IndexAudit:
             self._end_file(block.file)
         return block
 
-    def _end_file(self, check: _FileCheck) -> None:
+    def _end_file(self, check: FileCheck) -> None:
         if check.index_file.file.size == self._store.index.usual_size:
             self.findings += check.finish(self._like_3x)
         check.index_file.file.close()
@@ -249,24 +241,23 @@ class IndexAudit:
 
 
 _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
-if np.iinfo(np.int32).max <= BUFFER_SIZE // MIN_SIZE:
-    raise AssertionError("rows of a stretch are counted in 32 bits")
 
 
 def _ends_at(finding: Finding) -> int | None:
     return None if finding.file_offset is None else finding.file_offset + finding.count * INDEX_ENTRY.size
 
 
-class _FileCheck:
-    """The chains of one file as its entries say, against its slots and header."""
+class FileCheck:
+    """The chains of one file as its entries say (`heads`: int32, the newest of each slot), against its slots and header."""
 
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
         self.index_file = index_file
         self.header = header
+        self.bounds = np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)  # what the merge needs
         self.name = index_file.file.name
         self.heads = np.zeros(index_file.slots, np.int32)
-        self._first: IndexEntry | None = None
-        self._last: IndexEntry | None = None
+        self.first: IndexEntry | None = None
+        self.last: IndexEntry | None = None
 
     def place(self, number: int) -> int:
         """Where an entry stands in the file."""
@@ -274,8 +265,8 @@ class _FileCheck:
 
     def see(self, block: _Block) -> None:
         """Take a block into account: it is behind all before."""
-        self._first = self._first or block.entry(block.first)
-        self._last = block.entry(block.first + len(block.skipped) - 1)
+        self.first = self.first or block.entry(block.first)
+        self.last = block.entry(block.first + len(block.skipped) - 1)
 
     def finish(self, like_3x: bool) -> Iterator[Finding]:
         """Slots and header against what the entries said."""
@@ -297,7 +288,7 @@ class _FileCheck:
         wanted = header.index_count - 1 if like_3x else occupied
         if header.hash_slot_count != wanted:
             yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}, not {wanted}"
-        if self._first and self._first.phy_offset != header.begin_phy_offset:
-            yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self._first.phy_offset}"
-        if self._last and self._last.phy_offset != header.end_phy_offset:
-            yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self._last.phy_offset}"
+        if self.first and self.first.phy_offset != header.begin_phy_offset:
+            yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}"
+        if self.last and self.last.phy_offset != header.end_phy_offset:
+            yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}"

@@ -12,7 +12,7 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Message
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary, message_of
+from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
 from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.read_only_store import has_key
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.read_only_store import ReadOnlyStore
-
-
-SEGMENT_SIZE = 2 * 1024 * 1024  # messages that match are kept until their turn comes
 
 
 class Question(NamedTuple):
@@ -107,7 +104,7 @@ class Search:
             matching = (message for message in messages if self._matches(message))
             return list(matching if self._question.at is None else islice(matching, 1))
 
-        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads, segment_size=SEGMENT_SIZE):
+        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads, segment_size=SMALL_SEGMENT_SIZE):
             if isinstance(item, Stretch):
                 yield from item.taken
             elif (isinstance(item, Message) and self._matches(item)) or isinstance(item, Damage):

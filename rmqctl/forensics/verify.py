@@ -109,7 +109,11 @@ class Verification:
 
     def prepare(self) -> None:
         """Have the kernels ready: the first run of all compiles them, which takes seconds."""
-        prepare(scan, *(self._level >= LEVEL_QUEUES) * (dispatch_scan, unit_match), *(self._level >= LEVEL_ALL) * (index_match,))
+        prepare(scan)
+        if self._level >= LEVEL_QUEUES:
+            prepare(dispatch_scan, unit_match)
+        if self._level >= LEVEL_ALL:
+            prepare(index_match)
 
     def run(self) -> None:
         """The log, then queues and index, then what stands beside them; the findings end up with causes first."""

@@ -10,7 +10,7 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
-from rmqctl.format import crc
+from rmqctl.format import crc, host
 from rmqctl.format.host import Host
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, topic_length_size
 from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -18,7 +18,7 @@ from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
 TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V2 = 127, 32767
 PROPERTIES_LENGTH_MAX = 32767
-HOSTS_KNOWN = 4096
+TOPICS_KNOWN = 4096
 _BYTE, _SHORT = struct.Struct(">b"), struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
@@ -55,8 +55,8 @@ class Encoded(NamedTuple):
         message = self.message
         head = HEADS[self.hosts].struct.pack(
             self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
-            message.sys_flag | self.hosts, message.born_timestamp, host_bytes(message.born_host), store_timestamp,
-            host_bytes(message.store_host), message.reconsume_times, message.prepared_transaction_offset, len(message.body),
+            message.sys_flag | self.hosts, message.born_timestamp, host.encode(message.born_host), store_timestamp,
+            host.encode(message.store_host), message.reconsume_times, message.prepared_transaction_offset, len(message.body),
         )  # fmt: skip
         if not self.property_crc:
             return b"".join((head, message.body, self.tail))
@@ -91,20 +91,14 @@ def magic_for(topic: bytes, *, long_topics: bool) -> int | None:
     return MAGIC_V2 if long_topics and len(topic) <= TOPIC_LENGTH_MAX_V2 else None
 
 
-@lru_cache(maxsize=HOSTS_KNOWN)
-def host_bytes(host: Host) -> bytes:
-    """A host as BORNHOST and STOREHOST have it."""
-    return host.address + host.port.to_bytes(4, "big", signed=True)
-
-
-@lru_cache(maxsize=HOSTS_KNOWN)
+@lru_cache(maxsize=host.HOSTS_KNOWN)
 def _host_flags(born_host: Host, store_host: Host) -> int:
     """The two bits of SYSFLAG that say which hosts have IPv6 addresses."""
     born, store = len(born_host.address) == 16, len(store_host.address) == 16
     return (BORNHOST_V6 if born else 0) | (STOREHOST_V6 if store else 0)
 
 
-@lru_cache(maxsize=HOSTS_KNOWN)
+@lru_cache(maxsize=TOPICS_KNOWN)
 def _topic_field(topic: str, magic: int) -> bytes:
     raw = topic.encode("utf-8", "surrogateescape")
     return (_BYTE if topic_length_size(magic) == 1 else _SHORT).pack(len(raw)) + raw

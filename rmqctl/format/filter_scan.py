@@ -32,14 +32,18 @@ def _keep_topic(buffer: Any, rows: Any, topic: Any, kept: Any) -> None:
         kept[i] = kept[i] or _same(buffer, end - row.topic_length, end, topic)
 
 
+@part
+def _find_values_of(buffer: Any, row: Any, spans: Any) -> None:
+    end = row.position + row.size
+    find_values(buffer, end - row.properties_length, end, spans)
+
+
 @kernel
 def _keep_tag(buffer: Any, rows: Any, tag: Any, kept: Any) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
-            row = rows[i]
-            end = row.position + row.size
-            find_values(buffer, end - row.properties_length, end, spans)
+            _find_values_of(buffer, rows[i], spans)
             kept[i] = spans[TAGS, 1] > 0 and _same(buffer, spans[TAGS, 0], spans[TAGS, 1], tag)
 
 
@@ -48,9 +52,7 @@ def _keep_key(buffer: Any, rows: Any, key: Any, kept: Any) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
-            row = rows[i]
-            end = row.position + row.size
-            find_values(buffer, end - row.properties_length, end, spans)
+            _find_values_of(buffer, rows[i], spans)
             found = spans[UNIQUE, 1] > 0 and _same(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], key)
             p = spans[KEYS, 0]
             while not found and p < spans[KEYS, 1]:

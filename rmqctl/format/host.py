@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 PORT_SIZE = 4
+HOSTS_KNOWN = 4096
 MSG_ID_HEX_V4 = 32
 MSG_ID_HEX_V6 = 56
 _HEX_DIGITS = frozenset("0123456789ABCDEFabcdef")
@@ -30,10 +32,15 @@ def decode(raw: bytes) -> Host:
     return Host(raw[:-PORT_SIZE], int.from_bytes(raw[-PORT_SIZE:], "big", signed=True))
 
 
+@lru_cache(maxsize=HOSTS_KNOWN)
+def encode(host: Host) -> bytes:
+    """A host of 8 or 20 bytes."""
+    return host.address + host.port.to_bytes(PORT_SIZE, "big", signed=True)
+
+
 def msg_id(store_host: Host, physical_offset: int) -> str:
     """The offset message id (MessageDecoder.createMessageId): upper-case hex, 32 characters with IPv4, 56 with IPv6."""
-    port = store_host.port.to_bytes(4, "big", signed=True)
-    return (store_host.address + port + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+    return (encode(store_host) + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_msg_id(text: str) -> tuple[Host, int]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import ENTRIES
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.format.index_match import time_diff
 from rmqctl.format.kernel import kernel
 
-ENTRIES = np.dtype([("key_hash", np.int32), ("phy_offset", np.int64), ("time_diff", np.int32), ("prev_index", np.int32)])
+NATIVE_ENTRIES = ENTRIES.newbyteorder("=")
 # of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done
 BUILD_STATE = np.dtype(
     [
@@ -29,7 +30,7 @@ BUILD_STATE = np.dtype(
 
 @kernel
 def build(messages: Any, hashes: Any, heads: Any, capacity: int, entries: Any, dirty: Any, state: Any) -> None:
-    """Go on with `state` (one row of BUILD_STATE): fill `entries` (of ENTRIES) until the messages are done or the file is full.
+    """Go on with `state` (one row of BUILD_STATE): fill `entries` (of NATIVE_ENTRIES) until the messages are done or the file is full.
 
     `heads` (int32) are the slots. `dirty` (int32) gets the slot of each entry. `capacity` is the number behind the last entry
     that the file has room for; `entries` and `dirty` must have room for every key. A message that begins before the index's end
@@ -54,10 +55,10 @@ def build(messages: Any, hashes: Any, heads: Any, capacity: int, entries: Any, d
             begin = state.begin_timestamp
             seconds = 0 if begin <= 0 else time_diff(begin, message.store_timestamp)
             entry = entries[used]
-            entry.key_hash = key_hash
-            entry.phy_offset = message.physical_offset
-            entry.time_diff = seconds
-            entry.prev_index = before
+            entry.keyHash = key_hash
+            entry.phyOffset = message.physical_offset
+            entry.timeDiff = seconds
+            entry.prevIndex = before
             heads[slot] = state.index_count
             dirty[used] = slot
             if state.index_count <= 1:
@@ -76,4 +77,4 @@ def build(messages: Any, hashes: Any, heads: Any, capacity: int, entries: Any, d
 def warm_up() -> None:
     """Call each kernel with nothing to do."""
     messages, hashes, heads = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(1, np.int32)
-    build(messages, hashes, heads, 1, np.zeros(0, ENTRIES), np.zeros(0, np.int32), np.zeros(1, BUILD_STATE)[0])
+    build(messages, hashes, heads, 1, np.zeros(0, NATIVE_ENTRIES), np.zeros(0, np.int32), np.zeros(1, BUILD_STATE)[0])

@@ -14,15 +14,12 @@ class Profile(NamedTuple):
     name: str
     ends_properties_with_separator: bool
     """Whether 0x02 stands behind the last property, too (MessageDecoder.messageProperties2String)."""
-    appends_batch_properties: bool
-    """Whether a batch appends its own properties to each message's (4.9 and later)."""
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
-    knows_property_crc: bool
     writes_pid_into_abort: bool
 
 
-PROFILE_4_7 = Profile("4.7", True, False, False, False, False)
-PROFILE_4_9 = Profile("4.9", False, True, False, False, False)
-PROFILE_5_3 = Profile("5.3", True, True, True, True, True)
+PROFILE_4_7 = Profile("4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False)
+PROFILE_4_9 = Profile("4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False)
+PROFILE_5_3 = Profile("5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True)
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

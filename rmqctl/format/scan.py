@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqctl.format.crc import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqctl.format.kernel import call_crc32, crc32_address, i32, i64, kernel, part, u16, u32
-from rmqctl.format.message import BODYCRC_OFFSET, HEADS, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET
+from rmqctl.format.message import BODYCRC_OFFSET, HEADS, HOST_V4, HOST_V6, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
 # one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
@@ -37,7 +37,7 @@ _HEAD_SIZE = HEADS[0].size
 _BODYCRC, _PHYSICALOFFSET = BODYCRC_OFFSET, PHYSICALOFFSET_OFFSET
 _QUEUEID, _QUEUEOFFSET = HEADS[0].offset("QUEUEID"), HEADS[0].offset("QUEUEOFFSET")
 _SYSFLAG, _STORETIMESTAMP = HEADS[0].offset("SYSFLAG"), HEADS[0].offset("STORETIMESTAMP")
-_BORN_V6, _STORE_V6, _V6_EXTRA = BORNHOST_V6, STOREHOST_V6, 12
+_BORN_V6, _STORE_V6, _V6_EXTRA = BORNHOST_V6, STOREHOST_V6, HOST_V6 - HOST_V4
 _CRC_NAME = np.frombuffer(PROPERTY_CRC_NAME, np.uint8)
 _CRC_SIZE = PROPERTY_CRC_SIZE
 

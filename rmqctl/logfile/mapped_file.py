@@ -6,6 +6,7 @@ The name is RocketMQ's. For reading, the file is not mapped but read (`storage.p
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ class MappedFile:
     def apart(self) -> MappedFile:
         """The same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
-        try:
+        with suppress(OSError):  # who reads it is told
             apart._descriptor = self._storage.duplicate(self._open())
-        except OSError:  # who reads it is told
-            return apart
         return apart
 
     def close(self) -> None:

@@ -48,7 +48,6 @@ class WritableMappedFile(MappedFile):
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
         self.store_timestamp = 0
-        self.first_create_in_queue = False
         self._references = 1
         self._available = True
         self._first_shutdown: float | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rmqctl.logfile.allocate import AllocateMappedFileService
@@ -63,29 +65,29 @@ class WritableMappedFileQueue:
             return last
         base = last.end if last is not None else start_offset - start_offset % self.file_size
         file = self._ahead.pop(base, None) or self._create(base)
-        file.first_create_in_queue = last is None
         self.files.append(file)
         return file
 
     def flush(self, least_pages: int = 0) -> bool:
         """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
         before = self.flushed_where
-        for file in self.files:
-            if file.end > self.flushed_where:
-                self.flushed_where = file.file_from_offset + file.flush(least_pages)
-                if file.flushed_position < file.size:
-                    break
+        self.flushed_where = self._bring_on(before, lambda file: file.flush(least_pages))
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
         """Bring buffers into their files, by the rule of least pages; whether nothing was left to do."""
         before = self.committed_where
-        for file in self.files:
-            if file.end > self.committed_where:
-                self.committed_where = file.file_from_offset + file.commit(least_pages)
-                if file.committed_position < file.size:
-                    break
+        self.committed_where = self._bring_on(before, lambda file: file.commit(least_pages))
         return self.committed_where == before
+
+    def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
+        """From the file that holds offset `where` on, `bring` each until one is not done whole; the offset that this came to."""
+        for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
+            position = bring(file)
+            where = file.file_from_offset + position
+            if position < file.size:
+                break
+        return where
 
     def close(self) -> None:
         """Close all descriptors."""

@@ -9,9 +9,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqctl.logfile.storage import Kind, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 LOCK_CONTENT = b"lock"
@@ -54,15 +59,12 @@ class WritableStorage(Storage):
                 return None
             raise
         try:
-            os.ftruncate(descriptor, size)
-            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
-            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            with _closed_on_error(descriptor):
+                os.ftruncate(descriptor, size)
+                # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
+                os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         except FileNotFoundError:  # no /proc
-            os.close(descriptor)
             return None
-        except OSError:
-            os.close(descriptor)
-            raise
         return descriptor
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -125,12 +127,19 @@ class WritableStorage(Storage):
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
-            self.write(descriptor, 0, LOCK_CONTENT)
+            with _closed_on_error(descriptor):
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+                self.write(descriptor, 0, LOCK_CONTENT)
         except BlockingIOError:
-            os.close(descriptor)
             return None
-        except OSError:
-            os.close(descriptor)
-            raise
         return descriptor
+
+
+@contextmanager
+def _closed_on_error(descriptor: int) -> Iterator[None]:
+    """Close a descriptor that is not going to be handed out."""
+    try:
+        yield
+    except OSError:
+        os.close(descriptor)
+        raise

@@ -31,6 +31,7 @@ UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 
 NOT_SCANNED = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
 PROGRESS_BYTES = 4 * 1024 * 1024
+SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than it is large: it waits for its turn
 
 
 @dataclass

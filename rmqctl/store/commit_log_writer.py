@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.read_only_store import QueueKey
 
-QueueKey = tuple[str, int]
 DELAY_LEVEL_MAX = 18  # messageDelayLevel's own list
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 OS_PAGE_CACHE_BUSY_MS = 1000
@@ -56,7 +56,6 @@ class PutSettings(NamedTuple):
     profile: Profile = PROFILE_5_3
     max_message_size: int = MAX_MESSAGE_SIZE
     property_crc: bool = False
-    long_topics: bool = True
     multi_dispatch: bool = False
     delay_level_max: int = DELAY_LEVEL_MAX
     os_page_cache_busy_ms: int = OS_PAGE_CACHE_BUSY_MS
@@ -77,7 +76,6 @@ class CommitLogWriter:
         self._now = now
         self._put_lock = threading.Lock()
         self._begin_in_lock = 0.0
-        self._long_topics = settings.long_topics and settings.profile.knows_long_topics
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
@@ -127,7 +125,7 @@ class CommitLogWriter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a topic has letters, digits and %|-_ only")
         if message.queue_id < 0:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
-        magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else magic_for(topic.encode(), long_topics=self._long_topics)
+        magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else magic_for(topic.encode(), long_topics=settings.profile.knows_long_topics)
         if magic is None:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")
         raw = properties_to_bytes(

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-
-UNITS = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 class ConsumeQueueWriter:
@@ -35,7 +34,7 @@ class ConsumeQueueWriter:
 
         Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
         """
-        keep = units["physical_offset"].astype(np.int64) + units["size"] > self.max_physical_offset
+        keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
         skipped = max(int(np.argmax(keep)) if keep.any() else len(units), min(known, len(units)))
         units, queue_offset = units[skipped:], queue_offset + skipped
@@ -49,7 +48,7 @@ class ConsumeQueueWriter:
             room = file.size - file.wrote_position
             file.append(data[:room])
             data = data[room:]
-        self.max_physical_offset = int(units[-1]["physical_offset"]) + int(units[-1]["size"])
+        self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 
     def _fill_pre_blank(self, queue_offset: int) -> None:

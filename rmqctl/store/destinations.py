@@ -80,25 +80,3 @@ def unique_key_hash(message: Message) -> int | None:
     """The keyHash of UNIQ_KEY; None without one."""
     unique = message.properties.get(properties.UNIQ_KEY)
     return key_hash(message.topic, unique) if unique else None
-
-
-class IndexKeys(NamedTuple):
-    """keyHashes of a message that the index must have, and those that it may have (what 3.2.6 leaves out)."""
-
-    required: frozenset[int]
-    allowed: frozenset[int]
-
-
-def index_keys(message: Message, *, like_3x: bool) -> IndexKeys:
-    """UNIQ_KEY and each word of KEYS; nothing for rollback. 3.2.6 knows no UNIQ_KEY, and leaves out commit records."""
-    kind = transaction_type(message.sys_flag)
-    if kind is TransactionType.ROLLBACK:
-        return IndexKeys(frozenset(), frozenset())
-    found = message.properties
-    topic = message.topic
-    words = frozenset(key_hash(topic, word) for word in properties.keys(found))
-    unique = unique_key_hash(message)
-    every = words | {unique} if unique is not None else words
-    if not like_3x:
-        return IndexKeys(every, every)
-    return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, every)

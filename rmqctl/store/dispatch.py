@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rmqctl.format.columns import UNITS
 from rmqctl.format.dispatch_scan import DELAYED, MULTI_DISPATCH
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.store.consume_queue_writer import UNITS
-from rmqctl.store.destinations import Destination, queue_destinations
+from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class Dispatcher:
         messages = described.messages
         kinds = messages["sys_flag"] & TRANSACTION_MASK
         rows = messages[(kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)]
-        for number in np.unique(rows["queue"]).tolist():
-            self._put_units(self._key(number), rows[rows["queue"] == number])
+        by_queue = rows[np.argsort(rows["queue"], kind="stable")]
+        for of_queue in np.split(by_queue, np.flatnonzero(np.diff(by_queue["queue"])) + 1) if len(rows) else ():
+            self._put_units(self._key(int(of_queue["queue"][0])), of_queue)
         for row in rows[(rows["marks"] & MULTI_DISPATCH) != 0]:
             self._put_multi_dispatch(int(row["physical_offset"]))
         if len(rows):
@@ -64,10 +65,10 @@ class Dispatcher:
 
     def _put_units(self, key: QueueKey, rows: Any) -> None:
         units = np.empty(len(rows), UNITS)
-        units["physical_offset"], units["size"], units["tags_code"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
         if key[0] == SCHEDULE_TOPIC:
             delayed = (rows["marks"] & DELAYED) != 0
-            units["tags_code"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
+            units["tagsCode"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
         writer = self._queue_of(key)
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end])
@@ -78,13 +79,11 @@ class Dispatcher:
 
     def _put_multi_dispatch(self, physical_offset: int) -> None:
         message = self._message_at(physical_offset)
-        destinations = queue_destinations(message)[1:] if message is not None else []
-        for destination in destinations:
-            self._put_one(destination, physical_offset, message.size if message is not None else 0)
-
-    def _put_one(self, destination: Destination, physical_offset: int, size: int) -> None:
-        unit = np.array([(physical_offset, size, destination.tags_code)], UNITS)
-        self._queue_of((destination.topic, destination.queue_id)).put(destination.queue_offset, unit)
+        if message is None:
+            return
+        for destination in queue_destinations(message)[1:]:
+            unit = np.array([(physical_offset, message.size, destination.tags_code)], UNITS)
+            self._queue_of((destination.topic, destination.queue_id)).put(destination.queue_offset, unit)
 
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]

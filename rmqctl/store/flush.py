@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +38,7 @@ class FlushIntervals(NamedTuple):
     least_pages: int = 4
 
 
-class _Service:
+class _Service(ABC):
     """A thread that works whenever it is woken, and at least every `interval` seconds, until it is told to stop."""
 
     def __init__(self, name: str, interval: float) -> None:
@@ -67,8 +68,9 @@ class _Service:
             self._wake.clear()
             self._work()
 
+    @abstractmethod
     def _work(self) -> None:
-        raise NotImplementedError
+        """What there is to do now."""
 
 
 class GroupCommitRequest(NamedTuple):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.index_build import BUILD_STATE, ENTRIES, build
+from rmqctl.format.columns import ENTRIES
+from rmqctl.format.index_build import BUILD_STATE, NATIVE_ENTRIES, build
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.store.index_service import IndexFile
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch_columns import DispatchColumns
 
 MANY_SLOTS = 4096  # as many changed slots are written one by one; with more the whole table is cheaper
-_ENTRIES_ON_DISK = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("prev_index", ">i4")])
 
 
 class IndexWriter:
@@ -74,7 +74,7 @@ class IndexWriter:
             return
         state = self._state[0]
         state["row"] = state["key"] = 0
-        entries = np.empty(len(described.hashes), ENTRIES)
+        entries = np.empty(len(described.hashes), NATIVE_ENTRIES)
         dirty = np.empty(len(described.hashes), np.int32)
         while state["row"] < len(described.messages):
             if self._file is None or state["index_count"] >= self._capacity:
@@ -93,7 +93,7 @@ class IndexWriter:
         first = int(self._state[0]["index_count"]) - len(entries)
         descriptor = self._file.descriptor
         at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
-        self._storage.write(descriptor, at, entries.astype(_ENTRIES_ON_DISK).tobytes())
+        self._storage.write(descriptor, at, entries.astype(ENTRIES).tobytes())
         self._write_slots(descriptor, np.unique(np.concatenate(self._dirty)))
         state = self._state[0]
         names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")

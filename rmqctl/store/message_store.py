@@ -12,6 +12,7 @@ keeps two tools apart, and a broker's start() from us; it is no licence to work 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
@@ -90,14 +91,12 @@ class MessageStore:
         self._storage = WritableStorage(root)
         self._threads = threads
         self._before = ReadOnlyStore(root, conf)
-        self._now_in_the_log = self._before.commit_log
         _check_layout(self._before)
         self._lock = self._take_lock(root)
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._storage.close, self._lock)
             self._open(root, settings or PutSettings(profile or guess_profile(self._before), property_crc=property_crc), geometry)
-        except BaseException:
-            self._storage.close(self._lock)
-            raise
+            stack.pop_all()
 
     @classmethod
     def create(cls, root: Path, settings: PutSettings, geometry: Geometry) -> MessageStore:
@@ -144,7 +143,8 @@ class MessageStore:
 
     def _dispatch_up_to(self, end: int) -> None:
         self._log.queue.commit()
-        log = self._now_in_the_log = ReadOnlyStore(self._root, self._conf).commit_log
+        log = self._before.commit_log
+        log.queue.refresh()
         for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end):
             described = item.taken if isinstance(item, Stretch) else self._describer.of(item) if isinstance(item, Message) else None
             if described is not None:
@@ -152,9 +152,6 @@ class MessageStore:
                 self._dispatcher.dispatch(described._replace(messages=described.messages[behind]))
         log.queue.close()
         self._reput_from_offset = end
-
-    def _message_at(self, physical_offset: int) -> Message | None:
-        return self._now_in_the_log.message_at(physical_offset)
 
     @property
     def log_queue(self) -> WritableMappedFileQueue:
@@ -196,10 +193,6 @@ class MessageStore:
         self._storage.close(self._lock)
         self.running_flags |= RunningFlags.NOT_WRITEABLE
 
-    def max_offset(self, key: QueueKey) -> int:
-        """The queue offset that the next message of a queue gets."""
-        return self._log.topic_queue_table.get(key, 0)
-
     def _take_lock(self, root: Path) -> int:
         descriptor = self._storage.lock(root / store_path.LOCK)
         if descriptor is None:
@@ -208,7 +201,6 @@ class MessageStore:
 
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None) -> None:
         before = self._before
-        self._conf = before.conf
         if before.path.has_abort:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
         prepare(scan, dispatch_scan, index_build)
@@ -229,7 +221,7 @@ class MessageStore:
             self._describer,
             self._queue_of,
             self._index if before.conf.index_enabled else None,
-            self._message_at,
+            before.commit_log.message_at,
             before.conf.delays_ms,
         )
         ends = [writer.max_physical_offset for writer in self._queues.values()]

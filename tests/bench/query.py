@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from rmqctl.format.columns import ENTRIES
 from rmqctl.format.index_entry import INDEX_HEADER, key_hash
 from tests.bench.command import median_seconds, run
 from tests.bench.stores import written_store
 
-SLOTS, ENTRIES = 5_000_000, 20_000_000
+SLOTS, COUNT = 5_000_000, 20_000_000
 BODY_SIZE = 100
-ENTRY = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("prev_index", ">i4")])
 
 
 def query_rows(work: Path, runs: int) -> list[list[str]]:
@@ -52,19 +52,19 @@ def _store(work: Path) -> tuple[Path, str, str, str]:
 def _write_index(path: Path, wanted_hash: int, physical_offset: int) -> None:
     """A full index file with chains as a broker makes them; one entry leads to the message, the others have random keys."""
     random = np.random.default_rng(1)
-    hashes = random.integers(0, 2**31 - 1, ENTRIES, dtype=np.int64)
-    hashes[ENTRIES // 2] = wanted_hash
-    entries = np.zeros(ENTRIES, ENTRY)
-    entries["key_hash"] = hashes
-    entries["phy_offset"] = np.arange(ENTRIES)
-    entries["phy_offset"][ENTRIES // 2] = physical_offset
+    hashes = random.integers(0, 2**31 - 1, COUNT, dtype=np.int64)
+    hashes[COUNT // 2] = wanted_hash
+    entries = np.zeros(COUNT, ENTRIES)
+    entries["keyHash"] = hashes
+    entries["phyOffset"] = np.arange(COUNT)
+    entries["phyOffset"][COUNT // 2] = physical_offset
     slots = hashes[1:] % SLOTS  # entry 0 is never used
     order = np.argsort(slots, kind="stable")
     same = slots[order][1:] == slots[order][:-1]
-    previous = np.zeros(ENTRIES, np.int64)
+    previous = np.zeros(COUNT, np.int64)
     previous[order[1:][same] + 1] = order[:-1][same] + 1
-    entries["prev_index"] = previous
+    entries["prevIndex"] = previous
     heads = np.zeros(SLOTS, ">i4")
     heads[slots[order]] = order + 1
-    header = INDEX_HEADER.struct.pack(0, 0, 1, ENTRIES - 1, int(np.count_nonzero(heads)), ENTRIES)
+    header = INDEX_HEADER.struct.pack(0, 0, 1, COUNT - 1, int(np.count_nonzero(heads)), ENTRIES)
     path.write_bytes(header + heads.tobytes() + entries.tobytes())

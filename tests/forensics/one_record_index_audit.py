@@ -7,13 +7,14 @@ Entries stand in the order of the log, so one pass over both is a merge. Memory:
 
 from __future__ import annotations
 
-from array import array
-from sys import byteorder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
-from rmqctl.store.destinations import index_keys
+from rmqctl.forensics.index_audit import ENTRY_FIRST, SLOTS_MAX, FileCheck
+from rmqctl.format import properties
+from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, TIME_DIFF_MAX, IndexEntry, IndexHeader, key_hash
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.destinations import unique_key_hash
 from rmqctl.store.profile_guess import looks_like_3x
 
 if TYPE_CHECKING:
@@ -23,9 +24,27 @@ if TYPE_CHECKING:
     from rmqctl.store.index_service import IndexFile
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-TIME_DIFF_MAX = 2**31 - 1
-ENTRY_FIRST = 1
-SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
+
+class IndexKeys(NamedTuple):
+    """keyHashes of a message that the index must have, and those that it may have (what 3.2.6 leaves out)."""
+
+    required: frozenset[int]
+    allowed: frozenset[int]
+
+
+def index_keys(message: Message, *, like_3x: bool) -> IndexKeys:
+    """UNIQ_KEY and each word of KEYS; nothing for rollback. 3.2.6 knows no UNIQ_KEY, and leaves out commit records."""
+    kind = transaction_type(message.sys_flag)
+    if kind is TransactionType.ROLLBACK:
+        return IndexKeys(frozenset(), frozenset())
+    found = message.properties
+    topic = message.topic
+    words = frozenset(key_hash(topic, word) for word in properties.keys(found))
+    unique = unique_key_hash(message)
+    every = words | {unique} if unique is not None else words
+    if not like_3x:
+        return IndexKeys(every, every)
+    return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, every)
 
 
 class _Place:
@@ -120,7 +139,7 @@ class IndexAudit:
             check = _FileCheck(index_file, header)
             for number, entry in _entries_of(index_file, header.index_count):
                 place = _Place(index_file, header, number, entry)
-                problem = check.see(number, entry)
+                problem = check.see_entry(number, entry)
                 if problem:
                     self._add("index-chain", place, f"entry {number}: {problem}")
                 yield place
@@ -185,50 +204,16 @@ def _follows(before: Finding, place: _Place) -> bool:
     return before.file_offset is not None and before.file_offset + before.count * INDEX_ENTRY.size == place.file_offset
 
 
-class _FileCheck:
-    """The chains of one file as its entries say, against its slots and header."""
+class _FileCheck(FileCheck):
+    """The chains of one file, an entry at a time."""
 
-    def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
-        self._file = index_file
-        self._header = header
-        self._heads = array("i", bytes(4 * index_file.slots))
-        self._first: IndexEntry | None = None
-        self._last: IndexEntry | None = None
-
-    def see(self, number: int, entry: IndexEntry) -> str | None:
+    def see_entry(self, number: int, entry: IndexEntry) -> str | None:
         """Take an entry into account; what is wrong with it."""
-        self._first = self._first or entry
-        self._last = entry
-        if entry.key_hash < 0 or not self._file.slots:
+        self.first = self.first or entry
+        self.last = entry
+        if entry.key_hash < 0 or not self.index_file.slots:
             return f"keyHash {entry.key_hash} is negative"
-        slot = entry.key_hash % self._file.slots
-        wanted = self._heads[slot]
-        self._heads[slot] = number
+        slot = entry.key_hash % self.index_file.slots
+        wanted = int(self.heads[slot])
+        self.heads[slot] = number
         return None if entry.prev_index == wanted else f"prevIndex is {entry.prev_index}, the slot's entry before it is {wanted}"
-
-    def finish(self, like_3x: bool) -> Iterator[Finding]:
-        """Slots and header against what the entries said."""
-        values = self._file.slot_values()[: len(self._heads) * SLOT_SIZE]
-        stored = array("i", values[: len(values) // SLOT_SIZE * SLOT_SIZE])
-        if byteorder == "little":
-            stored.byteswap()
-        wrong = [slot for slot, (got, wanted) in enumerate(zip(stored, self._heads, strict=False)) if got != wanted]
-        if wrong:
-            at = INDEX_HEADER.size + wrong[0] * SLOT_SIZE
-            detail = f"slot {wrong[0]} leads to entry {stored[wrong[0]]}, its newest is {self._heads[wrong[0]]}"
-            yield Finding("index-chain", self._file.file.name, None, detail, file_offset=at, count=len(wrong))
-        occupied = sum(1 for head in self._heads if head)
-        for field, problem in self._header_problems(occupied, like_3x):
-            yield Finding("index-header", self._file.file.name, None, problem, file_offset=INDEX_HEADER.offset(field))
-
-    def _header_problems(self, occupied: int, like_3x: bool) -> Iterator[tuple[str, str]]:
-        header = self._header
-        if not ENTRY_FIRST <= header.index_count <= self._file.capacity:
-            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self._file.capacity}"
-        wanted = header.index_count - 1 if like_3x else occupied
-        if header.hash_slot_count != wanted:
-            yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}, not {wanted}"
-        if self._first and self._first.phy_offset != header.begin_phy_offset:
-            yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self._first.phy_offset}"
-        if self._last and self._last.phy_offset != header.end_phy_offset:
-            yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self._last.phy_offset}"

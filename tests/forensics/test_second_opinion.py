@@ -22,7 +22,8 @@ from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
-from tests.forensics import one_record_crosscheck, one_record_index_audit
+from tests.forensics import one_record_index_audit
+from tests.forensics.one_record_crosscheck import OneRecordCrosscheck
 
 NAMES = ["471-batch", "471-delay", "497-basic", "497-crash", "497-lmq", "497-tx", "533-basic", "533-lmq", "broker-497", "326-tx-crash"]
 MUTATIONS_PER_STORE = 25
@@ -64,13 +65,13 @@ def by_columns(root: Path, segment_size: int) -> Said:
 
 def one_by_one(root: Path) -> Said:
     store = ReadOnlyStore(root)
-    queues = one_record_crosscheck.QueueCrosscheck(store)
+    queues = OneRecordCrosscheck(store)
     index = one_record_index_audit.IndexAudit(store)
     summary = ScanSummary()
     for item in store.commit_log.scan(summary):
         message = item if isinstance(item, Message) else _whole(item) if isinstance(item, Damage) else None
         if message is not None:
-            queues.see(message)
+            queues.see_message(message)
             index.see(message)
         elif isinstance(item, Damage):
             queues.lost(item)

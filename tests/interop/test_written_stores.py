@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.cli.test_golden import host
 from tests.conftest import unpack
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.store.test_dispatch import geometry
@@ -61,12 +61,6 @@ def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: 
         (copy / "abort").touch()
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"} if "lmq" in scenario else {}
     return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings)
-
-
-def host(text: str) -> tuple[Any, int]:
-    """Address and port in whatever notation."""
-    address, _, port = text.rpartition(":")
-    return ipaddress.ip_address(address.strip("[]")), int(port)
 
 
 def assert_the_same(made: Path, answer: dict[str, Any]) -> None:

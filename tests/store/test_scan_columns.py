@@ -17,10 +17,11 @@ from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.storage import Storage
 from rmqctl.store.commit_log import CommitLog, ScanSummary
-from rmqctl.store.destinations import index_keys, queue_destinations, unique_key_hash
+from rmqctl.store.destinations import queue_destinations, unique_key_hash
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Stretch
 from tests.conftest import STORE_NAMES, apply_damage, damage_cases, unpack
+from tests.forensics.one_record_index_audit import index_keys
 from tests.format.property_settings import PROPERTY
 from tests.log_maker import BORN_V6, STORE_V6, V2, Record, log_bytes, sample_records, write_log
 

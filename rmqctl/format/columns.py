@@ -1,0 +1,20 @@
+"""Fixed layouts as numpy arrays: a dtype from the field table that also gives the struct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.index_entry import INDEX_ENTRY
+from rmqctl.format.layout import BIG_ENDIAN, Layout
+
+
+def dtype_of(layout: Layout) -> np.dtype[Any]:
+    """The layout's dtype, big-endian and packed as on disk; fields by their names. Its fields are integers."""
+    return np.dtype([(field.name, f"{BIG_ENDIAN}i{field.size}") for field in layout.fields])
+
+
+UNITS = dtype_of(CQ_UNIT)
+ENTRIES = dtype_of(INDEX_ENTRY)
