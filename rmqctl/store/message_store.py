@@ -90,11 +90,11 @@ class MessageStore:
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
         self._threads = threads
-        self._before = ReadOnlyStore(root, conf)
-        _check_layout(self._before)
+        _check_layout(ReadOnlyStore(root, conf))
         self._lock = self._take_lock(root)
         with ExitStack() as stack:
             stack.callback(self._storage.close, self._lock)
+            self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
             self._open(root, settings or PutSettings(profile or guess_profile(self._before), property_crc=property_crc), geometry)
             stack.pop_all()
 
