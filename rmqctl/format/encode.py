@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from zlib_ng import zlib_ng
 
 from rmqctl.format import crc, host
 from rmqctl.format.host import Host
 from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, topic_length_size
 from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V2 = 127, 32767
 PROPERTIES_LENGTH_MAX = 32767
@@ -39,34 +44,45 @@ class MessageExtBrokerInner(NamedTuple):
     prepared_transaction_offset: int = 0
 
 
+class _Hosts(NamedTuple):
+    """What two hosts make of a record: the V6 bits of SYSFLAG, size and packing of its head, both as they are stored."""
+
+    flags: int
+    head_size: int
+    pack: Callable[..., bytes]
+    born: bytes
+    store: bytes
+
+
 class Encoded(NamedTuple):
     """A record whose place is not known yet: its parts, and its size in bytes."""
 
     message: MessageExtBrokerInner
     magic: int
-    hosts: int
+    hosts: _Hosts
     body_crc: int
     tail: bytes
     size: int
     property_crc: bool
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The whole record, for its place and time."""
-        message = self.message
-        head = HEADS[self.hosts].struct.pack(
-            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
-            message.sys_flag | self.hosts, message.born_timestamp, host.encode(message.born_host), store_timestamp,
-            host.encode(message.store_host), message.reconsume_times, message.prepared_transaction_offset, len(message.body),
+        """The whole record, for its place and time; offsets in units and bytes, time in ms since 1970."""
+        message, magic, hosts, body_crc, tail, size, property_crc = self
+        body = message.body
+        head = hosts.pack(
+            size, magic, body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+            message.sys_flag | hosts.flags, message.born_timestamp, hosts.born, store_timestamp,
+            hosts.store, message.reconsume_times, message.prepared_transaction_offset, len(body),
         )  # fmt: skip
-        if not self.property_crc:
-            return b"".join((head, message.body, self.tail))
-        covered = b"".join((head, message.body, self.tail[: -crc.PROPERTY_CRC_SIZE]))
+        if not property_crc:
+            return b"".join((head, body, tail))
+        covered = b"".join((head, body, tail[: -crc.PROPERTY_CRC_SIZE]))
         return covered + crc.property_crc(crc.masked_crc32(covered))
 
 
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
     """The properties as MessageDecoder.messageProperties2String writes them; with `property_crc` the room for `__CRC32#` behind them."""
-    text = PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
+    text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
     if raw and (end_with_separator or property_crc):
         raw += _SEPARATOR
@@ -78,10 +94,10 @@ def encode(message: MessageExtBrokerInner, properties: bytes, magic: int, *, pro
 
     Topic and properties must be no longer than the limits above: the caller has checked that.
     """
-    hosts = _host_flags(message.born_host, message.store_host)
+    hosts = _hosts(message.born_host, message.store_host)
+    body = message.body
     tail = b"".join((_topic_field(message.topic, magic), _SHORT.pack(len(properties)), properties))
-    size = HEADS[hosts].size + len(message.body) + len(tail)
-    return Encoded(message, magic, hosts, crc.masked_crc32(message.body), tail, size, property_crc)
+    return Encoded(message, magic, hosts, zlib_ng.crc32(body) & crc.CRC_MASK, tail, hosts.head_size + len(body) + len(tail), property_crc)
 
 
 def magic_for(topic: bytes, *, long_topics: bool) -> int | None:
@@ -92,10 +108,10 @@ def magic_for(topic: bytes, *, long_topics: bool) -> int | None:
 
 
 @lru_cache(maxsize=host.HOSTS_KNOWN)
-def _host_flags(born_host: Host, store_host: Host) -> int:
-    """The two bits of SYSFLAG that say which hosts have IPv6 addresses."""
-    born, store = len(born_host.address) == 16, len(store_host.address) == 16
-    return (BORNHOST_V6 if born else 0) | (STOREHOST_V6 if store else 0)
+def _hosts(born: Host, store: Host) -> _Hosts:
+    flags = (BORNHOST_V6 if len(born.address) == 16 else 0) | (STOREHOST_V6 if len(store.address) == 16 else 0)
+    head = HEADS[flags]
+    return _Hosts(flags, head.size, head.struct.pack, host.encode(born), host.encode(store))
 
 
 @lru_cache(maxsize=TOPICS_KNOWN)

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING
 from rmqctl.logfile.mapped_file import MappedFile
 
 if TYPE_CHECKING:
+    from mmap import mmap
     from pathlib import Path
 
     from rmqctl.logfile.transient_store_pool import TransientStorePool
     from rmqctl.logfile.writable_storage import WritableStorage
 
 OS_PAGE_SIZE = 4096
+ALLOCATED_AT_ONCE = 1024 * 1024  # bytes of a mapped file
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
 
 
 class WritableMappedFile(MappedFile):
     """A file of `size` bytes; positions in bytes of the file. Methods that touch it raise OSError.
 
-    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`.
+    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; else, `mapped`, into
+    the file's pages by memory, which is several times as fast for small appends; else by a write each.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class WritableMappedFile(MappedFile):
         wrote_position: int = 0,
         pool: TransientStorePool | None = None,
         descriptor: int | None = None,
+        *,
+        mapped: bool = False,
     ) -> None:
         super().__init__(storage, path, file_from_offset, size, kept=False)
         self._writable = storage
@@ -44,6 +49,9 @@ class WritableMappedFile(MappedFile):
         self._write_lock = threading.Lock()
         self._pool = pool
         self._buffer = pool.borrow() if pool is not None and wrote_position == 0 else None
+        self._mapped = mapped
+        self._mapping: mmap | None = None
+        self._allocated = wrote_position
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
@@ -70,14 +78,35 @@ class WritableMappedFile(MappedFile):
 
     def append(self, data: bytes | bytearray | memoryview) -> bool:
         """Append `data`; False when there is no room for all of it."""
-        if self.wrote_position + len(data) > self.size:
+        position = self.wrote_position
+        end = position + len(data)
+        if end > self.size:
             return False
         if self._buffer is not None:
-            self._buffer[self.wrote_position : self.wrote_position + len(data)] = data
+            self._buffer[position:end] = data
+        elif self._mapped:
+            self._allocated_up_to(end)[position:end] = data
         else:
-            self._writable.write(self._open(), self.wrote_position, data)
-        self.wrote_position += len(data)
+            self._writable.write(self._open(), position, data)
+        self.wrote_position = end
         return True
+
+    def _allocated_up_to(self, end: int) -> mmap:
+        """The mapping, with blocks up to `end`."""
+        if self._mapping is None:
+            self._mapping = self._writable.map(self._open(), self.size)
+        if end > self._allocated:
+            wanted = min(max(end, self._allocated + ALLOCATED_AT_ONCE), self.size)
+            self._writable.allocate(self._open(), self._allocated, wanted - self._allocated)
+            self._allocated = wanted
+        return self._mapping
+
+    def close(self) -> None:
+        """Close descriptor and mapping."""
+        super().close()
+        if self._mapping is not None:
+            self._mapping.close()
+            self._mapping = None
 
     def skip_to_end(self) -> None:
         """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes)."""

@@ -41,7 +41,7 @@ class WritableMappedFileQueue:
         self._ahead: dict[int, WritableMappedFile] = {}
         for file in queue.files if queue is not None else []:
             position = min(max(end - file.file_from_offset, 0), file.size)
-            opened = WritableMappedFile(storage, file.path, file.file_from_offset, file.size, position)
+            opened = WritableMappedFile(storage, file.path, file.file_from_offset, file.size, position, mapped=allocate is not None)
             if file.file_from_offset < end or (not self.files and file.file_from_offset == end):
                 self.files.append(opened)
             else:

@@ -1,13 +1,14 @@
 """The operating system, for writing. What reads never imports this.
 
-Files are written with `pwrite`, not through a mapping: a full disk is then an OSError that can be reported, where a store into a
-sparse mapping is a SIGBUS.
+A full disk must be an OSError that can be reported: files are written with `pwrite`, or through a mapping whose blocks were
+allocated before, since a store into a hole of a full disk is a SIGBUS.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,6 +75,14 @@ class WritableStorage(Storage):
             count = os.pwrite(descriptor, rest, position)
             rest = rest[count:]
             position += count
+
+    def allocate(self, descriptor: int, position: int, size: int) -> None:
+        """Have the blocks of [position, position + size) on the disk, so that writing there needs no more room; bytes stay as they are."""
+        os.posix_fallocate(descriptor, position, size)
+
+    def map(self, descriptor: int, size: int) -> mmap.mmap:
+        """The first `size` bytes of a file as memory that can be written where blocks are allocated; `sync` syncs it, too."""
+        return mmap.mmap(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
         """Have what was written on the disk."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
-from rmqctl.format.host import Host, msg_id
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
@@ -15,26 +14,13 @@ if TYPE_CHECKING:
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.put_message import PutMessageResult
+    from rmqctl.store.put_message import AppendMessageResult, PutMessageResult
     from rmqctl.store.read_only_store import QueueKey
 
+PUT_AT_ONCE = 256
 DISPATCH_BYTES = 64 * 1024 * 1024  # so much of the log may be ahead of queues and index
 
-
-class Stored(NamedTuple):
-    """A message that was stored, and where: offsets and size in bytes, queue_offset in units, time in ms since 1970."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    store_host: Host
-    store_timestamp: int
-
-    @property
-    def msg_id(self) -> str:
-        """The offset message id."""
-        return msg_id(self.store_host, self.physical_offset)
+_Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of those that go as a batch
 
 
 class Refused(NamedTuple):
@@ -54,50 +40,58 @@ class QueueGrowth:
 
 @dataclass
 class Appender:
-    """Puts messages into `store`; `batch` at once where they follow one another in the same queue; `sync` flushes each put.
+    """Puts messages into `store`.
 
-    `on_stored` and `on_refused` hear what came of each message.
+    Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
+    another in the same queue. `sync` flushes each put.
+
+    `on_stored` and `on_refused` hear what came of each put.
     """
 
     store: MessageStore
-    on_stored: Callable[[Stored], None]
+    on_stored: Callable[[AppendMessageResult], None]
     on_refused: Callable[[Refused], None]
     batch: int = 1
+    at_once: int = PUT_AT_ONCE
     sync: bool = False
     queues: dict[QueueKey, QueueGrowth] = field(default_factory=dict)
     _waiting: list[tuple[int, MessageExtBrokerInner]] = field(default_factory=list)
+    _kind: _Kind = (False, None)
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
         """One message; `line` is its number for those who hear of it."""
-        if self._waiting and not (_can_batch(message) and _same_queue(self._waiting[0][1], message)):
+        kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
+        if kind != self._kind:
             self.finish()
-        if self.batch > 1 and _can_batch(message):
-            self._waiting.append((line, message))
-            if len(self._waiting) >= self.batch:
-                self.finish()
-            return
-        self._take([(line, message)], self.store.put_message(message, as_it_is=is_copy))
+            self._kind = kind
+        self._waiting.append((line, message))
+        if len(self._waiting) >= (self.at_once if kind[1] is None else self.batch):
+            self.finish()
 
     def finish(self) -> None:
-        """Put what waits for its batch to become full."""
+        """Put what waits."""
         waiting, self._waiting = self._waiting, []
-        if len(waiting) == 1:
-            self._take(waiting, self.store.put_message(waiting[0][1], as_it_is=True))
-        elif waiting:
-            self._take(waiting, self.store.put_messages([message for _, message in waiting]))
-
-    def _take(self, put: list[tuple[int, MessageExtBrokerInner]], result: PutMessageResult) -> None:
-        if result.append is None:
-            self.on_refused(Refused(tuple(line for line, _ in put), f"{result.status.value}: {result.remark}"))
+        messages = [message for _, message in waiting]
+        is_copy, batched = self._kind
+        if batched is not None and len(waiting) > 1:
+            self._take(tuple(line for line, _ in waiting), self.store.put_messages(messages))
             return
+        for (line, _), result in zip(waiting, self.store.put_each(messages, as_it_is=is_copy), strict=True):
+            self._take((line,), result)
+
+    def _take(self, lines: tuple[int, ...], result: PutMessageResult) -> None:
         appended = result.append
-        for number, at in enumerate(appended.physical_offsets):
-            offset = appended.logics_offset + number
-            self.on_stored(Stored(appended.topic, appended.queue_id, offset, at, appended.store_host, appended.store_timestamp))
+        if appended is None:
+            self.on_refused(Refused(lines, f"{result.status.value}: {result.remark}"))
+            return
+        self.on_stored(appended)
         if appended.takes_offset:
-            growth = self.queues.setdefault((appended.topic, appended.queue_id), QueueGrowth(appended.logics_offset, 0))
-            growth.next = appended.logics_offset + appended.msg_num
+            key = (appended.topic, appended.queue_id)
+            growth = self.queues.get(key)
+            if growth is None:
+                growth = self.queues[key] = QueueGrowth(appended.logics_offset, 0)
+            growth.next = appended.logics_offset + len(appended.physical_offsets)
         if self.sync:
             self.store.flush_log()
         if appended.wrote_offset - self._dispatched_to > DISPATCH_BYTES:
@@ -108,7 +102,3 @@ class Appender:
 def _can_batch(message: MessageExtBrokerInner) -> bool:
     plain = transaction_type(message.sys_flag) is TransactionType.NONE and properties.INNER_MULTI_DISPATCH not in message.properties
     return plain and (message.topic == SCHEDULE_TOPIC or properties.DELAY not in message.properties)
-
-
-def _same_queue(one: MessageExtBrokerInner, other: MessageExtBrokerInner) -> bool:
-    return (one.topic, one.queue_id) == (other.topic, other.queue_id)

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
@@ -81,8 +82,29 @@ class CommitLogWriter:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
         if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties:
             return self._put_multi_dispatch(message)
-        encoded = self._encoded(message if as_it_is else self._scheduled(message))
-        return self._put([encoded]) if isinstance(encoded, Encoded) else encoded
+        if not as_it_is and properties.DELAY in message.properties:
+            message = self._scheduled(message)
+        encoded = self._encoded(message)
+        return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
+
+    def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
+        """As `put_message` for each, several times as fast: the messages of a file are written at once."""
+        results: list[PutMessageResult] = []
+        run: list[tuple[MessageExtBrokerInner, Encoded]] = []
+        for message in messages:
+            if properties.DELAY in message.properties or properties.INNER_MULTI_DISPATCH in message.properties:
+                results += self._put_run(run)
+                run = []
+                results.append(self.put_message(message, as_it_is=as_it_is))
+                continue
+            encoded = self._encoded(message)
+            if isinstance(encoded, Encoded):
+                run.append((message, encoded))
+            else:
+                results += self._put_run(run)
+                run = []
+                results.append(encoded)
+        return results + self._put_run(run)
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch: messages of one queue, without transaction and delay, together or not at all."""
@@ -101,7 +123,7 @@ class CommitLogWriter:
             batch.append(encoded)
         if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
-        return self._put(batch)
+        return self._put(first, batch)
 
     @property
     def is_os_page_cache_busy(self) -> bool:
@@ -139,43 +161,97 @@ class CommitLogWriter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         return encode(message, raw, magic, property_crc=settings.property_crc)
 
-    def _put(self, batch: list[Encoded]) -> PutMessageResult:
-        size = batch[0].size if len(batch) == 1 else sum(encoded.size for encoded in batch)
+    def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
+        """Append messages of the queue of `first`."""
+        size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
         if size + BLANK_SIZE > self.queue.file_size:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         with self._put_lock:
             self._begin_in_lock = time.monotonic()
             try:
-                return self._append(batch, size)
+                return self._append(first, batch, size)
             finally:
                 self._begin_in_lock = 0.0
 
-    def _append(self, batch: list[Encoded], size: int) -> PutMessageResult:
+    def _append(self, first: MessageExtBrokerInner, batch: list[Encoded], size: int) -> PutMessageResult:
         try:
             file = self._file_with_room(size)
         except OSError as error:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
-        first = batch[0].message
         key = (first.topic, first.queue_id)
         takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
         begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
         stored = self._now()
-        at = wrote_offset = file.file_from_offset + file.wrote_position
-        records, offsets = [], []
-        for number, encoded in enumerate(batch):
-            records.append(encoded.placed(begin + number, at, stored))
-            offsets.append(at)
-            at += encoded.size
+        wrote_offset = file.file_from_offset + file.wrote_position
+        if len(batch) == 1:
+            offsets: tuple[int, ...] = (wrote_offset,)
+            record = batch[0].placed(begin, wrote_offset, stored)
+        else:
+            offsets = tuple(accumulate((encoded.size for encoded in batch[:-1]), initial=wrote_offset))
+            record = b"".join([encoded.placed(begin + n, at, stored) for n, (encoded, at) in enumerate(zip(batch, offsets, strict=True))])
+        failed = self._write(file, record, stored)
+        if failed is not None:
+            return failed
+        if takes_offset:
+            self.topic_queue_table[key] = begin + len(batch)
+        appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin)
+        return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+
+    def _write(self, file: WritableMappedFile, records: bytes, stored: int) -> PutMessageResult | None:
+        """Append bytes; what is wrong where that fails."""
         try:
-            file.append(records[0] if len(records) == 1 else b"".join(records))
+            file.append(records)
         except OSError as error:
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
         file.store_timestamp = stored
-        if takes_offset:
-            self.topic_queue_table[key] = begin + len(batch)
-        appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, tuple(offsets), first.store_host, stored, begin)
-        return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+        return None
+
+    def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
+        """Append records one behind the other, each for itself."""
+        results: list[PutMessageResult] = []
+        while len(results) < len(run):
+            message, encoded = run[len(results)]
+            if encoded.size + BLANK_SIZE > self.queue.file_size:
+                results.append(self._put(message, [encoded]))  # which refuses it
+                continue
+            with self._put_lock:
+                self._begin_in_lock = time.monotonic()
+                try:
+                    results += self._append_run(run[len(results) :])
+                finally:
+                    self._begin_in_lock = 0.0
+        return results
+
+    def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
+        """As many of these records as the file has room for, at least the first; one result each."""
+        try:
+            file = self._file_with_room(run[0][1].size)
+        except OSError as error:
+            return [PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")]
+        stored = self._now()
+        at = file.file_from_offset + file.wrote_position
+        limit = file.end - BLANK_SIZE
+        next_offsets: dict[QueueKey, int] = {}
+        records, results = [], []
+        for message, encoded in run:
+            size = encoded.size
+            if at + size > limit:
+                break
+            key = (message.topic, message.queue_id)
+            begin = 0
+            if takes_offset := message.sys_flag & TRANSACTION_MASK not in _NO_UNIT:
+                begin = next_offsets[key] if key in next_offsets else self.topic_queue_table.get(key, 0)
+                next_offsets[key] = begin + 1
+            records.append(encoded.placed(begin, at, stored))
+            appended = AppendMessageResult(*key, takes_offset, at, size, (at,), message.store_host, stored, begin)
+            results.append(PutMessageResult(PutMessageStatus.PUT_OK, appended))
+            at += size
+        failed = self._write(file, b"".join(records), stored)
+        if failed is not None:
+            return [failed] * len(results)
+        self.topic_queue_table.update(next_offsets)
+        return results
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
         """The last file, after it was closed by a blank where there is no room in it. Raises OSError."""
@@ -201,7 +277,7 @@ class CommitLogWriter:
                 return encoded
             if encoded.size + BLANK_SIZE > self.queue.file_size:
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
-            result = self._append([encoded], encoded.size)
+            result = self._append(message, [encoded], encoded.size)
             if result.is_ok:
                 self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
             return result

@@ -94,7 +94,7 @@ class IndexWriter:
         descriptor = self._file.descriptor
         at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
         self._storage.write(descriptor, at, entries.astype(ENTRIES).tobytes())
-        self._write_slots(descriptor, np.unique(np.concatenate(self._dirty)))
+        self._write_slots(descriptor, np.concatenate(self._dirty))
         state = self._state[0]
         names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
         self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
@@ -112,7 +112,7 @@ class IndexWriter:
         if len(slots) > MANY_SLOTS:
             self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").tobytes())
             return
-        for slot in slots.tolist():
+        for slot in np.unique(slots).tolist():
             head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)
             self._storage.write(descriptor, INDEX_HEADER.size + slot * SLOT_SIZE, head)
 

@@ -12,11 +12,15 @@ import binascii
 import ipaddress
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
 
 from rmqctl.format import properties
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.host import Host
+from rmqctl.format.host import HOSTS_KNOWN, Host
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
 if TYPE_CHECKING:
@@ -25,103 +29,124 @@ if TYPE_CHECKING:
 BORN_HOST = Host(bytes([127, 0, 0, 1]), 0)
 STORE_HOST = Host(bytes([127, 0, 0, 1]), 10911)
 PROPERTY_CRC = "__CRC32#"
-_INTEGERS = {
-    "queueId": ("queue_id", 32),
-    "flag": ("flag", 32),
-    "sysFlag": ("sys_flag", 32),
-    "bornTimestamp": ("born_timestamp", 64),
-    "reconsumeTimes": ("reconsume_times", 32),
-    "preparedTransactionOffset": ("prepared_transaction_offset", 64),
-}
-_DECODERS: dict[str, Callable[[str], bytes]] = {
+_NAME_VALUE, _SEPARATOR = properties.NAME_VALUE_SEPARATOR, properties.PROPERTY_SEPARATOR
+_NOT_V6 = ~(BORNHOST_V6 | STOREHOST_V6)
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Line(msgspec.Struct, rename="camel"):
+    """The keys of a line that are read. Times in ms since 1970."""
+
+    topic: Annotated[str, msgspec.Meta(min_length=1)]
+    body: str | None = None
+    body_encoding: Literal["utf8", "hex", "base64"] = "utf8"
+    properties: dict[str, str] = {}
+    queue_id: Int = 0
+    flag: Int = 0
+    sys_flag: Int = 0
+    born_timestamp: Long | None = None
+    born_host: str | None = None
+    store_host: str | None = None
+    reconsume_times: Int = 0
+    prepared_transaction_offset: Long = 0
+    physical_offset: Any = None
+    damage: Any = None
+
+
+_DECODER = msgspec.json.Decoder(Line)
+_BODIES: dict[str, Callable[[str], bytes]] = {
     "utf8": lambda text: text.encode("utf-8", "surrogateescape"),
     "hex": bytes.fromhex,
     "base64": lambda text: base64.b64decode(text, validate=True),
 }
 
 
-def message_of_line(line: str | bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
+def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
     """The message of a line, and whether it is a copy of a stored one; `now` is its born time where it has none.
 
     Raises ValueError that says what is wrong with it.
     """
+    row = _decoded(line)
+    if row.damage is not None:
+        raise ValueError(f"a damaged record ({row.damage}) is not copied")
+    is_copy = row.physical_offset is not None
+    body = row.body
+    if body is None:
+        if is_copy:
+            raise ValueError("the line has no body: dump with --body base64")
+        body = ""
+    message = MessageExtBrokerInner(
+        row.topic,
+        _body(body, row.body_encoding),
+        checked_properties(row.properties, is_copy=is_copy),
+        BORN_HOST if row.born_host is None else _host(row.born_host, "bornHost"),
+        STORE_HOST if row.store_host is None else _host(row.store_host, "storeHost"),
+        now if row.born_timestamp is None else row.born_timestamp,
+        row.queue_id,
+        row.flag,
+        row.sys_flag & _NOT_V6,
+        row.reconsume_times,
+        row.prepared_transaction_offset,
+    )
+    return message, is_copy
+
+
+def _decoded(line: bytes) -> Line:
     try:
-        row = json.loads(line.decode() if isinstance(line, bytes) else line)
+        return _DECODER.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except (msgspec.DecodeError, RecursionError):
+        return _leniently_decoded(line)
+
+
+def _leniently_decoded(line: bytes) -> Line:
+    """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
+    try:
+        return msgspec.convert(json.loads(line), Line)
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON (dump's -o jsonl is wanted): {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(row, dict):
-        raise ValueError("not a JSON object")
-    topic = row.get("topic")
-    if not isinstance(topic, str) or not topic:
-        raise ValueError("no topic")
-    is_copy = "physicalOffset" in row
-    if "damage" in row:
-        raise ValueError(f"a damaged record ({row['damage']}) is not copied")
-    if is_copy and "body" not in row:
-        raise ValueError("the line has no body: dump with --body base64")
-    numbers = {"born_timestamp": now} | {field: _integer(row, key, bits) for key, (field, bits) in _INTEGERS.items() if key in row}
-    numbers["sys_flag"] = numbers.get("sys_flag", 0) & ~(BORNHOST_V6 | STOREHOST_V6)
-    message = MessageExtBrokerInner(
-        topic=topic,
-        body=_body(row),
-        properties=_properties(row, is_copy=is_copy),
-        born_host=_host(row, "bornHost", BORN_HOST),
-        store_host=_host(row, "storeHost", STORE_HOST),
-        **numbers,
-    )
-    return message, is_copy
+
+
+_PROCESS_PART = uuid.uuid4().hex[:24].upper()
+_COUNTER = count()
 
 
 def new_unique_key() -> str:
-    """32 hex digits, as a producer's UNIQ_KEY."""
-    return uuid.uuid4().hex.upper()
+    """32 hex digits, as a producer's UNIQ_KEY: this process and a counter."""
+    return f"{_PROCESS_PART}{next(_COUNTER) & 0xFFFFFFFF:08X}"
 
 
-def _body(row: dict[str, Any]) -> bytes:
-    text, encoding = row.get("body", ""), row.get("bodyEncoding", "utf8")
-    if not isinstance(text, str) or encoding not in _DECODERS:
-        raise ValueError(f"body is no text, or its bodyEncoding is none of {', '.join(_DECODERS)}")
+def _body(text: str, encoding: str) -> bytes:
     try:
-        return _DECODERS[encoding](text)
+        return _BODIES[encoding](text)
     except (ValueError, binascii.Error) as error:
         raise ValueError(f"the body is not {encoding}: {error}") from None
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
     """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made. Raises ValueError."""
-    found = {name: value for name, value in given.items() if name != PROPERTY_CRC and value}
-    for name, value in found.items():
-        if not name or properties.NAME_VALUE_SEPARATOR in name or properties.PROPERTY_SEPARATOR in name + value:
-            raise ValueError(f"property {name!r} holds a character that separates properties")
-    if not is_copy and properties.UNIQ_KEY not in found:
-        found[properties.UNIQ_KEY] = new_unique_key()
-    return found
+    if PROPERTY_CRC in given or not all(given.values()):
+        given = {name: value for name, value in given.items() if value and name != PROPERTY_CRC}
+    names = "".join(given)
+    if "" in given or _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in "".join(given.values()):
+        raise ValueError("a property has no name, or holds a character that separates properties")
+    if not is_copy and properties.UNIQ_KEY not in given:
+        return given | {properties.UNIQ_KEY: new_unique_key()}
+    return given
 
 
-def _properties(row: dict[str, Any], *, is_copy: bool) -> dict[str, str]:
-    given = row.get("properties", {})
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise ValueError("properties are no object of texts")
-    return checked_properties(given, is_copy=is_copy)
-
-
-def _integer(row: dict[str, Any], key: str, bits: int) -> int:
-    value = row[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-        raise ValueError(f"{key} is no integer of {bits} bits")
-    return value
-
-
-def _host(row: dict[str, Any], key: str, usual: Host) -> Host:
-    text = row.get(key)
-    if text is None:
-        return usual
+@lru_cache(maxsize=HOSTS_KNOWN)
+def _host(text: str, key: str) -> Host:
     try:
-        address, _, port = str(text).rpartition(":")
+        address, _, port = text.rpartition(":")
         return Host(ipaddress.ip_address(address.strip("[]")).packed, _port(port))
     except ValueError:
         raise ValueError(f"{key} is not ADDRESS:PORT") from None

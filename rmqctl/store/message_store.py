@@ -98,6 +98,11 @@ class MessageStore:
             self._open(root, settings or PutSettings(profile or guess_profile(self._before), property_crc=property_crc), geometry)
             stack.pop_all()
 
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready, which opening a store else does."""
+        prepare(scan, dispatch_scan, index_build)
+
     @classmethod
     def create(cls, root: Path, settings: PutSettings, geometry: Geometry) -> MessageStore:
         """A new, empty store. Raises FileExistsError where something is there already."""
@@ -117,6 +122,11 @@ class MessageStore:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
         return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+
+    def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
+        """As `put_message` for each message, faster."""
+        refusal = self._refusal()
+        return self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch, whole or not at all."""
@@ -203,7 +213,7 @@ class MessageStore:
         before = self._before
         if before.path.has_abort:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
-        prepare(scan, dispatch_scan, index_build)
+        self.prepare()
         self._geometry = geometry or _geometry_of(before)
         self._settings = settings
         self._describer = Describer(with_keys=True)
