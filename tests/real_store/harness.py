@@ -136,15 +136,33 @@ class RealRocketMQ:
         start: bool = False,
         geometry: Geometry = BROKER_GEOMETRY,
         key_messages: int = 1000,
+        time_look_ups: bool = False,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> dict[str, Any]:
         """All that a store says, in the shape of the golden stores' `*.expected.json`; the whole is kept in memory.
 
         With `start` a store that loads is also started, dispatched to the end and shut down; no delayed message is delivered.
         `keyQueries` asks for KEYS and UNIQ_KEY of the first `key_messages` messages that have any, under every topic.
+        `time_look_ups` adds `offsetsByTime` to each queue: pairs of a time and getOffsetInQueueByTime of it, for every store
+        time of a message, a millisecond before and after it, and a day before the first and after the last.
         """
-        options = {"start": start, "keyMessages": key_messages}
+        options = {"start": start, "keyMessages": key_messages, "timeLookUps": time_look_ups}
         return self._run("Read", store, geometry, settings, options)
+
+    def serve(
+        self, store: Path, topics: Mapping[str, int], *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> dict[str, Any]:
+        """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and look-ups.
+
+        `topics` are those to consume, each as soon as it has so many messages; a broker may have delayed ones to deliver.
+        `messages` are as in `read`, with bodies decompressed as clients do; `byId` has each of them again, looked up by its
+        message id; `byKey` the physical offsets found by KEYS of the first messages; a queue's `offsetsByTime` pairs of a time
+        and the offset for it. The broker is not shut down.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-topics-", encoding="ascii") as file:
+            file.writelines(f"{topic} {count}\n" for topic, count in topics.items())
+            file.flush()
+            return self._run("Serve", store, geometry, settings, {"topics": file.name})
 
     def _run(
         self,
@@ -152,7 +170,7 @@ class RealRocketMQ:
         store: Path,
         geometry: Geometry,
         settings: Mapping[str, str],
-        options: Mapping[str, int],
+        options: Mapping[str, int | str],
         *,
         exit_code: int = 0,
     ) -> dict[str, Any]:
