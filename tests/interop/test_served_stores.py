@@ -40,10 +40,11 @@ def serve(root: Path, version: str, scenario: str) -> dict[str, Any]:
     for key, queue in served_queues(store).items():
         wanted[key[0]] += queue.max_offset
     wanted += Counter(topic for topic, *_ in to_be_delivered(store, version))
+    in_order = {topic: wanted[topic] for topic in sorted(wanted, key=lambda topic: topic.startswith(LMQ_PREFIX))}
     copy = root.with_name("served")
     shutil.copytree(root, copy)
     settings = SETTINGS | (LMQ_SETTINGS if "lmq" in scenario else {})
-    return RealRocketMQ(version, timeout=150).serve(copy, wanted, geometry=sizes(scenario), settings=settings)
+    return RealRocketMQ(version, timeout=150).serve(copy, in_order, geometry=sizes(scenario), settings=settings)
 
 
 def served_queues(store: ReadOnlyStore) -> dict[QueueKey, UnitQueue]:

@@ -154,7 +154,8 @@ class RealRocketMQ:
     ) -> dict[str, Any]:
         """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and look-ups.
 
-        `topics` are those to consume, each as soon as it has so many messages; a broker may have delayed ones to deliver.
+        `topics` are those to consume in this order (LMQ's not first: a client finds the broker by another topic), each as soon as
+        it has so many messages; a broker may have delayed ones to deliver.
         `messages` are as in `read`, with bodies decompressed as clients do; `byId` has each of them again, looked up by its
         message id; `byKey` the physical offsets found by KEYS of the first messages; a queue's `offsetsByTime` pairs of a time
         and the offset for it. The broker is not shut down.

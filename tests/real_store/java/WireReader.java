@@ -75,7 +75,7 @@ final class WireReader {
         }
     }
 
-    /** As the name server knows them; none where it does not know the topic yet. It never knows those of LMQ. */
+    /** As the name server knows them; none where it does not know the topic yet. Of LMQ it knows none: a client gets there by others. */
     private List<MessageQueue> queues(String topic) {
         if (topic.startsWith(LMQ_PREFIX)) {
             return Collections.singletonList(new MessageQueue(topic, RealBroker.NAME, 0));
