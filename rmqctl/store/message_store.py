@@ -238,6 +238,8 @@ class MessageStore:
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
+        # queues may have lagged behind the log: where they end now is where new messages go on (recoverTopicQueueTable)
+        offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""
