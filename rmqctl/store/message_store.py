@@ -215,7 +215,7 @@ class MessageStore:
         self._geometry = geometry or _geometry_of(before)
         self._settings = settings
         self._describer = Describer(with_keys=True)
-        self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms)
+        self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
         self._allocate = AllocateMappedFileService(self._storage)

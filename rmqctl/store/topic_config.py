@@ -17,13 +17,14 @@ from rmqctl.store.config import CONFIG_SIZE_MAX, load_config, table
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.put_message import AppendMessageResult
+    from rmqctl.store.read_only_store import QueueKey
 
 TOPICS_JSON = "topics.json"
 TABLE, VERSION = "topicConfigTable", "dataVersion"
@@ -46,10 +47,13 @@ USUAL_QUEUE_NUMS = 4
 class TopicConfigs:
     """topics.json in the `config` folder of a store; `now` gives the time in ms since 1970. Any thread may tell it of messages.
 
+    `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts as deleted.
     `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
     """
 
-    def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:
+    def __init__(
+        self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int], queues: Collection[QueueKey] = ()
+    ) -> None:
         config = load_config(storage, folder, TOPICS_JSON)
         self.problem = config.problem if config.content is None else ""
         self._storage = storage
@@ -61,6 +65,7 @@ class TopicConfigs:
         self._content: dict[str, Any] = config.content or {}
         self._topics = table(config, TABLE)
         self._known = {topic: _read_queue_nums(entry) for topic, entry in self._topics.items()}
+        self._unlisted = queues if config.source is None else ()
         self._lock = threading.Lock()
         self._news: dict[str, int] = {}
 
@@ -85,6 +90,9 @@ class TopicConfigs:
         """Have in the file what it lacks; the one before is kept as .bak. Raises OSError."""
         if not self._news or self.problem:
             return
+        unlisted, self._unlisted = self._unlisted, ()
+        for topic, queue_id in unlisted:
+            self._note(topic, queue_id)
         with self._lock:
             news, self._news = self._news, {}
         for topic, nums in news.items():

@@ -10,6 +10,7 @@ import pytest
 from rmqctl.format.java import fastjson_loads
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.topic_config import QUEUE_NUMS_MAX, to_fastjson, usual_queue_nums
 from tests.conftest import unpack
 from tests.store.test_message_store import created, message
@@ -132,6 +133,17 @@ def test_queues_that_no_broker_lists(tmp_path: Path) -> None:
         assert store.put_message(message(topic=topic, queue_id=queue_id)).is_ok
     store.close()
     assert queue_nums(tmp_path / "s") == {"Last": (QUEUE_NUMS_MAX, QUEUE_NUMS_MAX)}
+
+
+def test_the_first_file_lists_every_queue(tmp_path: Path) -> None:
+    """Or `verify` would take the topics that it lacks for deleted ones."""
+    root = unpack("497-basic", tmp_path)
+    assert not topics_json(root).exists()
+    append(root)
+    assert not topics_json(root).exists()
+    append(root, ("Fresh", 0))
+    assert set(queue_nums(root)) == {"Fresh"} | {topic for topic, _ in ReadOnlyStore(root).queues}
+    assert queue_nums(root)["OrderPaid"] == (4, 4)
 
 
 def test_what_is_refused_is_not_listed(tmp_path: Path) -> None:
