@@ -26,6 +26,9 @@ VERSIONS = ("4.7.1", "4.9.7", "5.3.3")
 KILLED = 137
 # mapped files are cleaned and locked through the JDK's own classes
 JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+# for programs that nobody times: a JVM that lives for seconds compiles more than it runs
+FOR_A_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+TIMED = ("Put", "Load")
 # an old store or a full disk must not make it delete files; port 0: two can run at once
 SETTINGS = {"fileReservedTime": "876000", "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false", "haListenPort": "0"}
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
@@ -182,7 +185,8 @@ class RealRocketMQ:
             Path(files["conf"]).write_text(_broker_conf(store, geometry, settings), encoding="ascii")
             properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
             opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
-            command = [java_build.tool("java"), f"-Xmx{self.heap}", *opened, *properties, "-cp", class_path, program]
+            options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
+            command = [java_build.tool("java"), *options_of_java, *properties, "-cp", class_path, program]
             self._call(program, command, Path(folder), exit_code)
             document: dict[str, Any] = json.loads(Path(files["out"]).read_text(encoding="ascii"))
             return document
