@@ -79,6 +79,8 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     The store must have been shut down in order, be in use by nobody, and its log's last three files must be whole, as a
     broker checks them. Offsets and store times are given anew, those of copied messages, too.
 
+    Topics and queues that config/topics.json lacks are added to it, or a broker would give none of their messages to anyone.
+
     A line that cannot be stored is told with its number and why; nothing of it is written, the others are, and the exit
     status is 4. -o jsonl prints where each message went, the other formats each queue's new offsets.
     """
@@ -108,6 +110,8 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
             advance(waiting)
     finally:
         opened.close()
+    if opened.topic_configs.problem:
+        remark(f"config/topics.json is left as it is, new topics are not in it: {opened.topic_configs.problem}")
     _print_queues(appender.queues, output)
     report.print_summary(stats=asked["stats"])
     return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)

@@ -17,9 +17,17 @@ class Profile(NamedTuple):
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
+    knows_topic_attributes: bool
+    """Whether topics.json has `attributes` for each topic, and a stateVersion."""
 
 
-PROFILE_4_7 = Profile("4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_4_9 = Profile("4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_5_3 = Profile("5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True)
+PROFILE_4_7 = Profile(
+    "4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False, knows_topic_attributes=False
+)
+PROFILE_4_9 = Profile(
+    "4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False, knows_topic_attributes=False
+)
+PROFILE_5_3 = Profile(
+    "5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True, knows_topic_attributes=True
+)
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

@@ -108,6 +108,10 @@ class WritableMappedFile(MappedFile):
             self._mapping.close()
             self._mapping = None
 
+    def set_modified(self, time_ms: int) -> None:
+        """Have the file say that it was written last at `time_ms`, ms since 1970."""
+        self._writable.set_modified(self._open(), time_ms)
+
     def skip_to_end(self) -> None:
         """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes)."""
         self.wrote_position = self.size

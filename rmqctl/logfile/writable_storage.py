@@ -88,6 +88,10 @@ class WritableStorage(Storage):
         """Have what was written on the disk."""
         os.fdatasync(descriptor)
 
+    def set_modified(self, descriptor: int, time_ms: int) -> None:
+        """Have a file say that it was written last at `time_ms`, ms since 1970."""
+        os.utime(descriptor, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it where they are missing, durably."""
         missing = []

@@ -29,25 +29,31 @@ class ConsumeQueueWriter:
         """Queue offset behind the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
-    def put(self, queue_offset: int, units: Any) -> int:
+    def put(self, queue_offset: int, units: Any, store_timestamps: Any) -> int:
         """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order; how many were written.
+
+        `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last message's, for by
+        these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker writes units at once.
 
         Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
         skipped = max(int(np.argmax(keep)) if keep.any() else len(units), min(known, len(units)))
-        units, queue_offset = units[skipped:], queue_offset + skipped
+        units, queue_offset, store_timestamps = units[skipped:], queue_offset + skipped, store_timestamps[skipped:]
         if not len(units):
             return 0
         if self.queue.last is None and queue_offset:
             self._fill_pre_blank(queue_offset)
         data = memoryview(units.tobytes())
-        while data:
+        done = 0
+        while done < len(data):
             file = self.queue.last_with_room(queue_offset * CQ_UNIT.size)
-            room = file.size - file.wrote_position
-            file.append(data[:room])
-            data = data[room:]
+            part = data[done : done + file.size - file.wrote_position]
+            file.append(part)
+            done += len(part)
+            if file.is_full:
+                file.set_modified(int(store_timestamps[done // CQ_UNIT.size - 1]))
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 

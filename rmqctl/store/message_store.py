@@ -2,7 +2,7 @@
 
     opened by `MessageStore.open`    lock, abort, the log's end, the queues' ends
     put_message, put_messages        into the log
-    dispatch                         what the log has and the queues have not, into queues and index
+    dispatch                         what the log has and the rest has not, into topics.json, queues and index
     flush, close                     onto the disk; checkpoint; abort goes
 
 A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the lock
@@ -39,6 +39,7 @@ from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.running_flags import RunningFlags
 from rmqctl.store.store_checkpoint import StoreCheckpoint
+from rmqctl.store.topic_config import TopicConfigs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +122,7 @@ class MessageStore:
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
-        return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        return self._noted([message], self._refusal() or self._log.put_message(message, as_it_is=as_it_is))
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """As `put_message` for each message, faster."""
@@ -130,7 +131,14 @@ class MessageStore:
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch, whole or not at all."""
-        return self._refusal() or self._log.put_messages(messages)
+        return self._noted(messages, self._refusal() or self._log.put_messages(messages))
+
+    def _noted(self, messages: Sequence[MessageExtBrokerInner], result: PutMessageResult) -> PutMessageResult:
+        """The result, after the topics of what was stored were noted for topics.json."""
+        if result.append is not None:
+            for message in messages:
+                self.topic_configs.take(message, result.append)
+        return result
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""
@@ -141,12 +149,12 @@ class MessageStore:
         return None
 
     def dispatch(self) -> None:
-        """Bring queues and index up to the log's end. After an OSError the store takes no more messages."""
+        """Bring topics.json, queues and index up to the log's end. After an OSError the store takes no more messages."""
         end = self.max_phy_offset
-        if self._reput_from_offset >= end:
-            return
         try:
-            self._dispatch_up_to(end)
+            self.topic_configs.persist()
+            if self._reput_from_offset < end:
+                self._dispatch_up_to(end)
         except OSError:
             self.running_flags |= RunningFlags.WRITE_LOGICS_QUEUE_ERROR
             raise
@@ -217,6 +225,7 @@ class MessageStore:
         self._geometry = geometry or _geometry_of(before)
         self._settings = settings
         self._describer = Describer(with_keys=True)
+        self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
         self._allocate = AllocateMappedFileService(self._storage)
@@ -239,6 +248,8 @@ class MessageStore:
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
+        # queues may have lagged behind the log: where they end now is where new messages go on (recoverTopicQueueTable)
+        offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""

@@ -13,6 +13,7 @@ from rmqctl.cli.main import run
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.cli.test_golden import host
 from tests.conftest import unpack
+from tests.interop.time_look_ups import assert_time_look_ups
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.store.test_dispatch import geometry
 
@@ -60,7 +61,7 @@ def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: 
     if abort:
         (copy / "abort").touch()
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"} if "lmq" in scenario else {}
-    return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings)
+    return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings, time_look_ups=True)
 
 
 def assert_the_same(made: Path, answer: dict[str, Any]) -> None:
@@ -96,8 +97,10 @@ CASES = [(version, scenario) for version in PROFILE_OF for scenario in SCENARIOS
 @pytest.mark.parametrize(("version", "scenario"), CASES)
 def test_the_real_store_reads_what_we_wrote(version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = written(scenario, PROFILE_OF[version], tmp_path, capsys)
-    assert_the_same(made, real_answer(made, version, scenario, abort=False, start=False))
-    assert_the_same(made, real_answer(made, version, scenario, abort=True, start=True))
+    for abort in (False, True):
+        answer = real_answer(made, version, scenario, abort=abort, start=abort)
+        assert_the_same(made, answer)
+        assert_time_look_ups(made, answer, version)
 
 
 GOLDEN_OF = {
@@ -120,4 +123,5 @@ def test_the_real_store_reads_what_it_wrote_and_what_we_appended(
     capsys.readouterr()
     answer = real_answer(root, version, name, abort=False, start=True)
     assert_the_same(root, answer)
+    assert_time_look_ups(root, answer, version)
     assert len([message for message in answer["messages"] if message["properties"].get("KEYS", "").startswith("more-")]) == 400

@@ -26,6 +26,9 @@ VERSIONS = ("4.7.1", "4.9.7", "5.3.3")
 KILLED = 137
 # mapped files are cleaned and locked through the JDK's own classes
 JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+# for programs that nobody times: a JVM that lives for seconds compiles more than it runs
+FOR_A_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+TIMED = ("Put", "Load")
 # an old store or a full disk must not make it delete files; port 0: two can run at once
 SETTINGS = {"fileReservedTime": "876000", "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false", "haListenPort": "0"}
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
@@ -136,15 +139,34 @@ class RealRocketMQ:
         start: bool = False,
         geometry: Geometry = BROKER_GEOMETRY,
         key_messages: int = 1000,
+        time_look_ups: bool = False,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> dict[str, Any]:
         """All that a store says, in the shape of the golden stores' `*.expected.json`; the whole is kept in memory.
 
         With `start` a store that loads is also started, dispatched to the end and shut down; no delayed message is delivered.
         `keyQueries` asks for KEYS and UNIQ_KEY of the first `key_messages` messages that have any, under every topic.
+        `time_look_ups` adds `offsetsByTime` to each queue: pairs of a time and getOffsetInQueueByTime of it, for every store
+        time of a message, a millisecond before and after it, and a day before the first and after the last.
         """
-        options = {"start": start, "keyMessages": key_messages}
+        options = {"start": start, "keyMessages": key_messages, "timeLookUps": time_look_ups}
         return self._run("Read", store, geometry, settings, options)
+
+    def serve(
+        self, store: Path, topics: Mapping[str, int], *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> dict[str, Any]:
+        """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and look-ups.
+
+        `topics` are those to consume in this order (LMQ's not first: a client finds the broker by another topic), each as soon as
+        it has so many messages; a broker may have delayed ones to deliver.
+        `messages` are as in `read`, with bodies decompressed as clients do; `byId` has each of them again, looked up by its
+        message id; `byKey` the physical offsets found by KEYS of the first messages; a queue's `offsetsByTime` pairs of a time
+        and the offset for it. The broker is not shut down.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-topics-", encoding="ascii") as file:
+            file.writelines(f"{topic} {count}\n" for topic, count in topics.items())
+            file.flush()
+            return self._run("Serve", store, geometry, settings, {"topics": file.name})
 
     def _run(
         self,
@@ -152,7 +174,7 @@ class RealRocketMQ:
         store: Path,
         geometry: Geometry,
         settings: Mapping[str, str],
-        options: Mapping[str, int],
+        options: Mapping[str, int | str],
         *,
         exit_code: int = 0,
     ) -> dict[str, Any]:
@@ -163,7 +185,8 @@ class RealRocketMQ:
             Path(files["conf"]).write_text(_broker_conf(store, geometry, settings), encoding="ascii")
             properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
             opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
-            command = [java_build.tool("java"), f"-Xmx{self.heap}", *opened, *properties, "-cp", class_path, program]
+            options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
+            command = [java_build.tool("java"), *options_of_java, *properties, "-cp", class_path, program]
             self._call(program, command, Path(folder), exit_code)
             document: dict[str, Any] = json.loads(Path(files["out"]).read_text(encoding="ascii"))
             return document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,18 @@ def test_a_store_is_gone_on_with(tmp_path: Path) -> None:
         assert findings(tmp_path / "s") == []
     numbers = [m.queue_offset for m in stored(tmp_path / "s") if m.queue_id == 0]
     assert numbers == list(range(40))
+
+
+def test_queues_that_lag_are_caught_up_before_offsets_are_given(tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    lost = [m for m in stored(root) if (m.topic, m.queue_id) == ("OrderPaid", 0)]
+    shutil.rmtree(root / "consumequeue")
+    store = MessageStore(root)
+    result = store.put_message(message(topic="OrderPaid", queue_id=0))
+    store.close()
+    assert result.append is not None
+    assert result.append.logics_offset == len(lost) > 0
+    assert findings(root) == []
 
 
 def test_a_file_is_closed_by_a_blank_and_the_next_begins_where_it_ends(tmp_path: Path) -> None:

@@ -43,7 +43,11 @@ public final class Read {
         KeyQueries keyQueries = new KeyQueries(Program.number("keyMessages"));
         for (QueueRange range : QueueRange.all(store)) {
             List<MessageExt> consumed = new ArrayList<>();
-            queues.add(new QueueReader(store, range).read(consumed));
+            Map<String, Object> queue = new QueueReader(store, range).read(consumed);
+            if (Program.flag("timeLookUps")) {
+                queue.put("offsetsByTime", TimeLookUps.ask(store, range, consumed));
+            }
+            queues.add(queue);
             topics.add(range.topic);
             for (MessageExt message : consumed) {
                 messages.add(MessageDocument.of(message, range.topic, range.queueId));

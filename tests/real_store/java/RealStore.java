@@ -50,7 +50,7 @@ final class RealStore {
         shutdown.setBoolean(store, false);
     }
 
-    private static MessageStoreConfig config() throws IOException {
+    static MessageStoreConfig config() throws IOException {
         Properties conf = new Properties();
         try (InputStream in = Files.newInputStream(Paths.get(Program.text("conf")))) {
             conf.load(in);

@@ -1,0 +1,86 @@
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** A name server and a broker over the store that -Dconf names, on free ports of the loopback interface. */
+final class RealBroker {
+    static final String HOST = "127.0.0.1";
+    static final String NAME = "broker-a";
+
+    private static final long NEVER_MS = 1_000_000_000L;
+
+    /** Brokers listen on a second port, so much below the first. */
+    private static final int SECOND_PORT_BELOW = 2;
+    private static final int PORT_TRIES = 100;
+
+    final String nameServer;
+    final InetSocketAddress address;
+
+    private RealBroker(int nameServerPort, int port) {
+        this.nameServer = HOST + ":" + nameServerPort;
+        this.address = new InetSocketAddress(HOST, port);
+    }
+
+    /** Both, started; the process ends them when it ends. */
+    static RealBroker start() throws Exception {
+        // as their own main does: a name server takes no topics from a broker that does not say its version
+        System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
+        // nobody here speaks TLS, and a certificate takes seconds to make
+        System.setProperty(TlsSystemConfig.TLS_SERVER_MODE, "disabled");
+        RealBroker broker = new RealBroker(freePort(), freePort());
+        broker.startNameServer();
+        broker.startBroker();
+        return broker;
+    }
+
+    private void startNameServer() throws Exception {
+        NettyServerConfig server = new NettyServerConfig();
+        server.setListenPort(Integer.parseInt(nameServer.substring(HOST.length() + 1)));
+        NamesrvController controller = new NamesrvController(new NamesrvConfig(), server);
+        if (!controller.initialize()) {
+            throw new IllegalStateException("the name server does not start");
+        }
+        controller.start();
+    }
+
+    private void startBroker() throws Exception {
+        BrokerConfig config = new BrokerConfig();
+        config.setBrokerName(NAME);
+        config.setBrokerIP1(HOST);
+        config.setBrokerIP2(HOST);
+        config.setNamesrvAddr(nameServer);
+        // a check would write: the half messages of a store have no producer here
+        config.setTransactionCheckInterval(NEVER_MS);
+        NettyServerConfig server = new NettyServerConfig();
+        server.setListenPort(address.getPort());
+        MessageStoreConfig store = RealStore.config();
+        BrokerController controller = new BrokerController(config, server, new NettyClientConfig(), store);
+        if (!controller.initialize()) {
+            throw new IllegalStateException("the broker does not load the store");
+        }
+        controller.start();
+    }
+
+    private static int freePort() throws IOException {
+        for (int attempt = 0; attempt < PORT_TRIES; attempt++) {
+            try (ServerSocket first = new ServerSocket(0)) {
+                try (ServerSocket second = new ServerSocket(first.getLocalPort() - SECOND_PORT_BELOW)) {
+                    return first.getLocalPort();
+                } catch (IOException taken) {
+                    continue;
+                }
+            }
+        }
+        throw new IOException("no two free ports");
+    }
+}
