@@ -31,6 +31,8 @@ class BrokerConf(NamedTuple):
     commitlog_paths: tuple[str, ...] = ()
     commitlog_file_size: int | None = None
     consumequeue_file_size: int | None = None
+    consumequeue_ext_enabled: bool | None = None
+    consumequeue_ext_file_size: int | None = None
     index_slots: int | None = None
     index_enabled: bool = True
     file_reserved_ms: int = 72 * HOUR_MS
@@ -64,6 +66,9 @@ def read_broker_conf(path: Path) -> BrokerConf:
                 return int(text)
         return None
 
+    def flag(name: str) -> bool | None:
+        return said[name].strip().lower() == "true" if name in said else None
+
     roots = said.get("storePathCommitLog", "").split(MULTI_PATH_SEPARATOR)
     roots += said.get("readOnlyCommitLogStorePaths", "").split(MULTI_PATH_SEPARATOR)
     reserved = number("fileReservedTime")
@@ -71,6 +76,8 @@ def read_broker_conf(path: Path) -> BrokerConf:
         commitlog_paths=tuple(root.strip() for root in roots if root.strip()),
         commitlog_file_size=number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
         consumequeue_file_size=number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
+        consumequeue_ext_enabled=flag("enableConsumeQueueExt"),
+        consumequeue_ext_file_size=number("mappedFileSizeConsumeQueueExt"),
         index_slots=number("maxHashSlotNum"),
         index_enabled=said.get("messageIndexEnable", "true").strip().lower() != "false",
         file_reserved_ms=72 * HOUR_MS if reserved is None else reserved * HOUR_MS,

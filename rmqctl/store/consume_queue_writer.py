@@ -15,24 +15,30 @@ from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
 
 
 class ConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the record of the last one. Methods raise OSError."""
+    """Units of one queue; `max_physical_offset` is behind the record of the last one. Methods raise OSError.
 
-    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0) -> None:
+    With an `ext` the tags codes go there, and units have addresses.
+    """
+
+    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
+        self._ext = ext
 
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
-    def put(self, queue_offset: int, units: Any) -> int:
+    def put(self, queue_offset: int, units: Any, store_timestamps: Any = None) -> int:
         """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order; how many were written.
 
-        Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
+        Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does. The
+        `store_timestamps` of their messages are for the extension; LMQ's units have none, and never go there.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
@@ -40,6 +46,9 @@ class ConsumeQueueWriter:
         units, queue_offset = units[skipped:], queue_offset + skipped
         if not len(units):
             return 0
+        if self._ext is not None and store_timestamps is not None:
+            units = units.copy()
+            units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps[skipped:])
         if self.queue.last is None and queue_offset:
             self._fill_pre_blank(queue_offset)
         data = memoryview(units.tobytes())
@@ -50,6 +59,18 @@ class ConsumeQueueWriter:
             data = data[room:]
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
+
+    def flush(self) -> None:
+        """Have the units on the disk, what their addresses lead to first."""
+        if self._ext is not None:
+            self._ext.queue.flush()
+        self.queue.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._ext is not None:
+            self._ext.queue.close()
+        self.queue.close()
 
     def _fill_pre_blank(self, queue_offset: int) -> None:
         start = queue_offset * CQ_UNIT.size

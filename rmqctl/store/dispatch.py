@@ -71,7 +71,7 @@ class Dispatcher:
             units["tagsCode"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
         writer = self._queue_of(key)
         for start, end in _consecutive(rows["queue_offset"]):
-            writer.put(int(rows["queue_offset"][start]), units[start:end])
+            writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
 
     def _delay_of(self, queue_id: int) -> int:
         """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""

@@ -27,8 +27,8 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings
-from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
-from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.consume_queue import BatchConsumeQueue
+from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
@@ -47,11 +47,9 @@ if TYPE_CHECKING:
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.config import BrokerConf
-    from rmqctl.store.read_only_store import QueueKey
 
 
 FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
-SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class Geometry(NamedTuple):
@@ -61,6 +59,7 @@ class Geometry(NamedTuple):
     consumequeue_file_size: int = 300_000 * CQ_UNIT.size
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
+    consumequeue_ext_file_size: int = 48 * 1024 * 1024
 
 
 def now_ms() -> int:
@@ -99,7 +98,7 @@ class MessageStore:
             stack.pop_all()
 
     @classmethod
-    def create(cls, root: Path, settings: PutSettings, geometry: Geometry) -> MessageStore:
+    def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
         """A new, empty store. Raises FileExistsError where something is there already."""
         storage = WritableStorage(root)
         if storage.listing(root):
@@ -107,7 +106,7 @@ class MessageStore:
         storage.make_folder(root / store_path.COMMITLOG)
         storage.make_folder(root / store_path.CONSUMEQUEUE)
         storage.make_folder(root / store_path.INDEX)
-        return cls(root, settings=settings, geometry=geometry)
+        return cls(root, conf, settings=settings, geometry=geometry)
 
     @property
     def max_phy_offset(self) -> int:
@@ -172,8 +171,7 @@ class MessageStore:
     def flush(self) -> None:
         """Have everything on the disk, and say so in the checkpoint."""
         self.flush_log()
-        for writer in self._queues.values():
-            writer.queue.flush()
+        self._queues.flush()
         self._index.flush()
         last = self._log.queue.last
         self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
@@ -186,8 +184,7 @@ class MessageStore:
         self.flush()
         self._allocate.shutdown()
         self._log.queue.close()
-        for writer in self._queues.values():
-            writer.queue.close()
+        self._queues.close()
         self._index.close()
         self._storage.unlink(self._root / store_path.ABORT)
         self._storage.close(self._lock)
@@ -213,19 +210,17 @@ class MessageStore:
         log_queue = WritableMappedFileQueue(
             self._storage, before.path.commitlogs, self._geometry.commitlog_file_size, before.commit_log.queue, end, self._allocate
         )
-        self._queues: dict[QueueKey, ConsumeQueueWriter] = {}
-        offsets = self._open_queues(end)
-        self._log = CommitLogWriter(log_queue, offsets, self._settings, now_ms)
+        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
+        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms)
         self._index = self._open_index()
         self._dispatcher = Dispatcher(
             self._describer,
-            self._queue_of,
+            self._queues.find_or_create,
             self._index if before.conf.index_enabled else None,
             before.commit_log.message_at,
             before.conf.delays_ms,
         )
-        ends = [writer.max_physical_offset for writer in self._queues.values()]
-        self._reput_from_offset = max([before.commit_log.min_offset, *ends])
+        self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
@@ -245,28 +240,6 @@ class MessageStore:
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
         return summary.end
 
-    def _open_queues(self, end: int) -> dict[QueueKey, int]:
-        """Writers for the queues that are there; the next offset of each. Raises NeedsRecovery where one points behind the log."""
-        offsets = {}
-        for key, queue in self._before.queues.items():
-            last = queue.last()
-            if last is not None and last.end > end:
-                what = f"queue {key[0]}/{key[1]} points behind the log's end {end}"
-                raise NeedsRecovery(what, path=str(self._root), hint=SEE_VERIFY)
-            offsets[key] = queue.max_offset
-            if isinstance(queue, ConsumeQueue) and queue.queue.files:
-                files = WritableMappedFileQueue(
-                    self._storage, [queue.queue.files[0].path.parent], queue.queue.file_size, queue.queue, offsets[key] * CQ_UNIT.size
-                )
-                self._queues[key] = ConsumeQueueWriter(files, last.end if last is not None else 0)
-        return offsets
-
-    def _queue_of(self, key: QueueKey) -> ConsumeQueueWriter:
-        if key not in self._queues:
-            folder = self._root / store_path.CONSUMEQUEUE / key[0] / str(key[1])
-            self._queues[key] = ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], self._geometry.consumequeue_file_size))
-        return self._queues[key]
-
     def _open_index(self) -> IndexWriter:
         geometry = self._geometry
         folder = self._root / store_path.INDEX
@@ -283,8 +256,6 @@ def _check_layout(store: ReadOnlyStore) -> None:
         raise LayoutNotSupported("a store with batch consume queues is read only", path=str(store.path.root))
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
-    if store.extensions:
-        raise LayoutNotSupported("a store with consume queue extensions is read only", path=str(store.path.root))
 
 
 def _geometry_of(store: ReadOnlyStore) -> Geometry:
@@ -293,9 +264,11 @@ def _geometry_of(store: ReadOnlyStore) -> Geometry:
     sizes = [queue.queue.file_size for queue in store.queues.values() if queue.queue.files]
     slots = store.index.files[-1].slots if store.index.files else usual.index_slots
     entries = store.index.files[-1].capacity if store.index.files else usual.index_slots * ENTRIES_PER_SLOT
+    ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
     return Geometry(
         commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
         consumequeue_file_size=max(sizes, key=sizes.count, default=usual.consumequeue_file_size),
         index_slots=slots,
         index_entries=entries,
+        consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
     )

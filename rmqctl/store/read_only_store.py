@@ -66,8 +66,8 @@ class ReadOnlyStore:
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
         """The extensions of queues that have one."""
-        folders = self._queue_folders(store_path.CONSUMEQUEUE_EXT)
-        return {(topic, queue_id): ConsumeQueueExt(self._files(folder)) for topic, queue_id, folder in folders}
+        folders, size = self._queue_folders(store_path.CONSUMEQUEUE_EXT), self.conf.consumequeue_ext_file_size
+        return {(topic, queue_id): ConsumeQueueExt(self._files(folder, size)) for topic, queue_id, folder in folders}
 
     @cached_property
     def index(self) -> IndexService:

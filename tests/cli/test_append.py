@@ -151,7 +151,7 @@ def test_wrong_usage_changes_nothing(arguments: tuple[str, ...], store: Path, rm
     assert tree_hash(store) == before
 
 
-@pytest.mark.parametrize(("name", "code"), [("497-crash", 1), ("broker-533-rocksdb", 13), ("471-cqext", 13), ("326-basic", 13)])
+@pytest.mark.parametrize(("name", "code"), [("497-crash", 1), ("broker-533-rocksdb", 13), ("326-basic", 13)])
 def test_stores_that_may_not_be_appended_to(name: str, code: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(name, tmp_path)
     before = tree_hash(root)

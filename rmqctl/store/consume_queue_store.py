@@ -1,0 +1,97 @@
+"""All queues of a store, written: RocketMQ's ConsumeQueueStore. A queue is made when its first message comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import NeedsRecovery
+from rmqctl.format.cq_unit import CQ_UNIT, is_ext_address
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.store import store_path
+from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
+from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.message_store import Geometry
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+
+SEE_VERIFY = "`rmqctl verify` shows what is wrong"
+
+
+class ConsumeQueueStore:
+    """Goes on with the queues of `before`, whose log ends at `log_end` (bytes); new files are as `geometry` says.
+
+    `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises NeedsRecovery where a
+    queue points behind the log.
+    """
+
+    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
+        self._storage = storage
+        self._before = before
+        self._geometry = geometry
+        self._with_ext = writes_extension(before)
+        self._queues: dict[QueueKey, ConsumeQueueWriter] = {}
+        self.offsets: dict[QueueKey, int] = {}
+        for key, queue in before.queues.items():
+            last = queue.last()
+            if last is not None and last.end > log_end:
+                what = f"queue {key[0]}/{key[1]} points behind the log's end {log_end}"
+                raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
+            self.offsets[key] = queue.max_offset
+            if isinstance(queue, ConsumeQueue) and queue.queue.files:
+                self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Behind the last record that a queue has (bytes); 0 without any."""
+        return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
+
+    def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter:
+        """The queue of (topic, queueId)."""
+        if key not in self._queues:
+            files = WritableMappedFileQueue(
+                self._storage, [self._folder(store_path.CONSUMEQUEUE, key)], self._geometry.consumequeue_file_size
+            )
+            self._queues[key] = ConsumeQueueWriter(files, ext=self._extension(key))
+        return self._queues[key]
+
+    def flush(self) -> None:
+        """Have all units on the disk."""
+        for writer in self._queues.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        for writer in self._queues.values():
+            writer.close()
+
+    def _gone_on_with(self, key: QueueKey, queue: ConsumeQueue, max_physical_offset: int) -> ConsumeQueueWriter:
+        folder, end = queue.queue.files[0].path.parent, self.offsets[key] * CQ_UNIT.size
+        files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, end)
+        return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+
+    def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
+        """Of a queue that is there already, or a new one; None where the store writes none."""
+        if not self._with_ext:
+            return None
+        folder, size = self._folder(store_path.CONSUMEQUEUE_EXT, key), self._geometry.consumequeue_ext_file_size
+        found = self._before.extensions.get(key)
+        if found is None or queue is None or not found.queue.files:
+            return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], size))
+        end = end_of_units(found, queue)
+        return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], found.queue.file_size, found.queue, end))
+
+    def _folder(self, part: str, key: QueueKey) -> Path:
+        return self._before.path.part(part) / key[0] / str(key[1])
+
+
+def writes_extension(store: ReadOnlyStore) -> bool:
+    """Whether units go to extensions (enableConsumeQueueExt): as broker.conf says, or else as some queue's last unit did."""
+    if store.conf.consumequeue_ext_enabled is not None:
+        return store.conf.consumequeue_ext_enabled
+    lasts = [store.queues[key].last() for key in store.extensions if key in store.queues]
+    return any(last is not None and is_ext_address(last.tags_code) for last in lasts)

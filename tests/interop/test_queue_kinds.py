@@ -1,0 +1,47 @@
+"""Consume queue extensions, written in turn by us and by the real RocketMQ: each goes on with what the other left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.format.profile import PROFILES
+from rmqctl.store.commit_log_writer import PutSettings
+from rmqctl.store.config import BrokerConf
+from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.interop.test_written_stores import PROFILE_OF, assert_the_same
+from tests.real_store.harness import Geometry as RealGeometry
+from tests.real_store.harness import RealRocketMQ
+from tests.store.test_message_store import findings, message
+
+pytestmark = pytest.mark.interop
+
+SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000)
+REAL_SIZES = RealGeometry(SIZES.commitlog_file_size, SIZES.consumequeue_file_size // 20, SIZES.index_slots, SIZES.index_entries)
+WITH_EXT = BrokerConf(consumequeue_ext_enabled=True)
+SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": str(SIZES.consumequeue_ext_file_size)}
+
+
+def put(store: MessageStore) -> None:
+    for number in range(600):
+        assert store.put_message(message(number, topic=f"topic-{number % 2}", queue_id=number % 3)).is_ok
+    store.close()
+
+
+@pytest.mark.parametrize("version", PROFILE_OF)
+def test_extensions_in_turn(version: str, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    real = RealRocketMQ(version)
+    put(MessageStore.create(root, PutSettings(PROFILES[PROFILE_OF[version]]), SIZES, WITH_EXT))
+    for _ in range(2):
+        real.put(root, 700, geometry=REAL_SIZES, topics=2, settings=SETTINGS)
+        assert findings(root) == []
+        put(MessageStore(root, geometry=SIZES))
+        assert findings(root) == []
+    assert max(len(extension.queue.files) for extension in ReadOnlyStore(root).extensions.values()) > 5
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    assert_the_same(root, real.read(copy, start=True, geometry=REAL_SIZES, settings=SETTINGS))
