@@ -68,6 +68,15 @@ class WritableMappedFileQueue:
         self.files.append(file)
         return file
 
+    def append(self, data: bytes, start_offset: int = 0) -> None:
+        """Append `data` over as many files as it takes; the first of all holds `start_offset`."""
+        rest = memoryview(data)
+        while rest:
+            file = self.last_with_room(start_offset)
+            room = file.size - file.wrote_position
+            file.append(rest[:room])
+            rest = rest[room:]
+
     def flush(self, least_pages: int = 0) -> bool:
         """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
         before = self.flushed_where

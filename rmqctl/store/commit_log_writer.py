@@ -25,7 +25,8 @@ from rmqctl.format.encode import (
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1
 from rmqctl.format.profile import PROFILE_5_3, Profile
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
+from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.put_message import AppendMessageResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
@@ -68,12 +69,18 @@ class CommitLogWriter:
     """
 
     def __init__(
-        self, queue: WritableMappedFileQueue, topic_queue_table: dict[QueueKey, int], settings: PutSettings, now: Callable[[], int]
+        self,
+        queue: WritableMappedFileQueue,
+        topic_queue_table: dict[QueueKey, int],
+        settings: PutSettings,
+        now: Callable[[], int],
+        batch_topics: frozenset[str] = frozenset(),
     ) -> None:
         self.queue = queue
         self.topic_queue_table = topic_queue_table
         self._settings = settings
         self._now = now
+        self._batch_topics = batch_topics
         self._put_lock = threading.Lock()
         self._begin_in_lock = 0.0
 
@@ -81,6 +88,8 @@ class CommitLogWriter:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
         if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties:
             return self._put_multi_dispatch(message)
+        if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
+            return self._put_inner_batch(message if as_it_is else self._scheduled(message))
         encoded = self._encoded(message if as_it_is else self._scheduled(message))
         return self._put([encoded]) if isinstance(encoded, Encoded) else encoded
 
@@ -91,8 +100,8 @@ class CommitLogWriter:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
             delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
-            if message.sys_flag & TRANSACTION_MASK or delayed:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions and no delays")
+            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches")
         batch = []
         for message in messages:
             encoded = self._encoded(message)
@@ -196,15 +205,41 @@ class CommitLogWriter:
         with self._put_lock:
             offsets = [self.topic_queue_table.get(key, 0) for key in keys]
             numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
-            encoded = self._encoded(message._replace(properties=numbered))
-            if not isinstance(encoded, Encoded):
-                return encoded
-            if encoded.size + BLANK_SIZE > self.queue.file_size:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
-            result = self._append([encoded], encoded.size)
+            result = self._append_numbered(message._replace(properties=numbered))
             if result.is_ok:
                 self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
             return result
+
+    def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Many messages in one record of a topic with queue.type=BatchCQ (5.x): it takes INNER_NUM queue offsets from INNER_BASE on."""
+        key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
+        if not message.sys_flag & INNER_BATCH:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH")
+        if message.topic not in self._batch_topics:
+            remark = "an inner batch needs a topic with queue.type=BatchCQ in config/topics.json"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        if message.sys_flag & TRANSACTION_MASK in _NO_UNIT or not _is_inner_num(number):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM")
+        with self._put_lock:
+            base = self.topic_queue_table.get(key, 0)
+            result = self._append_numbered(message._replace(properties=message.properties | {properties.INNER_BASE: str(base)}))
+            if result.append is None:
+                return result
+            self.topic_queue_table[key] = base + int(number)
+            return result._replace(append=result.append._replace(inner_num=int(number)))
+
+    def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Append a message whose properties hold queue offsets; under the lock."""
+        encoded = self._encoded(message)
+        if not isinstance(encoded, Encoded):
+            return encoded
+        if encoded.size + BLANK_SIZE > self.queue.file_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
+        return self._append([encoded], encoded.size)
+
+
+def _is_inner_num(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(INNER_NUM_MAX)) and 0 < int(text) <= INNER_NUM_MAX
 
 
 def _delay_level(message: MessageExtBrokerInner) -> int:

@@ -18,6 +18,7 @@ MULTI_PATH_SEPARATOR = ","
 CONFIG_SIZE_MAX = 32 * 1024 * 1024
 NUMBER_DIGITS_MAX = 15
 HOUR_MS = 3_600_000
+TOPICS_CONFIG = "topics.json"
 
 
 # messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
@@ -160,3 +161,13 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
     """The map `key` of a config file; empty when it is missing or something else."""
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
+
+
+def batch_topics(topics: ConfigFile) -> frozenset[str]:
+    """The topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
+    found = set()
+    for name, topic in table(topics, "topicConfigTable").items():
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+            found.add(name)
+    return frozenset(found)

@@ -35,6 +35,10 @@ class UnitQueue(Protocol):
     def max_offset(self) -> int:
         """Queue offset behind the last message."""
 
+    @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit in use."""
+
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
         """The units of queue offsets [start, end)."""
 
@@ -140,6 +144,11 @@ class ConsumeQueue:
         last = self._units.last_used(_cq_used)
         return last + 1 if last is not None else self.first_offset
 
+    @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit in use."""
+        return self.max_offset * CQ_UNIT.size
+
     def min_offset(self, min_physical_offset: int) -> int:
         """Queue offset of the first unit whose message the log still has; the max offset when it has none."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
@@ -209,6 +218,11 @@ class BatchConsumeQueue:
         self.queue_id = queue_id
         self.queue = queue
         self._units = _Units(queue, BATCH_CQ_UNIT.size)
+
+    @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit."""
+        return self._candidates().stop * BATCH_CQ_UNIT.size
 
     @property
     def max_offset(self) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NeedsRecovery
-from rmqctl.format.cq_unit import CQ_UNIT, is_ext_address
+from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store import store_path
-from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.config import TOPICS_CONFIG, batch_topics
+from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.message_store import Geometry
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
@@ -34,15 +37,19 @@ class ConsumeQueueStore:
         self._before = before
         self._geometry = geometry
         self._with_ext = writes_extension(before)
-        self._queues: dict[QueueKey, ConsumeQueueWriter] = {}
+        self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
+        self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
         self.offsets: dict[QueueKey, int] = {}
         for key, queue in before.queues.items():
             last = queue.last()
             if last is not None and last.end > log_end:
                 what = f"queue {key[0]}/{key[1]} points behind the log's end {log_end}"
                 raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
+            if isinstance(queue, BatchConsumeQueue) != (key[0] in self.batch_topics):
+                what = f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
+                raise NeedsRecovery(what, path=str(before.path.root))
             self.offsets[key] = queue.max_offset
-            if isinstance(queue, ConsumeQueue) and queue.queue.files:
+            if queue.queue.files:
                 self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
 
     @property
@@ -50,13 +57,10 @@ class ConsumeQueueStore:
         """Behind the last record that a queue has (bytes); 0 without any."""
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
-    def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter:
+    def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
         """The queue of (topic, queueId)."""
         if key not in self._queues:
-            files = WritableMappedFileQueue(
-                self._storage, [self._folder(store_path.CONSUMEQUEUE, key)], self._geometry.consumequeue_file_size
-            )
-            self._queues[key] = ConsumeQueueWriter(files, ext=self._extension(key))
+            self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
 
     def flush(self) -> None:
@@ -69,10 +73,20 @@ class ConsumeQueueStore:
         for writer in self._queues.values():
             writer.close()
 
-    def _gone_on_with(self, key: QueueKey, queue: ConsumeQueue, max_physical_offset: int) -> ConsumeQueueWriter:
-        folder, end = queue.queue.files[0].path.parent, self.offsets[key] * CQ_UNIT.size
-        files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, end)
-        return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+    def _new_queue(self, key: QueueKey) -> ConsumeQueueWriter:
+        folder, size = self._folder(store_path.CONSUMEQUEUE, key), self._geometry.consumequeue_file_size
+        return ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size), ext=self._extension(key))
+
+    def _new_batch_queue(self, key: QueueKey) -> BatchConsumeQueueWriter:
+        folder, size = self._folder(store_path.BATCHCONSUMEQUEUE, key), self._geometry.batchconsumequeue_file_size
+        return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size))
+
+    def _gone_on_with(self, key: QueueKey, queue: UnitQueue, max_physical_offset: int) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+        folder = queue.queue.files[0].path.parent
+        files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
+        if isinstance(queue, ConsumeQueue):
+            return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+        return BatchConsumeQueueWriter(files, max_physical_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
         """Of a queue that is there already, or a new one; None where the store writes none."""

@@ -51,12 +51,7 @@ class ConsumeQueueWriter:
             units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps[skipped:])
         if self.queue.last is None and queue_offset:
             self._fill_pre_blank(queue_offset)
-        data = memoryview(units.tobytes())
-        while data:
-            file = self.queue.last_with_room(queue_offset * CQ_UNIT.size)
-            room = file.size - file.wrote_position
-            file.append(data[:room])
-            data = data[room:]
+        self.queue.append(units.tobytes(), queue_offset * CQ_UNIT.size)
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 

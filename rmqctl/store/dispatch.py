@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.columns import UNITS
+from rmqctl.format.columns import BATCH_UNITS, UNITS
+from rmqctl.format.cq_unit import NOT_COMPACTED
 from rmqctl.format.dispatch_scan import DELAYED, MULTI_DISPATCH
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.store.destinations import queue_destinations
+from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.destinations import batch_of, queue_destinations
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.message import Message
-    from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.index_writer import IndexWriter
     from rmqctl.store.read_only_store import QueueKey
@@ -36,7 +38,7 @@ class Dispatcher:
     def __init__(
         self,
         describer: Describer,
-        queue_of: Callable[[QueueKey], ConsumeQueueWriter],
+        queue_of: Callable[[QueueKey], ConsumeQueueWriter | BatchConsumeQueueWriter],
         index: IndexWriter | None,
         message_at: Callable[[int], Message | None],
         delays_ms: tuple[int, ...],
@@ -64,14 +66,28 @@ class Dispatcher:
             self._index.put(described)
 
     def _put_units(self, key: QueueKey, rows: Any) -> None:
+        writer = self._queue_of(key)
+        if isinstance(writer, BatchConsumeQueueWriter):
+            writer.put(self._batch_units(rows))
+            return
         units = np.empty(len(rows), UNITS)
         units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
         if key[0] == SCHEDULE_TOPIC:
             delayed = (rows["marks"] & DELAYED) != 0
             units["tagsCode"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
-        writer = self._queue_of(key)
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
+
+    def _batch_units(self, rows: Any) -> Any:
+        units = np.zeros(len(rows), BATCH_UNITS)
+        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+        units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
+        units["baseOffset"], units["count"] = rows["queue_offset"], 1
+        for unit in units:
+            message = self._message_at(int(unit["physicalOffset"]))
+            if message is not None:
+                unit["baseOffset"], unit["count"] = batch_of(message)
+        return units
 
     def _delay_of(self, queue_id: int) -> int:
         """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
@@ -83,7 +99,9 @@ class Dispatcher:
             return
         for destination in queue_destinations(message)[1:]:
             unit = np.array([(physical_offset, message.size, destination.tags_code)], UNITS)
-            self._queue_of((destination.topic, destination.queue_id)).put(destination.queue_offset, unit)
+            writer = self._queue_of((destination.topic, destination.queue_id))
+            if isinstance(writer, ConsumeQueueWriter):
+                writer.put(destination.queue_offset, unit)
 
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
 from rmqctl.format import dispatch_scan, index_build, scan
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.damage import Damage
 from rmqctl.format.index_entry import ENTRIES_PER_SLOT
 from rmqctl.format.message import Message
@@ -27,7 +27,7 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings
-from rmqctl.store.consume_queue import BatchConsumeQueue
+from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
@@ -60,6 +60,7 @@ class Geometry(NamedTuple):
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     consumequeue_ext_file_size: int = 48 * 1024 * 1024
+    batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
 
 
 def now_ms() -> int:
@@ -211,7 +212,7 @@ class MessageStore:
             self._storage, before.path.commitlogs, self._geometry.commitlog_file_size, before.commit_log.queue, end, self._allocate
         )
         self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
-        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms)
+        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
         self._dispatcher = Dispatcher(
             self._describer,
@@ -252,8 +253,6 @@ class MessageStore:
 
 
 def _check_layout(store: ReadOnlyStore) -> None:
-    if any(isinstance(queue, BatchConsumeQueue) for queue in store.queues.values()):
-        raise LayoutNotSupported("a store with batch consume queues is read only", path=str(store.path.root))
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
 
@@ -261,7 +260,9 @@ def _check_layout(store: ReadOnlyStore) -> None:
 def _geometry_of(store: ReadOnlyStore) -> Geometry:
     """As the files show; the broker's own sizes where there is none."""
     usual = Geometry()
-    sizes = [queue.queue.file_size for queue in store.queues.values() if queue.queue.files]
+    used = [queue for queue in store.queues.values() if queue.queue.files]
+    sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
+    batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
     slots = store.index.files[-1].slots if store.index.files else usual.index_slots
     entries = store.index.files[-1].capacity if store.index.files else usual.index_slots * ENTRIES_PER_SLOT
     ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
@@ -271,4 +272,5 @@ def _geometry_of(store: ReadOnlyStore) -> Geometry:
         index_slots=slots,
         index_entries=entries,
         consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
+        batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
     )

@@ -1,0 +1,33 @@
+"""A batch consume queue, written (5.x, queue.type=BatchCQ): a unit for each record, which stands for one message or an inner batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+
+
+class BatchConsumeQueueWriter:
+    """Units of one queue; `max_physical_offset` is behind the record of the last one. Methods raise OSError."""
+
+    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0) -> None:
+        self.queue = queue
+        self.max_physical_offset = max_physical_offset
+
+    def put(self, units: Any) -> int:
+        """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already; how many were written."""
+        units = units[units["physicalOffset"] >= self.max_physical_offset]
+        if not len(units):
+            return 0
+        self.queue.append(units.tobytes())
+        self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
+        return len(units)
+
+    def flush(self) -> None:
+        """Have the units on the disk."""
+        self.queue.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        self.queue.close()
