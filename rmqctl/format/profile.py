@@ -17,9 +17,25 @@ class Profile(NamedTuple):
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
+    moves_min_offset_of_expired_queues: bool
+    """Whether a queue whose messages are all gone from the log begins at its end (ConsumeQueue.correctMinOffset), not at 0."""
 
 
-PROFILE_4_7 = Profile("4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_4_9 = Profile("4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_5_3 = Profile("5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True)
+PROFILE_4_7 = Profile(
+    "4.7",
+    ends_properties_with_separator=True,
+    knows_long_topics=False,
+    writes_pid_into_abort=False,
+    moves_min_offset_of_expired_queues=False,
+)
+PROFILE_4_9 = Profile(
+    "4.9",
+    ends_properties_with_separator=False,
+    knows_long_topics=False,
+    writes_pid_into_abort=False,
+    moves_min_offset_of_expired_queues=False,
+)
+PROFILE_5_3 = Profile(
+    "5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True, moves_min_offset_of_expired_queues=True
+)
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

@@ -17,8 +17,8 @@ from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
-    from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.message_store import Geometry
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
@@ -32,10 +32,11 @@ class ConsumeQueueStore:
     queue points behind the log.
     """
 
-    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
+    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, profile: Profile, log_end: int) -> None:
         self._storage = storage
         self._before = before
         self._geometry = geometry
+        self._profile = profile
         self._with_ext = writes_extension(before)
         self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
@@ -49,7 +50,7 @@ class ConsumeQueueStore:
                 what = f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
                 raise NeedsRecovery(what, path=str(before.path.root))
             self.offsets[key] = queue.max_offset
-            if queue.queue.files:
+            if isinstance(queue, (ConsumeQueue, BatchConsumeQueue)) and queue.queue.files:
                 self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
 
     @property
@@ -62,6 +63,11 @@ class ConsumeQueueStore:
         if key not in self._queues:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
+
+    def min_offset(self, key: QueueKey) -> int:
+        """The queue's minLogicOffset in units: corrected as it was opened; -1 where there is no such queue."""
+        writer = self._queues.get(key)
+        return writer.min_offset if writer is not None else -1
 
     def flush(self) -> None:
         """Have all units on the disk."""
@@ -81,12 +87,19 @@ class ConsumeQueueStore:
         folder, size = self._folder(store_path.BATCHCONSUMEQUEUE, key), self._geometry.batchconsumequeue_file_size
         return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size))
 
-    def _gone_on_with(self, key: QueueKey, queue: UnitQueue, max_physical_offset: int) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+    def _gone_on_with(
+        self, key: QueueKey, queue: ConsumeQueue | BatchConsumeQueue, max_physical_offset: int
+    ) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
         folder = queue.queue.files[0].path.parent
         files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
+        log_start = self._before.commit_log.min_offset
         if isinstance(queue, ConsumeQueue):
-            return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
-        return BatchConsumeQueueWriter(files, max_physical_offset)
+            writer = ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+            writer.min_offset = queue.correct_min_offset(log_start, moves_expired=self._profile.moves_min_offset_of_expired_queues)
+            return writer
+        batches = BatchConsumeQueueWriter(files, max_physical_offset)
+        batches.min_offset = queue.correct_min_offset(log_start)
+        return batches
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
         """Of a queue that is there already, or a new one; None where the store writes none."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the record of the last one. Methods raise OSError.
+    """Units of one queue; `max_physical_offset` is behind the last one's record, `min_offset` the queue offset of the first that counts.
+
+    Methods raise OSError.
 
     With an `ext` the tags codes go there, and units have addresses.
     """
@@ -27,6 +29,7 @@ class ConsumeQueueWriter:
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
+        self.min_offset = 0
         self._ext = ext
 
     @property
@@ -73,4 +76,5 @@ class ConsumeQueueWriter:
         filler = np.zeros((start - file.file_from_offset) // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE
         file.append(filler.tobytes())
+        self.min_offset = queue_offset
         self.queue.flushed_where = self.queue.committed_where = file.file_from_offset

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.config import BrokerConf
+    from rmqctl.store.dispatch import MessageArrivingListener
 
 
 FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
@@ -71,6 +72,7 @@ def now_ms() -> int:
 class MessageStore:
     """The store at `root`, open for appending. Methods raise OSError where the file system fails.
 
+    `arriving` hears of each message when queues and index have it.
     Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
     """
 
@@ -84,12 +86,14 @@ class MessageStore:
         settings: PutSettings | None = None,
         geometry: Geometry | None = None,
         threads: int = 1,
+        arriving: MessageArrivingListener | None = None,
     ) -> None:
         self.running_flags = RunningFlags.NONE
         self._root = root
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
         self._threads = threads
+        self._arriving = arriving
         _check_layout(ReadOnlyStore(root, conf))
         self._lock = self._take_lock(root)
         with ExitStack() as stack:
@@ -113,6 +117,10 @@ class MessageStore:
     def max_phy_offset(self) -> int:
         """Behind the last record."""
         return self._log.queue.max_offset
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the first message that the log still has, as a broker corrects it when it opens the store; -1: no such queue."""
+        return self._queues.min_offset((topic, queue_id))
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
@@ -211,7 +219,7 @@ class MessageStore:
         log_queue = WritableMappedFileQueue(
             self._storage, before.path.commitlogs, self._geometry.commitlog_file_size, before.commit_log.queue, end, self._allocate
         )
-        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
+        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, self._settings.profile, end)
         self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
         self._dispatcher = Dispatcher(
@@ -220,6 +228,7 @@ class MessageStore:
             self._index if before.conf.index_enabled else None,
             before.commit_log.message_at,
             before.conf.delays_ms,
+            self._arriving,
         )
         self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
