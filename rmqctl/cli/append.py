@@ -45,6 +45,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
     ),
 )
 @click.argument("store", type=click.Path(path_type=Path))
+@click.option("--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does.")
 @click.option("--topic", help="Topic of the one message.")
 @click.option("--body", help="Its body, as text.")
 @click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
@@ -84,7 +85,9 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     messages = iter([_one(asked)]) if source is None else _lines(source, report)
     opened = _open(store, asked)
     try:
-        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], sync=asked["sync"])
+        appender = Appender(
+            opened, report.stored, report.refused, batch=asked["batch"], sync=asked["sync"] or opened.conf.writing.sync_flush
+        )
         size = _size_of(source)
         with progress(progress_mode if size else "none", size, "append") as advance:
             for number, message, is_copy, read in messages:
@@ -154,20 +157,21 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
 
 def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.format.profile import PROFILE_5_3, PROFILES
-    from rmqctl.store.commit_log_writer import PutSettings
-    from rmqctl.store.message_store import Geometry, MessageStore
+    from rmqctl.store.commit_log_writer import put_settings
+    from rmqctl.store.config import BrokerConf, read_broker_conf
+    from rmqctl.store.message_store import MessageStore, geometry_of_conf
 
+    conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
     if not asked["create"]:
-        return MessageStore(store, profile=profile, property_crc=asked["property_crc"])
-    usual = Geometry()
+        return MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+    usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
     try:
-        return MessageStore.create(
-            store, PutSettings(profile=profile or PROFILE_5_3, property_crc=asked["property_crc"]), Geometry(**sizes)
-        )
+        settings = put_settings(conf, profile or PROFILE_5_3, property_crc=asked["property_crc"])
+        return MessageStore.create(store, settings, usual._replace(**sizes), conf)
     except FileExistsError as error:
-        raise BadRequest("there is something already", path=str(store), hint="without --create it is appended to") from error
+        raise BadRequest("there is something already", path=error.filename, hint="without --create it is appended to") from error
 
 
 def _one(asked: dict[str, Any]) -> Line:

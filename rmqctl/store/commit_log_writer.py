@@ -24,7 +24,7 @@ from rmqctl.format.encode import (
     properties_to_bytes,
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1
-from rmqctl.format.profile import PROFILE_5_3, Profile
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.put_message import AppendMessageResult, PutMessageResult, PutMessageStatus
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.config import BrokerConf
     from rmqctl.store.read_only_store import QueueKey
 
 DELAY_LEVEL_MAX = 18  # messageDelayLevel's own list
@@ -43,6 +44,7 @@ OS_PAGE_CACHE_BUSY_MS = 1000
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 TOPICS_KNOWN = 65536
+_INTERNAL_TOPICS = ("%RETRY%", "rmq_sys_")
 
 
 @lru_cache(maxsize=TOPICS_KNOWN)
@@ -60,6 +62,18 @@ class PutSettings(NamedTuple):
     multi_dispatch: bool = False
     delay_level_max: int = DELAY_LEVEL_MAX
     os_page_cache_busy_ms: int = OS_PAGE_CACHE_BUSY_MS
+
+
+def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False) -> PutSettings:
+    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says."""
+    return PutSettings(
+        profile=profile,
+        max_message_size=conf.writing.max_message_size,
+        property_crc=property_crc or (conf.writing.property_crc and profile == PROFILE_5_3),
+        multi_dispatch=conf.writing.multi_dispatch and profile != PROFILE_4_7,
+        delay_level_max=len(conf.delays_ms),
+        os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,
+    )
 
 
 class CommitLogWriter:
@@ -86,7 +100,7 @@ class CommitLogWriter:
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
-        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties:
+        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties and not _is_internal(message):
             return self._put_multi_dispatch(message)
         if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
             return self._put_inner_batch(message if as_it_is else self._scheduled(message))
@@ -236,6 +250,11 @@ class CommitLogWriter:
         if encoded.size + BLANK_SIZE > self.queue.file_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
         return self._append([encoded], encoded.size)
+
+
+def _is_internal(message: MessageExtBrokerInner) -> bool:
+    """Whether a message goes to a topic of the broker's own, delayed ones included: LMQ does not see it (MultiDispatchUtils)."""
+    return message.topic.startswith(_INTERNAL_TOPICS) or message.topic == SCHEDULE_TOPIC or _delay_level(message) > 0
 
 
 def _is_inner_num(text: str) -> bool:

@@ -19,14 +19,15 @@ from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
 from rmqctl.format import dispatch_scan, index_build, scan
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.damage import Damage
-from rmqctl.format.index_entry import ENTRIES_PER_SLOT
 from rmqctl.format.message import Message
 from rmqctl.logfile.allocate import AllocateMappedFileService
+from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings
+from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_settings
+from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.dispatch import Dispatcher
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
-    from rmqctl.store.config import BrokerConf
     from rmqctl.store.dispatch import MessageArrivingListener
 
 
+DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
 FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
 
 
@@ -89,6 +90,7 @@ class MessageStore:
         arriving: MessageArrivingListener | None = None,
     ) -> None:
         self.running_flags = RunningFlags.NONE
+        self.conf = conf or BrokerConf()
         self._root = root
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
@@ -99,7 +101,9 @@ class MessageStore:
         with ExitStack() as stack:
             stack.callback(self._storage.close, self._lock)
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
-            self._open(root, settings or PutSettings(profile or guess_profile(self._before), property_crc=property_crc), geometry)
+            self._open(
+                root, settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc), geometry
+            )
             stack.pop_all()
 
     @classmethod
@@ -108,7 +112,10 @@ class MessageStore:
         storage = WritableStorage(root)
         if storage.listing(root):
             raise FileExistsError(17, "there is something already", str(root))
-        storage.make_folder(root / store_path.COMMITLOG)
+        for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
+            if storage.listing(folder):
+                raise FileExistsError(17, "there is something already", str(folder))
+            storage.make_folder(folder)
         storage.make_folder(root / store_path.CONSUMEQUEUE)
         storage.make_folder(root / store_path.INDEX)
         return cls(root, conf, settings=settings, geometry=geometry)
@@ -215,10 +222,7 @@ class MessageStore:
         self._describer = Describer(with_keys=True)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
-        self._allocate = AllocateMappedFileService(self._storage)
-        log_queue = WritableMappedFileQueue(
-            self._storage, before.path.commitlogs, self._geometry.commitlog_file_size, before.commit_log.queue, end, self._allocate
-        )
+        log_queue = self._open_log_queue(end)
         self._queues = ConsumeQueueStore(self._storage, before, self._geometry, self._settings.profile, end)
         self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
@@ -250,6 +254,18 @@ class MessageStore:
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
         return summary.end
 
+    def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
+        writing, size = self.conf.writing, self._geometry.commitlog_file_size
+        pool = TransientStorePool(writing.pool_size, size) if writing.pool_size else None
+        self._allocate = AllocateMappedFileService(self._storage, pool=pool, warm=writing.warm_files)
+        path = self._before.path
+        return WritableMappedFileQueue(
+            self._storage, path.writable_commitlogs, size, self._before.commit_log.queue, end, self._allocate, self._is_full
+        )
+
+    def _is_full(self, folder: Path) -> bool:
+        return self._storage.used_percent(folder) > DISK_SPACE_CLEAN_FORCIBLY_PERCENT
+
     def _open_index(self) -> IndexWriter:
         geometry = self._geometry
         folder = self._root / store_path.INDEX
@@ -266,14 +282,27 @@ def _check_layout(store: ReadOnlyStore) -> None:
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
 
 
-def _geometry_of(store: ReadOnlyStore) -> Geometry:
-    """As the files show; the broker's own sizes where there is none."""
+def geometry_of_conf(conf: BrokerConf) -> Geometry:
+    """As broker.conf says; the broker's own sizes where it says nothing."""
     usual = Geometry()
+    return Geometry(
+        conf.commitlog_file_size or usual.commitlog_file_size,
+        conf.consumequeue_file_size or usual.consumequeue_file_size,
+        conf.index_slots or usual.index_slots,
+        conf.index_entries or usual.index_entries,
+        conf.consumequeue_ext_file_size or usual.consumequeue_ext_file_size,
+        conf.batchconsumequeue_file_size or usual.batchconsumequeue_file_size,
+    )
+
+
+def _geometry_of(store: ReadOnlyStore) -> Geometry:
+    """As the files show; as broker.conf says where there is none."""
+    usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
     sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
     batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
     slots = store.index.files[-1].slots if store.index.files else usual.index_slots
-    entries = store.index.files[-1].capacity if store.index.files else usual.index_slots * ENTRIES_PER_SLOT
+    entries = store.index.files[-1].capacity if store.index.files else usual.index_entries
     ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
     return Geometry(
         commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,

@@ -203,3 +203,43 @@ def test_sigterm_ends_it_in_order(store: Path) -> None:
     assert process.returncode == 130
     assert not (store / "abort").exists()
     assert run(["verify", str(store)]) == 0
+
+
+def test_a_new_store_is_as_broker_conf_says(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    conf = tmp_path / "broker.conf"
+    folders = [tmp_path / "log a", tmp_path / "log b"]
+    conf.write_text(
+        f"storePathCommitLog={folders[0]},{folders[1]}\nmappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\n"
+        "maxHashSlotNum=100\nmaxIndexNum=400\nenableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=1000\nflushDiskType=SYNC_FLUSH\n"
+        "transientStorePoolEnable=true\nenabledAppendPropCRC=true\nmessageDelayLevel=7s\n"
+    )
+    lines = tmp_path / "lines"
+    lines.write_text("".join(json.dumps({"topic": "T", "body": f"{at}" * 100}) + "\n" for at in range(400)))
+    root = tmp_path / "new"
+    assert rmqctl("append", root, "--create", "--broker-conf", conf, "--from", lines).code == 0
+    assert rmqctl("append", root, "--broker-conf", conf, "--topic", "T", "--body", "x", "--delay-level", 1).code == 0
+    assert rmqctl("verify", root, "--broker-conf", conf).code == 0
+    assert [min(int(path.name) // 65536 % 2 for path in folder.iterdir()) for folder in folders] == [0, 1]
+    assert len(list((root / "consumequeue_ext" / "T" / "0").iterdir())) == 9
+    rows = rmqctl("dump", root, "--broker-conf", conf, "-o", "jsonl").rows()
+    assert len(rows) == 401
+    assert all("__CRC32#" in row["properties"] for row in rows)
+    assert rows[-1]["tagsCode"] == rows[-1]["storeTimestamp"] + 7000
+
+
+def test_a_bad_broker_conf_is_told(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxMessageSize=4M\n")
+    before = tree_hash(store)
+    result = rmqctl("append", store, "--broker-conf", conf, "--topic", "T", "--body", "x")
+    assert (result.code, "maxMessageSize='4M'" in result.err) == (2, True)
+    assert tree_hash(store) == before
+
+
+def test_sizes_that_are_not_the_stores_are_refused(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=4096\n")
+    before = tree_hash(store)
+    result = rmqctl("append", store, "--broker-conf", conf, "--topic", "T", "--body", "x")
+    assert (result.code, "file-length" in result.err) == (1, True)
+    assert tree_hash(store) == before
