@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from rmqctl.cli.options import POSITIVE, progress_option
-from rmqctl.cli.render import print_document, print_table, progress, remark, to_json
+from rmqctl.cli.render import print_document, print_table, progress, remark, remark_fields, to_json
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode
 
@@ -66,7 +66,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
 @click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
 @click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
-@click.option("--stats", is_flag=True, help="Say at the end how fast it was.")
+@click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
 @progress_option
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
@@ -80,10 +80,12 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     """
     _check_usage(source, asked)
     from rmqctl.store.appender import Appender
+    from rmqctl.store.store_stats import StoreStats
 
     report = _Report(stream=output == "jsonl")
     messages = iter([_one(asked)]) if source is None else _lines(source, report)
     opened = _open(store, asked)
+    opened.stats = StoreStats() if asked["stats"] else None
     try:
         appender = Appender(
             opened, report.stored, report.refused, batch=asked["batch"], sync=asked["sync"] or opened.conf.writing.sync_flush
@@ -99,8 +101,9 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
             appender.finish()
     finally:
         opened.close()
-    _print_queues(appender.queues, output)
-    report.print_summary(stats=asked["stats"])
+    stats = opened.stats.document() if opened.stats is not None else None
+    _print_queues(appender.queues, output, stats)
+    report.print_summary(stats)
     return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)
 
 
@@ -130,10 +133,12 @@ class _Report:
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         remark(f"{where}: not stored: {refused.why}")
 
-    def print_summary(self, *, stats: bool) -> None:
-        """The last line on stderr."""
+    def print_summary(self, stats: dict[str, Any] | None) -> None:
+        """What was counted, and the last line, on stderr."""
         seconds = time.perf_counter() - self._started
-        speed = f" in {seconds:.2f} s: {self._stored / max(seconds, 1e-9):,.0f} a second" if stats else ""
+        speed = f" in {seconds:.2f} s: {self._stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
+        if stats is not None:
+            remark_fields(_flat(stats))
         refused = f", {self.lines_refused} refused" if self.lines_refused else ""
         remark(f"{self._stored} messages appended{refused}{speed}")
 
@@ -219,10 +224,18 @@ def _size_of(source: BinaryIO | None) -> int:
     return os.fstat(source.fileno()).st_size
 
 
-def _print_queues(queues: dict[tuple[str, int], Any], output: str) -> None:
+def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each number that is not 0; those of a bucket or a topic have it behind their name."""
+    for name, value in stats.items():
+        for key, number in value.items() if isinstance(value, dict) else (("", value),):
+            if number:
+                yield f"{name} {key}".rstrip(), number
+
+
+def _print_queues(queues: dict[tuple[str, int], Any], output: str, stats: dict[str, Any] | None) -> None:
     rows = [(topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(queues.items())]
     if output == "json":
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
-        print_document("append", {"queues": named})
+        print_document("append", {"queues": named} | ({"stats": stats} if stats is not None else {}))
     elif output == "table" and rows:
         print_table(["TOPIC", "QUEUE", "FIRST", "NEXT", "MESSAGES"], [[*row, row[3] - row[2]] for row in rows])

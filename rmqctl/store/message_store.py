@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch import MessageArrivingListener
+    from rmqctl.store.store_stats import StoreStats
 
 
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
@@ -73,7 +74,7 @@ def now_ms() -> int:
 class MessageStore:
     """The store at `root`, open for appending. Methods raise OSError where the file system fails.
 
-    `arriving` hears of each message when queues and index have it.
+    `arriving` hears of each message when queues and index have it; `stats`, where one is set, counts puts.
     Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
     """
 
@@ -90,6 +91,7 @@ class MessageStore:
         arriving: MessageArrivingListener | None = None,
     ) -> None:
         self.running_flags = RunningFlags.NONE
+        self.stats: StoreStats | None = None
         self.conf = conf or BrokerConf()
         self._root = root
         self._reput_from_offset = 0
@@ -131,11 +133,15 @@ class MessageStore:
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
-        return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        if self.stats is None:
+            return self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        return self.stats.measured(lambda: self._refusal() or self._log.put_message(message, as_it_is=as_it_is))
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch, whole or not at all."""
-        return self._refusal() or self._log.put_messages(messages)
+        if self.stats is None:
+            return self._refusal() or self._log.put_messages(messages)
+        return self.stats.measured(lambda: self._refusal() or self._log.put_messages(messages))
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -110,6 +111,9 @@ def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("append", store, "--topic", "T", "--body", "\u00e9", *words, "-o", "json", "--stats")
     assert result.document()["queues"] == [{"topic": "T", "queueId": 3, "firstOffset": 0, "nextOffset": 1}]
     assert "1 messages appended in " in result.err
+    stats = result.document()["stats"]
+    assert (stats["putMessageTimesTotal"], stats["putMessageTopicTimesTotal"], stats["putMessageFailedTimes"]) == (1, {"T": 1}, 0)
+    assert re.search(r"^putMessageTopicTimesTotal T +1$", result.err, re.MULTILINE)
     row = rmqctl("query", store, "--topic", "T", "--key", "k2", "--body", "utf8", "-o", "jsonl").rows()[0]
     assert (row["body"], row["sysFlag"], row["queueId"]) == ("\u00e9", 8, 3)
     assert {key: row["properties"][key] for key in ("TAGS", "KEYS", "a")} == {"TAGS": "paid", "KEYS": "k1 k2", "a": "b=c"}
