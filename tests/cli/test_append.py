@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from rmqctl.cli.main import run
@@ -111,6 +113,8 @@ def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("append", store, "--topic", "T", "--body", "\u00e9", *words, "-o", "json", "--stats")
     assert result.document()["queues"] == [{"topic": "T", "queueId": 3, "firstOffset": 0, "nextOffset": 1}]
     assert "1 messages appended in " in result.err
+    schema = json.loads(files("rmqctl.cli").joinpath("schema", "append.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(result.document())
     stats = result.document()["stats"]
     assert (stats["putMessageTimesTotal"], stats["putMessageTopicTimesTotal"], stats["putMessageFailedTimes"]) == (1, {"T": 1}, 0)
     assert re.search(r"^putMessageTopicTimesTotal T +1$", result.err, re.MULTILINE)

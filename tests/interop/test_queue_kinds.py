@@ -1,4 +1,4 @@
-"""Extensions and batch consume queues, written in turn by us and by the real RocketMQ: each goes on with what the other left."""
+"""Extensions, batch consume queues, several log folders: we and the real RocketMQ go on with what the other left."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics.verify import verify
 from rmqctl.format.profile import PROFILES
-from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.config import BrokerConf
+from rmqctl.store.commit_log_writer import PutSettings, put_settings
+from rmqctl.store.config import BrokerConf, read_broker_conf
 from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.message_store import Geometry, MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
@@ -74,3 +75,24 @@ def put_batches(store: MessageStore) -> None:
         batch = inner_batch(number, 1 + number % 7, topic=topic, queue_id=of)
         assert store.put_message(batch if number % 4 == 0 else message(number, topic=topic, queue_id=of)).is_ok
     store.close()
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])  # since 4.9.2
+def test_several_log_folders_in_turn(version: str, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    folders = f"{tmp_path}/b,{tmp_path}/a,{tmp_path}/c"
+    settings = {"storePathCommitLog": folders, "transientStorePoolEnable": "true"}
+    path = tmp_path / "broker.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**settings, **REAL_SIZES.broker_conf()}.items()))
+    conf = read_broker_conf(path)
+    real = RealRocketMQ(version)
+    put(MessageStore.create(root, put_settings(conf, PROFILES[PROFILE_OF[version]]), SIZES, conf))
+    real.put(root, 1500, geometry=REAL_SIZES, topics=2, settings=settings)
+    assert verify(ReadOnlyStore(root, conf)).findings == []
+    put(MessageStore(root, conf))
+    store = ReadOnlyStore(root, conf)
+    assert verify(store).findings == []
+    assert len(store.commit_log.queue.files) > 6
+    for file in store.commit_log.queue.files:
+        assert file.path.parent.name == "abc"[file.file_from_offset // SIZES.commitlog_file_size % 3]
+    assert real.load(root, geometry=REAL_SIZES, settings=settings).loaded
