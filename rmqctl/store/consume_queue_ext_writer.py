@@ -52,17 +52,17 @@ class ConsumeQueueExtWriter:
         return addresses
 
 
-def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int:
+def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
     """Where the extension of `queue` is gone on with, as a broker that loads it cuts it: a byte offset.
 
     Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they have none,
-    behind the last unit of the last file (recover). Raises OSError.
+    behind the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
     """
     address = _last_address(queue)
-    size = extension.size_at(address) if address is not None else None
-    if address is not None and size is not None:
-        return ext_offset(address) + size
-    return extension.end
+    if address is None:
+        return extension.end
+    size = extension.size_at(address)
+    return ext_offset(address) + size if size is not None else None
 
 
 def _last_address(queue: ConsumeQueue) -> int | None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import NeedsRecovery
 from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store import store_path
 from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.config import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 
@@ -29,7 +31,7 @@ class ConsumeQueueStore:
     """Goes on with the queues of `before`, whose log ends at `log_end` (bytes); new files are as `geometry` says.
 
     `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises NeedsRecovery where a
-    queue points behind the log.
+    queue points behind the log, or has what no broker loads.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, profile: Profile, log_end: int) -> None:
@@ -90,6 +92,7 @@ class ConsumeQueueStore:
     def _gone_on_with(
         self, key: QueueKey, queue: ConsumeQueue | BatchConsumeQueue, max_physical_offset: int
     ) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+        self._check_lengths(queue.queue)
         folder = queue.queue.files[0].path.parent
         files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
         log_start = self._before.commit_log.min_offset
@@ -106,11 +109,21 @@ class ConsumeQueueStore:
         if not self._with_ext:
             return None
         folder, size = self._folder(store_path.CONSUMEQUEUE_EXT, key), self._geometry.consumequeue_ext_file_size
-        found = self._before.extensions.get(key)
-        if found is None or queue is None or not found.queue.files:
+        if queue is None:
             return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], size))
+        found = self._before.extensions.get(key) or ConsumeQueueExt(MappedFileQueue(self._storage, [folder]))
+        self._check_lengths(found.queue)
         end = end_of_units(found, queue)
-        return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], found.queue.file_size, found.queue, end))
+        if end is None:
+            what = f"units of queue {key[0]}/{key[1]} have addresses that lead to no unit of its extension"
+            raise NeedsRecovery(what, path=str(self._before.path.root), hint=SEE_VERIFY)
+        return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], found.queue.file_size or size, found.queue, end))
+
+    def _check_lengths(self, queue: MappedFileQueue) -> None:
+        """No broker loads a queue with a file of a wrong length."""
+        for damage in queue.anomalies:
+            if damage.code == "file-length":
+                raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
 
     def _folder(self, part: str, key: QueueKey) -> Path:
         return self._before.path.part(part) / key[0] / str(key[1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqctl.errors import NeedsRecovery
 from rmqctl.forensics.verify import verify
 from rmqctl.format.cq_unit import EXT_BASE, is_ext_address
 from rmqctl.format.profile import PROFILE_4_9
@@ -18,6 +19,7 @@ from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
 from rmqctl.store.message_store import Geometry, MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import tree_hash
 from tests.store import cqext_store
 from tests.store.test_dispatch import geometry, only_log
 from tests.store.test_message_store import findings, message, stored
@@ -100,6 +102,14 @@ def test_it_can_be_turned_off_and_on_again(tmp_path: Path) -> None:
     assert findings(tmp_path / "s") == []
 
 
+def test_an_empty_folder_is_begun(tmp_path: Path) -> None:
+    put(MessageStore.create(tmp_path / "s", PutSettings(PROFILE_4_9), SMALL), 3)
+    (tmp_path / "s" / "consumequeue_ext" / "OrderPaid" / "0").mkdir(parents=True)
+    put(MessageStore(tmp_path / "s", WITH, geometry=SMALL), 2)
+    assert addresses(tmp_path / "s") == [-1, -1, -1, 0, 20]
+    assert findings(tmp_path / "s") == []
+
+
 def test_without_an_address_it_goes_on_behind_the_last_unit(tmp_path: Path) -> None:
     put(created(tmp_path / "s"), 3)
     queue = tmp_path / "s" / "consumequeue" / "OrderPaid" / "0" / f"{0:020d}"
@@ -108,6 +118,31 @@ def test_without_an_address_it_goes_on_behind_the_last_unit(tmp_path: Path) -> N
     queue.write_bytes(units.tobytes())
     put(MessageStore(tmp_path / "s", WITH), 1)
     assert addresses(tmp_path / "s")[3] == 60
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_address_that_leads_nowhere_needs_recovery(gone: bool, tmp_path: Path) -> None:
+    put(created(tmp_path / "s"), 3)
+    path = tmp_path / "s" / "consumequeue_ext" / "OrderPaid" / "0" / f"{0:020d}"
+    if gone:
+        path.unlink()
+    else:
+        path.write_bytes(bytes(168))
+    before = tree_hash(tmp_path / "s")
+    with pytest.raises(NeedsRecovery, match="lead to no unit"):
+        MessageStore(tmp_path / "s")
+    assert tree_hash(tmp_path / "s") == before
+
+
+@pytest.mark.parametrize(("folder", "size"), [("consumequeue", 200), ("consumequeue_ext", 168)])
+def test_a_file_of_a_wrong_length_needs_recovery(folder: str, size: int, tmp_path: Path) -> None:
+    put(created(tmp_path / "s"), 20)
+    path = max((tmp_path / "s" / folder / "OrderPaid" / "0").iterdir())
+    path.write_bytes(path.read_bytes()[: size // 2])
+    before = tree_hash(tmp_path / "s")
+    with pytest.raises(NeedsRecovery, match="file-length"):
+        MessageStore(tmp_path / "s")
+    assert tree_hash(tmp_path / "s") == before
 
 
 def test_lmq_queues_have_no_extension(tmp_path: Path) -> None:
