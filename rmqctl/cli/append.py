@@ -13,7 +13,7 @@ import click
 
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import POSITIVE, progress_option
-from rmqctl.cli.render import print_document, print_table, progress, remark, to_json
+from rmqctl.cli.render import print_document, print_table, progress, remark, remark_fields, to_json
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode
 
@@ -50,6 +50,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
     ),
 )
 @click.argument("store", type=click.Path(path_type=Path))
+@click.option("--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does.")
 @click.option("--topic", help="Topic of the one message.")
 @click.option("--body", help="Its body, as text.")
 @click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
@@ -70,7 +71,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
 @click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
 @click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
-@click.option("--stats", is_flag=True, help="Say at the end how fast it was.")
+@click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
 @progress_option
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
@@ -86,14 +87,17 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     """
     _check_usage(source, asked)
     from rmqctl.store.appender import PUT_AT_ONCE, Appender
+    from rmqctl.store.store_stats import StoreStats
 
     report = _Report(stream=output == "jsonl")
     messages = iter([_one(asked)]) if source is None else _lines(source, report)
     opened = _open(store, asked)
+    opened.stats = StoreStats() if asked["stats"] else None
     _calm_garbage_collector()
     try:
-        at_once = 1 if asked["sync"] or asked["stop_on_error"] else PUT_AT_ONCE
-        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=asked["sync"])
+        sync = asked["sync"] or opened.conf.writing.sync_flush
+        at_once = 1 if sync or asked["stop_on_error"] else PUT_AT_ONCE
+        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
         size = _size_of(source)
         with progress(progress_mode if size else "none", size, "append") as advance:
             waiting = 0
@@ -112,8 +116,9 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
         opened.close()
     if opened.topic_configs.problem:
         remark(f"config/topics.json is left as it is, new topics are not in it: {opened.topic_configs.problem}")
-    _print_queues(appender.queues, output)
-    report.print_summary(stats=asked["stats"])
+    stats = opened.stats.document() if opened.stats is not None else None
+    _print_queues(appender.queues, output, stats)
+    report.print_summary(stats)
     return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)
 
 
@@ -145,10 +150,12 @@ class _Report:
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         remark(f"{where}: not stored: {refused.why}")
 
-    def print_summary(self, *, stats: bool) -> None:
-        """The last line on stderr."""
+    def print_summary(self, stats: dict[str, Any] | None) -> None:
+        """What was counted, and the last line, on stderr."""
         seconds = time.perf_counter() - self._started
-        speed = f" in {seconds:.2f} s: {self._stored / max(seconds, 1e-9):,.0f} a second" if stats else ""
+        speed = f" in {seconds:.2f} s: {self._stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
+        if stats is not None:
+            remark_fields(_flat(stats))
         refused = f", {self.lines_refused} refused" if self.lines_refused else ""
         remark(f"{self._stored} messages appended{refused}{speed}")
 
@@ -172,21 +179,22 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
 
 def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.format.profile import PROFILE_5_3, PROFILES
-    from rmqctl.store.commit_log_writer import PutSettings
-    from rmqctl.store.message_store import Geometry, MessageStore
+    from rmqctl.store.commit_log_writer import put_settings
+    from rmqctl.store.config import BrokerConf, read_broker_conf
+    from rmqctl.store.message_store import MessageStore, geometry_of_conf
 
     prepared(MessageStore.prepare)
+    conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
     if not asked["create"]:
-        return MessageStore(store, profile=profile, property_crc=asked["property_crc"])
-    usual = Geometry()
+        return MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+    usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
     try:
-        return MessageStore.create(
-            store, PutSettings(profile=profile or PROFILE_5_3, property_crc=asked["property_crc"]), Geometry(**sizes)
-        )
+        settings = put_settings(conf, profile or PROFILE_5_3, property_crc=asked["property_crc"])
+        return MessageStore.create(store, settings, usual._replace(**sizes), conf)
     except FileExistsError as error:
-        raise BadRequest("there is something already", path=str(store), hint="without --create it is appended to") from error
+        raise BadRequest("there is something already", path=error.filename, hint="without --create it is appended to") from error
 
 
 def _one(asked: dict[str, Any]) -> Line:
@@ -240,10 +248,18 @@ def _size_of(source: BinaryIO | None) -> int:
     return os.fstat(source.fileno()).st_size
 
 
-def _print_queues(queues: dict[tuple[str, int], Any], output: str) -> None:
+def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each number that is not 0; those of a bucket or a topic have it behind their name."""
+    for name, value in stats.items():
+        for key, number in value.items() if isinstance(value, dict) else (("", value),):
+            if number:
+                yield f"{name} {key}".rstrip(), number
+
+
+def _print_queues(queues: dict[tuple[str, int], Any], output: str, stats: dict[str, Any] | None) -> None:
     rows = [(topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(queues.items())]
     if output == "json":
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
-        print_document("append", {"queues": named})
+        print_document("append", {"queues": named} | ({"stats": stats} if stats is not None else {}))
     elif output == "table" and rows:
         print_table(["TOPIC", "QUEUE", "FIRST", "NEXT", "MESSAGES"], [[*row, row[3] - row[2]] for row in rows])

@@ -141,10 +141,20 @@ def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = Tr
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
     """Name and value, a line each."""
+    for line in _aligned(fields):
+        print(line)
+
+
+def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
+    """The same on stderr."""
+    for line in _aligned(fields):
+        remark(line)
+
+
+def _aligned(fields: Iterable[tuple[str, Any]]) -> list[str]:
     pairs = [(name, _cell(value)) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
-    for name, value in pairs:
-        print(f"{name:<{width}}  {value}".rstrip())
+    return [f"{name:<{width}}  {value}".rstrip() for name, value in pairs]
 
 
 def remark(text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_UNIT, CQ_UNIT
 from rmqctl.format.index_entry import INDEX_ENTRY
 from rmqctl.format.layout import BIG_ENDIAN, Layout
 
@@ -17,4 +17,6 @@ def dtype_of(layout: Layout) -> np.dtype[Any]:
 
 
 UNITS = dtype_of(CQ_UNIT)
+EXT_UNITS = dtype_of(CQ_EXT_UNIT)
+BATCH_UNITS = dtype_of(BATCH_CQ_UNIT)
 ENTRIES = dtype_of(INDEX_ENTRY)

@@ -58,7 +58,9 @@ __doc__ = (__doc__ or "").format(cq=CQ_UNIT.table(), ext=CQ_EXT_UNIT.table(), ba
 
 DELAY_UNIT_MS = 1000  # a scheduled message's tagsCode is its store time and a delay of whole seconds
 PRE_BLANK_SIZE = 0x7FFFFFFF
+NOT_COMPACTED = -1  # compactedOffset of a batch unit
 EXT_ADDRESS_MAX = -(2**31) - 1
+EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
 class CqUnit(NamedTuple):
@@ -88,4 +90,4 @@ def is_ext_address(tags_code: int) -> bool:
 
 def ext_offset(address: int) -> int:
     """Byte offset in consumequeue_ext of an address."""
-    return address + 2**63
+    return address - EXT_BASE

@@ -19,15 +19,25 @@ class Profile(NamedTuple):
     writes_pid_into_abort: bool
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
+    moves_min_offset_of_expired_queues: bool
+    """Whether a queue whose messages are all gone from the log begins at its end (ConsumeQueue.correctMinOffset), not at 0."""
 
 
 PROFILE_4_7 = Profile(
-    "4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False, knows_topic_attributes=False
+    "4.7",
+    ends_properties_with_separator=True,
+    knows_long_topics=False,
+    writes_pid_into_abort=False,
+    knows_topic_attributes=False,
+    moves_min_offset_of_expired_queues=False,
 )
-PROFILE_4_9 = Profile(
-    "4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False, knows_topic_attributes=False
-)
+PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False)
 PROFILE_5_3 = Profile(
-    "5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True, knows_topic_attributes=True
+    "5.3",
+    ends_properties_with_separator=True,
+    knows_long_topics=True,
+    writes_pid_into_abort=True,
+    knows_topic_attributes=True,
+    moves_min_offset_of_expired_queues=True,
 )
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

@@ -113,7 +113,9 @@ class WritableMappedFile(MappedFile):
         self._writable.set_modified(self._open(), time_ms)
 
     def skip_to_end(self) -> None:
-        """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes)."""
+        """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes); of a pool's used buffer, zeros."""
+        if self._buffer is not None:
+            self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)
         self.wrote_position = self.size
 
     def commit(self, least_pages: int = 0) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WritableMappedFileQueue:
-    """Files of `file_size` bytes in `folders`, in turn by their offset where there are several.
+    """Files of `file_size` bytes in `folders`, in turn by their offset where there are several, but for those that `is_full` says.
 
     `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files behind `end`
     are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
@@ -32,10 +32,13 @@ class WritableMappedFileQueue:
         queue: MappedFileQueue | None = None,
         end: int = 0,
         allocate: AllocateMappedFileService | None = None,
+        is_full: Callable[[Path], bool] = lambda _: False,
     ) -> None:
         self._storage = storage
         self._folders = folders
         self._allocate = allocate
+        self._is_full = is_full
+        self._announced: dict[int, Path] = {}
         self.file_size = file_size
         self.files: list[WritableMappedFile] = []
         self._ahead: dict[int, WritableMappedFile] = {}
@@ -68,6 +71,15 @@ class WritableMappedFileQueue:
         self.files.append(file)
         return file
 
+    def append(self, data: bytes, start_offset: int = 0) -> None:
+        """Append `data` over as many files as it takes; the first of all holds `start_offset`."""
+        rest = memoryview(data)
+        while rest:
+            file = self.last_with_room(start_offset)
+            room = file.size - file.wrote_position
+            file.append(rest[:room])
+            rest = rest[room:]
+
     def flush(self, least_pages: int = 0) -> bool:
         """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
         before = self.flushed_where
@@ -95,12 +107,15 @@ class WritableMappedFileQueue:
             file.close()
 
     def _create(self, base: int) -> WritableMappedFile:
-        path = self._path(base)
+        path = self._announced.pop(base, None) or self._path(base)
         if self._allocate is not None:
-            return self._allocate.take(path, self._path(base + self.file_size), base, self.file_size)
+            following = self._announced[base + self.file_size] = self._path(base + self.file_size)
+            return self._allocate.take(path, following, base, self.file_size)
         descriptor = self._storage.create(path, self.file_size)
         return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor)
 
     def _path(self, base: int) -> Path:
-        folder = self._folders[base // self.file_size % len(self._folders)]
-        return folder / f"{base:0{FILE_NAME_DIGITS}d}"
+        """Where all folders are full, they take turns again (MultiPathMappedFileQueue)."""
+        folders = self._folders if len(self._folders) == 1 else [folder for folder in self._folders if not self._is_full(folder)]
+        folders = folders or self._folders
+        return folders[base // self.file_size % len(folders)] / f"{base:0{FILE_NAME_DIGITS}d}"

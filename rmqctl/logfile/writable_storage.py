@@ -129,6 +129,14 @@ class WritableStorage(Storage):
         os.replace(aside, path)
         self.sync_folder(path.parent)
 
+    def used_percent(self, folder: Path) -> int:
+        """How full the disk of a folder is, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent); 0 where there is no such folder yet."""
+        if self.entry(folder).kind is Kind.MISSING:
+            return 0
+        disk = os.statvfs(folder)
+        used = disk.f_blocks - disk.f_bfree
+        return -(-100 * used // max(used + disk.f_bavail, 1))
+
     def process_id(self) -> int:
         """The number of this process, as 5.x writes it into `abort`."""
         return os.getpid()

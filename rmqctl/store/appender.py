@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
-from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.format.sys_flag import INNER_BATCH, TransactionType, transaction_type
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -100,5 +100,6 @@ class Appender:
 
 
 def _can_batch(message: MessageExtBrokerInner) -> bool:
-    plain = transaction_type(message.sys_flag) is TransactionType.NONE and properties.INNER_MULTI_DISPATCH not in message.properties
+    plain = transaction_type(message.sys_flag) is TransactionType.NONE and not message.sys_flag & INNER_BATCH
+    plain = plain and properties.INNER_MULTI_DISPATCH not in message.properties
     return plain and (message.topic == SCHEDULE_TOPIC or properties.DELAY not in message.properties)

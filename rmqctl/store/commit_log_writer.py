@@ -25,8 +25,9 @@ from rmqctl.format.encode import (
     properties_to_bytes,
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1
-from rmqctl.format.profile import PROFILE_5_3, Profile
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
+from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
+from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.put_message import AppendMessageResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
@@ -35,14 +36,21 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.config import BrokerConf
     from rmqctl.store.read_only_store import QueueKey
 
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+# their messages go on to the topic and the queue that their properties name
+WAITING_ROOMS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 DELAY_LEVEL_MAX = 18  # messageDelayLevel's own list
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 OS_PAGE_CACHE_BUSY_MS = 1000
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
+_NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
 TOPICS_KNOWN = 65536
+_INTERNAL_TOPICS = ("%RETRY%", "rmq_sys_")
 
 
 @lru_cache(maxsize=TOPICS_KNOWN)
@@ -62,6 +70,18 @@ class PutSettings(NamedTuple):
     os_page_cache_busy_ms: int = OS_PAGE_CACHE_BUSY_MS
 
 
+def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False) -> PutSettings:
+    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says."""
+    return PutSettings(
+        profile=profile,
+        max_message_size=conf.writing.max_message_size,
+        property_crc=property_crc or (conf.writing.property_crc and profile == PROFILE_5_3),
+        multi_dispatch=conf.writing.multi_dispatch and profile != PROFILE_4_7,
+        delay_level_max=len(conf.delays_ms),
+        os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,
+    )
+
+
 class CommitLogWriter:
     """Appends to `queue`; `topic_queue_table` has the next queue offset of each queue, LMQ's too.
 
@@ -69,21 +89,30 @@ class CommitLogWriter:
     """
 
     def __init__(
-        self, queue: WritableMappedFileQueue, topic_queue_table: dict[QueueKey, int], settings: PutSettings, now: Callable[[], int]
+        self,
+        queue: WritableMappedFileQueue,
+        topic_queue_table: dict[QueueKey, int],
+        settings: PutSettings,
+        now: Callable[[], int],
+        batch_topics: frozenset[str] = frozenset(),
     ) -> None:
         self.queue = queue
         self.topic_queue_table = topic_queue_table
         self._settings = settings
         self._now = now
+        self._batch_topics = batch_topics
+        self._written_queues: set[QueueKey] = set()
         self._put_lock = threading.Lock()
         self._begin_in_lock = 0.0
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
-        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties:
+        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties and not _is_internal(message):
             return self._put_multi_dispatch(message)
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
+        if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
+            return self._put_inner_batch(message)
         encoded = self._encoded(message)
         return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
@@ -92,18 +121,13 @@ class CommitLogWriter:
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
         for message in messages:
-            if properties.DELAY in message.properties or properties.INNER_MULTI_DISPATCH in message.properties:
-                results += self._put_run(run)
-                run = []
-                results.append(self.put_message(message, as_it_is=as_it_is))
-                continue
-            encoded = self._encoded(message)
+            encoded = self._encoded(message) if _is_plain(message) else None
             if isinstance(encoded, Encoded):
                 run.append((message, encoded))
-            else:
-                results += self._put_run(run)
-                run = []
-                results.append(encoded)
+                continue
+            results += self._put_run(run)
+            run = []
+            results.append(self.put_message(message, as_it_is=as_it_is) if encoded is None else encoded)
         return results + self._put_run(run)
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
@@ -113,8 +137,8 @@ class CommitLogWriter:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
             delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
-            if message.sys_flag & TRANSACTION_MASK or delayed:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions and no delays")
+            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches")
         batch = []
         for message in messages:
             encoded = self._encoded(message)
@@ -124,6 +148,12 @@ class CommitLogWriter:
         if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
         return self._put(first, batch)
+
+    def take_written_queues(self) -> set[QueueKey]:
+        """The queues that messages came to since the last call, and those that delayed and half messages will go on to."""
+        with self._put_lock:
+            taken, self._written_queues = self._written_queues, set()
+        return taken
 
     @property
     def is_os_page_cache_busy(self) -> bool:
@@ -195,8 +225,16 @@ class CommitLogWriter:
             return failed
         if takes_offset:
             self.topic_queue_table[key] = begin + len(batch)
+        self._note_written(first)
         appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin)
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+
+    def _note_written(self, message: MessageExtBrokerInner) -> None:
+        self._written_queues.add((message.topic, message.queue_id))
+        if message.topic in WAITING_ROOMS:
+            real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
+            if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
+                self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes, stored: int) -> PutMessageResult | None:
         """Append bytes; what is wrong where that fails."""
@@ -250,6 +288,8 @@ class CommitLogWriter:
         failed = self._write(file, b"".join(records), stored)
         if failed is not None:
             return [failed] * len(results)
+        for message, _ in run[: len(results)]:
+            self._note_written(message)
         self.topic_queue_table.update(next_offsets)
         return results
 
@@ -272,15 +312,51 @@ class CommitLogWriter:
         with self._put_lock:
             offsets = [self.topic_queue_table.get(key, 0) for key in keys]
             numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
-            encoded = self._encoded(message._replace(properties=numbered))
-            if not isinstance(encoded, Encoded):
-                return encoded
-            if encoded.size + BLANK_SIZE > self.queue.file_size:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
-            result = self._append(message, [encoded], encoded.size)
+            result = self._append_numbered(message._replace(properties=numbered))
             if result.is_ok:
                 self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
             return result
+
+    def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Many messages in one record of a topic with queue.type=BatchCQ (5.x): it takes INNER_NUM queue offsets from INNER_BASE on."""
+        key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
+        if not message.sys_flag & INNER_BATCH:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH")
+        if message.topic not in self._batch_topics:
+            remark = "an inner batch needs a topic with queue.type=BatchCQ in config/topics.json"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        if message.sys_flag & TRANSACTION_MASK in _NO_UNIT or not _is_inner_num(number):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM")
+        with self._put_lock:
+            base = self.topic_queue_table.get(key, 0)
+            result = self._append_numbered(message._replace(properties=message.properties | {properties.INNER_BASE: str(base)}))
+            if result.append is None:
+                return result
+            self.topic_queue_table[key] = base + int(number)
+            return result._replace(append=result.append._replace(inner_num=int(number)))
+
+    def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Append a message whose properties hold queue offsets; under the lock."""
+        encoded = self._encoded(message)
+        if not isinstance(encoded, Encoded):
+            return encoded
+        if encoded.size + BLANK_SIZE > self.queue.file_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
+        return self._append(message, [encoded], encoded.size)
+
+
+def _is_plain(message: MessageExtBrokerInner) -> bool:
+    """Whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
+    return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
+
+
+def _is_internal(message: MessageExtBrokerInner) -> bool:
+    """Whether a message goes to a topic of the broker's own, delayed ones included: LMQ does not see it (MultiDispatchUtils)."""
+    return message.topic.startswith(_INTERNAL_TOPICS) or message.topic == SCHEDULE_TOPIC or _delay_level(message) > 0
+
+
+def _is_inner_num(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(INNER_NUM_MAX)) and 0 < int(text) <= INNER_NUM_MAX
 
 
 def _delay_level(message: MessageExtBrokerInner) -> int:

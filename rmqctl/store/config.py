@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.errors import BadRequest, LayoutNotSupported
+from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.java import fastjson_loads
 from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.store.java_properties import CONFIG_SIZE_MAX, NUMBER_DIGITS_MAX, JavaProperties
+from rmqctl.store.writing_conf import USUAL, WritingConf, writing_conf
 
-MULTI_PATH_SEPARATOR = ","
-CONFIG_SIZE_MAX = 32 * 1024 * 1024
-NUMBER_DIGITS_MAX = 15
 HOUR_MS = 3_600_000
+TOPICS_CONFIG = "topics.json"
 
 
 # messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
@@ -29,52 +30,45 @@ class BrokerConf(NamedTuple):
     """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
 
     commitlog_paths: tuple[str, ...] = ()
+    read_only_commitlog_paths: tuple[str, ...] = ()
     commitlog_file_size: int | None = None
     consumequeue_file_size: int | None = None
+    consumequeue_ext_enabled: bool | None = None
+    consumequeue_ext_file_size: int | None = None
+    batchconsumequeue_file_size: int | None = None
     index_slots: int | None = None
+    index_entries: int | None = None
     index_enabled: bool = True
     file_reserved_ms: int = 72 * HOUR_MS
     delays_ms: tuple[int, ...] = DELAYS_MS
+    writing: WritingConf = USUAL
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none, LayoutNotSupported."""
-    import javaproperties
-
-    storage = Storage(path.parent, follow_links=True)
-    try:
-        if storage.entry(path).kind is not Kind.FILE:
-            raise BadRequest("there is no such broker.conf", path=str(path))
-        said = javaproperties.loads(storage.read_file(path, CONFIG_SIZE_MAX).decode("latin-1"))
-    except OSError as error:
-        raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
-    except ValueError as error:
-        raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
-    if said.get("enableDLegerCommitLog", "").strip().lower() == "true":
+    said = JavaProperties(path)
+    if said.flag("enableDLegerCommitLog"):
         raise LayoutNotSupported("a DLedger store (enableDLegerCommitLog=true): its commit log has a format of its own", path=str(path))
-    if "rocksdb" in said.get("storeType", "").lower():
+    if "rocksdb" in said.text("storeType").lower():
         raise LayoutNotSupported("a RocksDB store (storeType)", path=str(path), hint="rmqctl reads stores with storeType=default")
 
-    def number(*names: str) -> int | None:
-        for name in names:
-            if name in said:
-                text = said[name].strip()
-                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or (not int(text) and name != "fileReservedTime"):
-                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(path))
-                return int(text)
-        return None
-
-    roots = said.get("storePathCommitLog", "").split(MULTI_PATH_SEPARATOR)
-    roots += said.get("readOnlyCommitLogStorePaths", "").split(MULTI_PATH_SEPARATOR)
-    reserved = number("fileReservedTime")
+    read_only = said.paths("readOnlyCommitLogStorePaths")
+    reserved = said.number("fileReservedTime", least=0)
+    queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
     return BrokerConf(
-        commitlog_paths=tuple(root.strip() for root in roots if root.strip()),
-        commitlog_file_size=number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
-        consumequeue_file_size=number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
-        index_slots=number("maxHashSlotNum"),
-        index_enabled=said.get("messageIndexEnable", "true").strip().lower() != "false",
+        commitlog_paths=tuple(dict.fromkeys((*said.paths("storePathCommitLog"), *read_only))),
+        read_only_commitlog_paths=read_only,
+        commitlog_file_size=said.number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
+        consumequeue_file_size=queue_size and -(-queue_size // CQ_UNIT.size) * CQ_UNIT.size,
+        consumequeue_ext_enabled=said.flag("enableConsumeQueueExt"),
+        consumequeue_ext_file_size=said.number("mappedFileSizeConsumeQueueExt"),
+        batchconsumequeue_file_size=said.number("mapperFileSizeBatchConsumeQueue"),
+        index_slots=said.number("maxHashSlotNum"),
+        index_entries=said.number("maxIndexNum"),
+        index_enabled=said.text("messageIndexEnable").lower() != "false",
         file_reserved_ms=72 * HOUR_MS if reserved is None else reserved * HOUR_MS,
-        delays_ms=_delays(said.get("messageDelayLevel", ""), path),
+        delays_ms=_delays(said.text("messageDelayLevel"), path),
+        writing=writing_conf(said),
     )
 
 
@@ -153,3 +147,13 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
     """The map `key` of a config file; empty when it is missing or something else."""
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
+
+
+def batch_topics(topics: ConfigFile) -> frozenset[str]:
+    """The topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
+    found = set()
+    for name, topic in table(topics, "topicConfigTable").items():
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+            found.add(name)
+    return frozenset(found)

@@ -35,6 +35,10 @@ class UnitQueue(Protocol):
     def max_offset(self) -> int:
         """Queue offset behind the last message."""
 
+    @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit in use."""
+
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
         """The units of queue offsets [start, end)."""
 
@@ -140,10 +144,27 @@ class ConsumeQueue:
         last = self._units.last_used(_cq_used)
         return last + 1 if last is not None else self.first_offset
 
+    @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit in use."""
+        return self.max_offset * CQ_UNIT.size
+
     def min_offset(self, min_physical_offset: int) -> int:
         """Queue offset of the first unit whose message the log still has; the max offset when it has none."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
+
+    def correct_min_offset(self, min_physical_offset: int, *, moves_expired: bool) -> int:
+        """As a broker that loads the queue has it (correctMinOffset): the first unit in the first file whose message the log still has.
+
+        Where that file has none it is 0; where no file has one and `moves_expired` (5.3), the max offset.
+        """
+        if not self.queue.files or not min_physical_offset:
+            return self.first_offset
+        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
+        if first is None:
+            return self.max_offset if moves_expired else 0
+        return first.queue_offset if first.queue_offset * CQ_UNIT.size < self.queue.files[0].end else 0
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """The first unit, pre-blanks aside, for which `holds`; it must hold for all behind it, too."""
@@ -211,6 +232,11 @@ class BatchConsumeQueue:
         self._units = _Units(queue, BATCH_CQ_UNIT.size)
 
     @property
+    def used_end(self) -> int:
+        """Byte offset behind the last unit."""
+        return self._candidates().stop * BATCH_CQ_UNIT.size
+
+    @property
     def max_offset(self) -> int:
         """Queue offset behind the last batch."""
         last = self.last()
@@ -220,6 +246,17 @@ class BatchConsumeQueue:
         """Base offset of the first batch whose message the log still has; the max offset when it has none."""
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
+
+    def correct_min_offset(self, min_physical_offset: int) -> int:
+        """As a broker that loads the queue has it: the first batch in the first file whose record the log still has, or that file's end.
+
+        -1 where there is no batch.
+        """
+        if self.last() is None:
+            return -1
+        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
+        behind_first_file = self._unit(self.queue.files[0].end // BATCH_CQ_UNIT.size)
+        return min([unit.queue_offset for unit in (first, behind_first_file) if unit is not None], default=self.max_offset)
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """The first batch for which `holds`; it must hold for all behind it, too."""

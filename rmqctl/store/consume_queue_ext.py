@@ -18,6 +18,28 @@ class ConsumeQueueExt:
 
     def tags_code(self, address: int) -> int | None:
         """The tagsCode of the unit at an address; None when there is no such unit. Raises OSError."""
+        unit = self._unit_at(address)
+        return unit[1] if unit is not None else None
+
+    def size_at(self, address: int) -> int | None:
+        """Bytes of the unit at an address, bitmap included; None when there is no such unit. Raises OSError."""
+        unit = self._unit_at(address)
+        return unit[0] if unit is not None else None
+
+    @property
+    def end(self) -> int:
+        """Byte offset behind the last unit of the last file, read from the file's start on. Raises OSError."""
+        if not self.queue.files:
+            return 0
+        file = self.queue.files[-1]
+        data = file.read(0, file.data_end(0) + CQ_EXT_UNIT.size)
+        at = 0
+        while at + CQ_EXT_UNIT.size <= len(data) and (size := CQ_EXT_UNIT.struct.unpack_from(data, at)[0]) > 0:
+            at += size
+        return file.file_from_offset + at
+
+    def _unit_at(self, address: int) -> tuple[int, int] | None:
+        """(size, tagsCode) of a unit whose size adds up."""
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:
@@ -28,4 +50,4 @@ class ConsumeQueueExt:
         size, tags_code, _, bitmap_length = CQ_EXT_UNIT.struct.unpack(raw)
         if size < CQ_EXT_UNIT.size or size != CQ_EXT_UNIT.size + max(bitmap_length, 0):
             return None
-        return int(tags_code)
+        return int(size), int(tags_code)

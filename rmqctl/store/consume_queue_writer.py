@@ -15,25 +15,34 @@ from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
 
 
 class ConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the record of the last one. Methods raise OSError."""
+    """Units of one queue; `max_physical_offset` is behind the last one's record, `min_offset` the queue offset of the first that counts.
 
-    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0) -> None:
+    Methods raise OSError.
+
+    With an `ext` the tags codes go there, and units have addresses.
+    """
+
+    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
+        self.min_offset = 0
+        self._ext = ext
 
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
-    def put(self, queue_offset: int, units: Any, store_timestamps: Any) -> int:
+    def put(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> int:
         """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order; how many were written.
 
         `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last message's, for by
         these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker writes units at once.
+        LMQ's units are not `extended`: they never go to the extension.
 
         Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
         """
@@ -43,6 +52,9 @@ class ConsumeQueueWriter:
         units, queue_offset, store_timestamps = units[skipped:], queue_offset + skipped, store_timestamps[skipped:]
         if not len(units):
             return 0
+        if self._ext is not None and extended:
+            units = units.copy()
+            units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps)
         if self.queue.last is None and queue_offset:
             self._fill_pre_blank(queue_offset)
         data = memoryview(units.tobytes())
@@ -57,10 +69,23 @@ class ConsumeQueueWriter:
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 
+    def flush(self) -> None:
+        """Have the units on the disk, what their addresses lead to first."""
+        if self._ext is not None:
+            self._ext.queue.flush()
+        self.queue.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._ext is not None:
+            self._ext.queue.close()
+        self.queue.close()
+
     def _fill_pre_blank(self, queue_offset: int) -> None:
         start = queue_offset * CQ_UNIT.size
         file = self.queue.last_with_room(start)
         filler = np.zeros((start - file.file_from_offset) // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE
         file.append(filler.tobytes())
+        self.min_offset = queue_offset
         self.queue.flushed_where = self.queue.committed_where = file.file_from_offset

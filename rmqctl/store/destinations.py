@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
 OFFSET_DIGITS_MAX = 18
+INNER_NUM_MAX = 2**15 - 1
 
 
 class Destination(NamedTuple):
@@ -63,6 +64,14 @@ def batch_size(message: Message) -> int:
     """How many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if _is_offset(number) else 1
+
+
+def batch_of(message: Message) -> tuple[int, int]:
+    """The queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
+    base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
+    if not (_is_offset(base) and _is_offset(number) and int(number) <= INNER_NUM_MAX):
+        return message.queue_offset, 1
+    return int(base), int(number)
 
 
 def right_tags_code(destination: Destination, store_timestamp: int, code: int) -> bool:

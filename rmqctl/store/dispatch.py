@@ -6,29 +6,36 @@ none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.columns import UNITS
+from rmqctl.format.columns import BATCH_UNITS, UNITS
+from rmqctl.format.cq_unit import NOT_COMPACTED
 from rmqctl.format.dispatch_scan import DELAYED, MULTI_DISPATCH
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.store.destinations import queue_destinations
+from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.destinations import batch_of, queue_destinations
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.format.message import Message
-    from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.index_writer import IndexWriter
     from rmqctl.store.read_only_store import QueueKey
 
 
+# topic, queueId, the queue offset behind the message, tagsCode, store time in ms since 1970 (MessageArrivingListener.arriving)
+MessageArrivingListener = Callable[[str, int, int, int, int], None]
+
+
 class Dispatcher:
-    """Hands messages on to queues (`queue_of` opens one) and to the index (None: it is off).
+    """Hands messages on to queues (`queue_of` opens one) and to the index (None: it is off), then tells `arriving`, in log order.
 
     `message_at` decodes the message at a physical offset, for what columns do not have. Methods raise OSError.
     """
@@ -36,16 +43,18 @@ class Dispatcher:
     def __init__(
         self,
         describer: Describer,
-        queue_of: Callable[[QueueKey], ConsumeQueueWriter],
+        queue_of: Callable[[QueueKey], ConsumeQueueWriter | BatchConsumeQueueWriter],
         index: IndexWriter | None,
         message_at: Callable[[int], Message | None],
         delays_ms: tuple[int, ...],
+        arriving: MessageArrivingListener | None = None,
     ) -> None:
         self._describer = describer
         self._queue_of = queue_of
         self._index = index
         self._message_at = message_at
         self._delays_ms = delays_ms
+        self._arriving = arriving
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
@@ -62,16 +71,36 @@ class Dispatcher:
             self.logics_timestamp = int(rows[-1]["store_timestamp"])
         if self._index is not None:
             self._index.put(described)
+        if self._arriving is not None:
+            self._notify(messages, self._arriving)
 
     def _put_units(self, key: QueueKey, rows: Any) -> None:
-        units = np.empty(len(rows), UNITS)
-        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
-        if key[0] == SCHEDULE_TOPIC:
-            delayed = (rows["marks"] & DELAYED) != 0
-            units["tagsCode"][delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
         writer = self._queue_of(key)
+        if isinstance(writer, BatchConsumeQueueWriter):
+            writer.put(self._batch_units(rows))
+            return
+        units = np.empty(len(rows), UNITS)
+        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], self._tags_codes(key, rows)
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
+
+    def _tags_codes(self, key: QueueKey, rows: Any) -> Any:
+        codes = rows["tags_code"].copy()
+        if key[0] == SCHEDULE_TOPIC:
+            delayed = (rows["marks"] & DELAYED) != 0
+            codes[delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
+        return codes
+
+    def _batch_units(self, rows: Any) -> Any:
+        units = np.zeros(len(rows), BATCH_UNITS)
+        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+        units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
+        units["baseOffset"], units["count"] = rows["queue_offset"], 1
+        for unit in units:
+            message = self._message_at(int(unit["physicalOffset"]))
+            if message is not None:
+                unit["baseOffset"], unit["count"] = batch_of(message)
+        return units
 
     def _delay_of(self, queue_id: int) -> int:
         """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
@@ -83,8 +112,18 @@ class Dispatcher:
             return
         for destination in queue_destinations(message)[1:]:
             unit = np.array([(physical_offset, message.size, destination.tags_code)], UNITS)
-            stored = np.array([message.store_timestamp])
-            self._queue_of((destination.topic, destination.queue_id)).put(destination.queue_offset, unit, stored)
+            writer = self._queue_of((destination.topic, destination.queue_id))
+            if isinstance(writer, ConsumeQueueWriter):
+                writer.put(destination.queue_offset, unit, np.array([message.store_timestamp]), extended=False)
+
+    def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
+        """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
+        for at, row in enumerate(messages):
+            key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
+            arriving(*key, int(row["queue_offset"]) + 1, int(self._tags_codes(key, messages[at : at + 1])[0]), time)
+            message = self._message_at(int(row["physical_offset"])) if row["marks"] & MULTI_DISPATCH else None
+            for destination in queue_destinations(message)[1:] if message is not None else ():
+                arriving(destination.topic, destination.queue_id, destination.queue_offset + 1, destination.tags_code, time)
 
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]

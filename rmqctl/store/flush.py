@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.writing_conf import WritingConf
 
 SYNC_FLUSH_TIMEOUT_SECONDS = 5.0
 GROUP_COMMIT_INTERVAL_SECONDS = 0.01
@@ -36,6 +37,15 @@ class FlushIntervals(NamedTuple):
     commit: float = 0.2
     commit_thorough: float = 0.2
     least_pages: int = 4
+    commit_least_pages: int = 4
+
+    @classmethod
+    def of(cls, conf: WritingConf) -> FlushIntervals:
+        """As broker.conf says."""
+        return cls(
+            conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000, conf.commit_thorough_ms / 1000,
+            conf.flush_least_pages, conf.commit_least_pages,
+        )  # fmt: skip
 
 
 class _Service(ABC):
@@ -162,7 +172,7 @@ class CommitRealTimeService(_Periodic):
             if not queue.commit(least_pages):
                 flusher.wake_up()
 
-        super().__init__("CommitRealTimeService", intervals.commit, intervals.commit_thorough, intervals.least_pages, commit)
+        super().__init__("CommitRealTimeService", intervals.commit, intervals.commit_thorough, intervals.commit_least_pages, commit)
 
 
 class FlushDiskWatcher(_Service):

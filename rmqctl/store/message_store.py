@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
 from rmqctl.format import dispatch_scan, index_build, scan
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.damage import Damage
-from rmqctl.format.index_entry import ENTRIES_PER_SLOT
 from rmqctl.format.message import Message
 from rmqctl.logfile.allocate import AllocateMappedFileService
+from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings
+from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_settings
+from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
-from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
-    from rmqctl.store.config import BrokerConf
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.dispatch import MessageArrivingListener
+    from rmqctl.store.store_stats import StoreStats
 
 
+DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
 FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
-SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class Geometry(NamedTuple):
@@ -62,6 +63,8 @@ class Geometry(NamedTuple):
     consumequeue_file_size: int = 300_000 * CQ_UNIT.size
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
+    consumequeue_ext_file_size: int = 48 * 1024 * 1024
+    batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
 
 
 def now_ms() -> int:
@@ -72,6 +75,7 @@ def now_ms() -> int:
 class MessageStore:
     """The store at `root`, open for appending. Methods raise OSError where the file system fails.
 
+    `arriving` hears of each message when queues and index have it; `stats`, where one is set, counts puts.
     Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
     """
 
@@ -85,18 +89,24 @@ class MessageStore:
         settings: PutSettings | None = None,
         geometry: Geometry | None = None,
         threads: int = 1,
+        arriving: MessageArrivingListener | None = None,
     ) -> None:
         self.running_flags = RunningFlags.NONE
+        self.stats: StoreStats | None = None
+        self.conf = conf or BrokerConf()
         self._root = root
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
         self._threads = threads
+        self._arriving = arriving
         _check_layout(ReadOnlyStore(root, conf))
         self._lock = self._take_lock(root)
         with ExitStack() as stack:
             stack.callback(self._storage.close, self._lock)
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
-            self._open(root, settings or PutSettings(profile or guess_profile(self._before), property_crc=property_crc), geometry)
+            self._open(
+                root, settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc), geometry
+            )
             stack.pop_all()
 
     @staticmethod
@@ -105,39 +115,51 @@ class MessageStore:
         prepare(scan, dispatch_scan, index_build)
 
     @classmethod
-    def create(cls, root: Path, settings: PutSettings, geometry: Geometry) -> MessageStore:
+    def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
         """A new, empty store. Raises FileExistsError where something is there already."""
         storage = WritableStorage(root)
         if storage.listing(root):
             raise FileExistsError(17, "there is something already", str(root))
-        storage.make_folder(root / store_path.COMMITLOG)
+        for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
+            if storage.listing(folder):
+                raise FileExistsError(17, "there is something already", str(folder))
+            storage.make_folder(folder)
         storage.make_folder(root / store_path.CONSUMEQUEUE)
         storage.make_folder(root / store_path.INDEX)
-        return cls(root, settings=settings, geometry=geometry)
+        return cls(root, conf, settings=settings, geometry=geometry)
 
     @property
     def max_phy_offset(self) -> int:
         """Behind the last record."""
         return self._log.queue.max_offset
 
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the first message that the log still has, as a broker corrects it when it opens the store; -1: no such queue."""
+        return self._queues.min_offset((topic, queue_id))
+
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
-        return self._noted([message], self._refusal() or self._log.put_message(message, as_it_is=as_it_is))
+        begin = self.stats.now() if self.stats is not None else 0.0
+        result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        if self.stats is not None:
+            self.stats.record(begin, [result])
+        return result
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
         """As `put_message` for each message, faster."""
+        begin = self.stats.now() if self.stats is not None else 0.0
         refusal = self._refusal()
-        return self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
+        results = self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
+        if self.stats is not None:
+            self.stats.record(begin, results)
+        return results
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch, whole or not at all."""
-        return self._noted(messages, self._refusal() or self._log.put_messages(messages))
-
-    def _noted(self, messages: Sequence[MessageExtBrokerInner], result: PutMessageResult) -> PutMessageResult:
-        """The result, after the topics of what was stored were noted for topics.json."""
-        if result.append is not None:
-            for message in messages:
-                self.topic_configs.take(message, result.append)
+        begin = self.stats.now() if self.stats is not None else 0.0
+        result = self._refusal() or self._log.put_messages(messages)
+        if self.stats is not None:
+            self.stats.record(begin, [result])
         return result
 
     def _refusal(self) -> PutMessageResult | None:
@@ -152,6 +174,7 @@ class MessageStore:
         """Bring topics.json, queues and index up to the log's end. After an OSError the store takes no more messages."""
         end = self.max_phy_offset
         try:
+            self.topic_configs.note(self._log.take_written_queues())
             self.topic_configs.persist()
             if self._reput_from_offset < end:
                 self._dispatch_up_to(end)
@@ -190,8 +213,7 @@ class MessageStore:
     def flush(self) -> None:
         """Have everything on the disk, and say so in the checkpoint."""
         self.flush_log()
-        for writer in self._queues.values():
-            writer.queue.flush()
+        self._queues.flush()
         self._index.flush()
         last = self._log.queue.last
         self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
@@ -204,8 +226,7 @@ class MessageStore:
         self.flush()
         self._allocate.shutdown()
         self._log.queue.close()
-        for writer in self._queues.values():
-            writer.queue.close()
+        self._queues.close()
         self._index.close()
         self._storage.unlink(self._root / store_path.ABORT)
         self._storage.close(self._lock)
@@ -228,28 +249,23 @@ class MessageStore:
         self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
-        self._allocate = AllocateMappedFileService(self._storage)
-        log_queue = WritableMappedFileQueue(
-            self._storage, before.path.commitlogs, self._geometry.commitlog_file_size, before.commit_log.queue, end, self._allocate
-        )
-        self._queues: dict[QueueKey, ConsumeQueueWriter] = {}
-        offsets = self._open_queues(end)
-        self._log = CommitLogWriter(log_queue, offsets, self._settings, now_ms)
+        log_queue = self._open_log_queue(end)
+        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, self._settings.profile, end)
+        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
         self._dispatcher = Dispatcher(
             self._describer,
-            self._queue_of,
+            self._queues.find_or_create,
             self._index if before.conf.index_enabled else None,
             before.commit_log.message_at,
             before.conf.delays_ms,
+            self._arriving,
         )
-        ends = [writer.max_physical_offset for writer in self._queues.values()]
-        self._reput_from_offset = max([before.commit_log.min_offset, *ends])
+        self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
-        # queues may have lagged behind the log: where they end now is where new messages go on (recoverTopicQueueTable)
-        offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
+        self._queues.recover_topic_queue_table()
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""
@@ -266,27 +282,17 @@ class MessageStore:
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
         return summary.end
 
-    def _open_queues(self, end: int) -> dict[QueueKey, int]:
-        """Writers for the queues that are there; the next offset of each. Raises NeedsRecovery where one points behind the log."""
-        offsets = {}
-        for key, queue in self._before.queues.items():
-            last = queue.last()
-            if last is not None and last.end > end:
-                what = f"queue {key[0]}/{key[1]} points behind the log's end {end}"
-                raise NeedsRecovery(what, path=str(self._root), hint=SEE_VERIFY)
-            offsets[key] = queue.max_offset
-            if isinstance(queue, ConsumeQueue) and queue.queue.files:
-                files = WritableMappedFileQueue(
-                    self._storage, [queue.queue.files[0].path.parent], queue.queue.file_size, queue.queue, offsets[key] * CQ_UNIT.size
-                )
-                self._queues[key] = ConsumeQueueWriter(files, last.end if last is not None else 0)
-        return offsets
+    def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
+        writing, size = self.conf.writing, self._geometry.commitlog_file_size
+        pool = TransientStorePool(writing.pool_size, size) if writing.pool_size else None
+        self._allocate = AllocateMappedFileService(self._storage, pool=pool, warm=writing.warm_files)
+        path = self._before.path
+        return WritableMappedFileQueue(
+            self._storage, path.writable_commitlogs, size, self._before.commit_log.queue, end, self._allocate, self._is_full
+        )
 
-    def _queue_of(self, key: QueueKey) -> ConsumeQueueWriter:
-        if key not in self._queues:
-            folder = self._root / store_path.CONSUMEQUEUE / key[0] / str(key[1])
-            self._queues[key] = ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], self._geometry.consumequeue_file_size))
-        return self._queues[key]
+    def _is_full(self, folder: Path) -> bool:
+        return self._storage.used_percent(folder) > DISK_SPACE_CLEAN_FORCIBLY_PERCENT
 
     def _open_index(self) -> IndexWriter:
         geometry = self._geometry
@@ -300,23 +306,37 @@ class MessageStore:
 
 
 def _check_layout(store: ReadOnlyStore) -> None:
-    if any(isinstance(queue, BatchConsumeQueue) for queue in store.queues.values()):
-        raise LayoutNotSupported("a store with batch consume queues is read only", path=str(store.path.root))
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
-    if store.extensions:
-        raise LayoutNotSupported("a store with consume queue extensions is read only", path=str(store.path.root))
+
+
+def geometry_of_conf(conf: BrokerConf) -> Geometry:
+    """As broker.conf says; the broker's own sizes where it says nothing."""
+    usual = Geometry()
+    return Geometry(
+        conf.commitlog_file_size or usual.commitlog_file_size,
+        conf.consumequeue_file_size or usual.consumequeue_file_size,
+        conf.index_slots or usual.index_slots,
+        conf.index_entries or usual.index_entries,
+        conf.consumequeue_ext_file_size or usual.consumequeue_ext_file_size,
+        conf.batchconsumequeue_file_size or usual.batchconsumequeue_file_size,
+    )
 
 
 def _geometry_of(store: ReadOnlyStore) -> Geometry:
-    """As the files show; the broker's own sizes where there is none."""
-    usual = Geometry()
-    sizes = [queue.queue.file_size for queue in store.queues.values() if queue.queue.files]
+    """As the files show; as broker.conf says where there is none."""
+    usual = geometry_of_conf(store.conf)
+    used = [queue for queue in store.queues.values() if queue.queue.files]
+    sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
+    batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
     slots = store.index.files[-1].slots if store.index.files else usual.index_slots
-    entries = store.index.files[-1].capacity if store.index.files else usual.index_slots * ENTRIES_PER_SLOT
+    entries = store.index.files[-1].capacity if store.index.files else usual.index_entries
+    ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
     return Geometry(
         commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
         consumequeue_file_size=max(sizes, key=sizes.count, default=usual.consumequeue_file_size),
         index_slots=slots,
         index_entries=entries,
+        consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
+        batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
     )

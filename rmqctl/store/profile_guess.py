@@ -18,8 +18,8 @@ SAMPLE_RECORDS = 64
 
 
 def guess_profile(store: ReadOnlyStore) -> Profile:
-    """The profile of the broker that wrote the store; 4.9 where nothing shows."""
-    if store.path.version_signs():
+    """The profile of the broker that wrote the store; 4.9 where nothing shows. enabledAppendPropCRC is a setting of 5.2 and later."""
+    if store.path.version_signs() or store.conf.writing.property_crc:
         return PROFILE_5_3
     return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
 

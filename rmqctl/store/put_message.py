@@ -36,11 +36,12 @@ class AppendMessageResult(NamedTuple):
     store_host: Host
     store_timestamp: int
     logics_offset: int
+    inner_num: int = 1
 
     @property
     def msg_num(self) -> int:
-        """How many messages."""
-        return len(self.physical_offsets)
+        """How many messages, those of an inner batch counted one by one."""
+        return len(self.physical_offsets) * self.inner_num
 
     @property
     def msg_id(self) -> str:

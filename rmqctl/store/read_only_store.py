@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
 from rmqctl.format import checkpoint, properties
+from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message, tags_code
 from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
@@ -60,14 +61,14 @@ class ReadOnlyStore:
             found[topic, queue_id] = ConsumeQueue(topic, queue_id, self._files(folder, self.conf.consumequeue_file_size))
         for topic, queue_id, folder in self._queue_folders(store_path.BATCHCONSUMEQUEUE):
             if (topic, queue_id) not in found:
-                found[topic, queue_id] = BatchConsumeQueue(topic, queue_id, self._files(folder))
+                found[topic, queue_id] = BatchConsumeQueue(topic, queue_id, self._files(folder, self.conf.batchconsumequeue_file_size))
         return found
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
         """The extensions of queues that have one."""
-        folders = self._queue_folders(store_path.CONSUMEQUEUE_EXT)
-        return {(topic, queue_id): ConsumeQueueExt(self._files(folder)) for topic, queue_id, folder in folders}
+        folders, size = self._queue_folders(store_path.CONSUMEQUEUE_EXT), self.conf.consumequeue_ext_file_size
+        return {(topic, queue_id): ConsumeQueueExt(self._files(folder, size)) for topic, queue_id, folder in folders}
 
     @cached_property
     def index(self) -> IndexService:
@@ -110,8 +111,16 @@ class ReadOnlyStore:
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
             if unit is not None and unit.physical_offset == message.physical_offset:
-                return unit.tags_code
+                return self._tags_code_of(unit, message)
         return tags_code(message.properties)
+
+    def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
+        """Of a scheduled message's unit: the extension has it where the unit has an address."""
+        if not is_ext_address(unit.tags_code):
+            return unit.tags_code
+        extension = self.extensions.get((message.topic, message.queue_id))
+        found = extension.tags_code(unit.tags_code) if extension is not None else None
+        return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
         """The unit of a queue offset; None when the queue or the unit is not there."""

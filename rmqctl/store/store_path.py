@@ -45,6 +45,7 @@ class StorePath:
         self.storage = Storage(root, follow_links=follow_links)
         entries = _entries(self.storage, root)
         self.commitlogs = [Path(path) for path in conf.commitlog_paths] or [root / COMMITLOG]
+        self.writable_commitlogs = writable_commitlogs(root, conf)
         for path in conf.commitlog_paths:
             self.storage.trust(Path(path))
         _check_layout(self.storage, root, entries)
@@ -70,6 +71,11 @@ class StorePath:
     def has_lock_file(self) -> bool:
         """Whether `lock` is there (4.x and later make it)."""
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
+
+
+def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
+    """The folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
+    return [Path(path) for path in sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))] or [root / COMMITLOG]
 
 
 def _entries(storage: Storage, root: Path) -> dict[str, Entry]:

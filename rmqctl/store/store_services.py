@@ -33,21 +33,22 @@ REPUT_INTERVAL_SECONDS = 0.1
 class StoreServices:
     """Services over `store`; with `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH).
 
+    What is not given is as the store's broker.conf says.
     A context manager: leaving it stops the threads, dispatches and flushes what is left, and closes the store.
     """
 
-    def __init__(self, store: MessageStore, *, sync_flush: bool = False, intervals: FlushIntervals | None = None) -> None:
+    def __init__(self, store: MessageStore, *, sync_flush: bool | None = None, intervals: FlushIntervals | None = None) -> None:
         self._store = store
-        self._sync_flush = sync_flush
+        self._sync_flush = store.conf.writing.sync_flush if sync_flush is None else sync_flush
         queue = store.log_queue
-        found = intervals or FlushIntervals()
+        found = intervals or FlushIntervals.of(store.conf.writing)
         self._group = GroupCommitService(queue, store.note_flushed)
         self._flusher = FlushRealTimeService(queue, found, store.note_flushed)
         self._committer = CommitRealTimeService(queue, found, self._flusher)
         self._watcher = FlushDiskWatcher()
         self._stop = threading.Event()
         self._reput = threading.Thread(target=self._run_reput, name="ReputMessageService", daemon=True)
-        self._services = (self._group, self._watcher) if sync_flush else (self._flusher, self._committer)
+        self._services = (self._group, self._watcher) if self._sync_flush else (self._flusher, self._committer)
 
     def __enter__(self) -> StoreServices:
         for service in self._services:

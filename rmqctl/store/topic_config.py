@@ -12,28 +12,22 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format import properties
-from rmqctl.store.commit_log_writer import is_topic
-from rmqctl.store.config import CONFIG_SIZE_MAX, load_config, table
+from rmqctl.store.config import load_config, table
+from rmqctl.store.java_properties import CONFIG_SIZE_MAX
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
-    from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
-    from rmqctl.store.put_message import AppendMessageResult
     from rmqctl.store.read_only_store import QueueKey
 
 TOPICS_JSON = "topics.json"
 TABLE, VERSION = "topicConfigTable", "dataVersion"
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
 PERM_READ_WRITE = 6
-TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-# their messages go on to the topic and the queue that their properties name
-WAITING_ROOMS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
 # clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
 QUEUE_NUMS_MAX = 65536
 # what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4 if they do not
@@ -45,7 +39,7 @@ USUAL_QUEUE_NUMS = 4
 
 
 class TopicConfigs:
-    """topics.json in the `config` folder of a store; `now` gives the time in ms since 1970. Any thread may tell it of messages.
+    """topics.json in the `config` folder of a store; `now` gives the time in ms since 1970. Any thread may tell it of queues.
 
     `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts as deleted.
     `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
@@ -69,17 +63,12 @@ class TopicConfigs:
         self._lock = threading.Lock()
         self._news: dict[str, int] = {}
 
-    def take(self, message: MessageExtBrokerInner, appended: AppendMessageResult) -> None:
-        """A message that was stored: its queue must be listed, and that which it will go on to."""
-        self._note(appended.topic, appended.queue_id)
-        if appended.topic in WAITING_ROOMS:
-            self._note(message.topic, message.queue_id)
-            real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
-            if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
-                self._note(real, int(queue_id))
+    def note(self, queues: Iterable[QueueKey]) -> None:
+        """Queues that messages came to, or will go on to: each must be listed."""
+        for topic, queue_id in queues:
+            self._note(topic, queue_id)
 
     def _note(self, topic: str, queue_id: int) -> None:
-        # a topic that is known with as many queues is the usual case, and costs one look
         if queue_id < self._known.get(topic, 0) or queue_id >= QUEUE_NUMS_MAX or topic.startswith(properties.LMQ_PREFIX):
             return
         with self._lock:

@@ -10,6 +10,7 @@ from tests.conftest import DATA, READABLE_NAMES
 NAME = "471-cqext"
 QUEUE = ("%RETRY%billing", 0)
 SMALL_NAMES = [name for name in READABLE_NAMES if name != NAME]
+USED_MAX = 64 * 1024  # no file of a queue or extension is filled further
 _FIRST_LEFT_OUT = "store/consumequeue_ext/%RETRY%billing/1"
 
 
@@ -21,3 +22,14 @@ def unpack_cqext(into: Path) -> Path:
                 break
             tar.extract(member, into, filter="data")
     return into / "store"
+
+
+def used_parts(folder: str) -> dict[str, bytes]:
+    """The used part of every file below a folder of the golden store, by its path in the store; read from the archive."""
+    found = {}
+    with tarfile.open(DATA / f"{NAME}.tar.xz") as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.name.startswith(f"store/{folder}/") and member.isfile() else None
+            if file is not None:
+                found[member.name.removeprefix("store/")] = file.read(USED_MAX).rstrip(b"\0")
+    return found

@@ -253,7 +253,7 @@ def test_a_damaged_end_needs_recovery(tmp_path: Path) -> None:
     assert not (root / "abort").exists()
 
 
-@pytest.mark.parametrize("name", ["broker-533-rocksdb", "471-cqext", "326-basic"])
+@pytest.mark.parametrize("name", ["broker-533-rocksdb", "326-basic"])
 def test_what_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
     with pytest.raises(LayoutNotSupported):

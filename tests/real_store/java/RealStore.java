@@ -4,12 +4,14 @@ import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -24,8 +26,9 @@ final class RealStore {
 
     static DefaultMessageStore open() throws IOException, ReflectiveOperationException {
         MessageArrivingListener nobodyWaits = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
+        MessageStoreConfig config = config();
         // 5.x wants the topics' configurations, too
-        Object[] arguments = {config(), stats(), nobodyWaits, new BrokerConfig(), new ConcurrentHashMap<>()};
+        Object[] arguments = {config, stats(), nobodyWaits, new BrokerConfig(), topics(config)};
         Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
         return (DefaultMessageStore) constructor.newInstance(Arrays.copyOf(arguments, constructor.getParameterCount()));
     }
@@ -59,6 +62,21 @@ final class RealStore {
         // as the broker does: a key that this version does not know is ignored
         MixAll.properties2Object(conf, config);
         return config;
+    }
+
+    /** config/topics.json as 5.x's broker reads it: it says which topics have batch consume queues. */
+    private static Object topics(MessageStoreConfig config) throws IOException, ReflectiveOperationException {
+        Path file = Paths.get(config.getStorePathRootDir(), "config", "topics.json");
+        Class<?> type;
+        try {
+            type = Class.forName("org.apache.rocketmq.remoting.protocol.body.TopicConfigSerializeWrapper");
+        } catch (ClassNotFoundException before5) {
+            return new ConcurrentHashMap<>();
+        }
+        if (!Files.exists(file)) {
+            return new ConcurrentHashMap<>();
+        }
+        return type.getMethod("getTopicConfigTable").invoke(RemotingSerializable.decode(Files.readAllBytes(file), type));
     }
 
     private static BrokerStatsManager stats() throws ReflectiveOperationException {

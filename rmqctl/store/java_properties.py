@@ -1,0 +1,54 @@
+"""A Java properties file, such as broker.conf: its keys, as texts, numbers and flags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest
+from rmqctl.logfile.storage import Kind, Storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG_SIZE_MAX = 32 * 1024 * 1024
+NUMBER_DIGITS_MAX = 15
+
+
+class JavaProperties:
+    """The file at `path`. Raises BadRequest where it cannot be read, and where a number in it is none."""
+
+    def __init__(self, path: Path) -> None:
+        import javaproperties
+
+        self.path = path
+        storage = Storage(path.parent, follow_links=True)
+        try:
+            if storage.entry(path).kind is not Kind.FILE:
+                raise BadRequest("there is no such broker.conf", path=str(path))
+            self._said: dict[str, str] = javaproperties.loads(storage.read_file(path, CONFIG_SIZE_MAX).decode("latin-1"))
+        except OSError as error:
+            raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
+        except ValueError as error:
+            raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
+
+    def text(self, name: str) -> str:
+        """What is said; empty: nothing."""
+        return self._said.get(name, "").strip()
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        """Paths with commas between them."""
+        return tuple(path.strip() for path in self.text(name).split(",") if path.strip())
+
+    def flag(self, name: str) -> bool | None:
+        """Whether `true` is said; None: nothing."""
+        return self.text(name).lower() == "true" if name in self._said else None
+
+    def number(self, *names: str, least: int = 1) -> int | None:
+        """The number under the first of the names that is there, at least `least`; None: nothing is said."""
+        for name in names:
+            if name in self._said:
+                text = self.text(name)
+                if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or int(text) < least:
+                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(self.path))
+                return int(text)
+        return None

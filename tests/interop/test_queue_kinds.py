@@ -1,0 +1,98 @@
+"""Extensions, batch consume queues, several log folders: we and the real RocketMQ go on with what the other left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.verify import verify
+from rmqctl.format.profile import PROFILES
+from rmqctl.store.commit_log_writer import PutSettings, put_settings
+from rmqctl.store.config import BrokerConf, read_broker_conf
+from rmqctl.store.consume_queue import BatchConsumeQueue
+from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.interop.test_written_stores import PROFILE_OF, assert_the_same
+from tests.real_store.harness import Geometry as RealGeometry
+from tests.real_store.harness import RealRocketMQ
+from tests.store.test_batch_consume_queue_writer import inner_batch, with_batch_topics
+from tests.store.test_message_store import findings, message
+
+pytestmark = pytest.mark.interop
+
+SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
+REAL_SIZES = RealGeometry(SIZES.commitlog_file_size, SIZES.consumequeue_file_size // 20, SIZES.index_slots, SIZES.index_entries)
+WITH_EXT = BrokerConf(consumequeue_ext_enabled=True)
+SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": str(SIZES.consumequeue_ext_file_size)}
+
+
+def put(store: MessageStore) -> None:
+    for number in range(600):
+        assert store.put_message(message(number, topic=f"topic-{number % 2}", queue_id=number % 3)).is_ok
+    store.close()
+
+
+@pytest.mark.parametrize("version", PROFILE_OF)
+def test_extensions_in_turn(version: str, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    real = RealRocketMQ(version)
+    put(MessageStore.create(root, PutSettings(PROFILES[PROFILE_OF[version]]), SIZES, WITH_EXT))
+    for _ in range(2):
+        real.put(root, 700, geometry=REAL_SIZES, topics=2, settings=SETTINGS)
+        assert findings(root) == []
+        put(MessageStore(root, geometry=SIZES))
+        assert findings(root) == []
+    assert max(len(extension.queue.files) for extension in ReadOnlyStore(root).extensions.values()) > 5
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    assert_the_same(root, real.read(copy, start=True, geometry=REAL_SIZES, settings=SETTINGS))
+
+
+def test_batch_consume_queues_in_turn(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    real = RealRocketMQ("5.3.3")
+    settings = {"mapperFileSizeBatchConsumeQueue": str(SIZES.batchconsumequeue_file_size)}
+    put_batches(with_batch_topics(root, ["topic-0"], SIZES))
+    for _ in range(2):
+        real.put(root, 700, geometry=REAL_SIZES, topics=2, settings=settings)
+        assert findings(root) == []
+        put_batches(MessageStore(root, geometry=SIZES))
+        assert findings(root) == []
+    queues = ReadOnlyStore(root).queues
+    assert {key[0] for key, queue in queues.items() if isinstance(queue, BatchConsumeQueue)} == {"topic-0"}
+    assert queues["topic-0", 0].max_offset > 900
+    assert max(len(queue.queue.files) for queue in queues.values()) > 5
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    assert_the_same(root, real.read(copy, start=True, geometry=REAL_SIZES, settings=settings))
+
+
+def put_batches(store: MessageStore) -> None:
+    for number in range(600):
+        topic, of = f"topic-{number % 2}", number % 3
+        batch = inner_batch(number, 1 + number % 7, topic=topic, queue_id=of)
+        assert store.put_message(batch if number % 4 == 0 else message(number, topic=topic, queue_id=of)).is_ok
+    store.close()
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])  # since 4.9.2
+def test_several_log_folders_in_turn(version: str, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    folders = f"{tmp_path}/b,{tmp_path}/a,{tmp_path}/c"
+    settings = {"storePathCommitLog": folders, "transientStorePoolEnable": "true"}
+    path = tmp_path / "broker.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**settings, **REAL_SIZES.broker_conf()}.items()))
+    conf = read_broker_conf(path)
+    real = RealRocketMQ(version)
+    put(MessageStore.create(root, put_settings(conf, PROFILES[PROFILE_OF[version]]), SIZES, conf))
+    real.put(root, 1500, geometry=REAL_SIZES, topics=2, settings=settings)
+    assert verify(ReadOnlyStore(root, conf)).findings == []
+    put(MessageStore(root, conf))
+    store = ReadOnlyStore(root, conf)
+    assert verify(store).findings == []
+    assert len(store.commit_log.queue.files) > 6
+    for file in store.commit_log.queue.files:
+        assert file.path.parent.name == "abc"[file.file_from_offset // SIZES.commitlog_file_size % 3]
+    assert real.load(root, geometry=REAL_SIZES, settings=settings).loaded
