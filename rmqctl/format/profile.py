@@ -17,9 +17,35 @@ class Profile(NamedTuple):
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
+    overflow_restarts_queue: bool
+    """Whether a consumer far beyond the end of a queue that begins at 0 is sent back to 0, not to the end (up to 4.9.3)."""
+    expired_queue_begins_at_end: bool
+    """Whether a queue without any message left begins at its end (5.x); else its min offset stays what it was."""
+    finds_offset_by_store_time: bool
+    """Whether a look-up by time goes by store times alone (5.x); else by files' modification times first, to the nearest message."""
+    versions_delay_offsets: bool
+    """Whether delayOffset.json has a dataVersion (5.x)."""
 
 
-PROFILE_4_7 = Profile("4.7", ends_properties_with_separator=True, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_4_9 = Profile("4.9", ends_properties_with_separator=False, knows_long_topics=False, writes_pid_into_abort=False)
-PROFILE_5_3 = Profile("5.3", ends_properties_with_separator=True, knows_long_topics=True, writes_pid_into_abort=True)
+PROFILE_4_7 = Profile(
+    "4.7",
+    ends_properties_with_separator=True,
+    knows_long_topics=False,
+    writes_pid_into_abort=False,
+    overflow_restarts_queue=True,
+    expired_queue_begins_at_end=False,
+    finds_offset_by_store_time=False,
+    versions_delay_offsets=False,
+)
+PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False)
+PROFILE_5_3 = Profile(
+    "5.3",
+    ends_properties_with_separator=True,
+    knows_long_topics=True,
+    writes_pid_into_abort=True,
+    overflow_restarts_queue=False,
+    expired_queue_begins_at_end=True,
+    finds_offset_by_store_time=True,
+    versions_delay_offsets=True,
+)
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

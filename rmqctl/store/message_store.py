@@ -3,6 +3,7 @@
     opened by `MessageStore.open`    lock, abort, the log's end, the queues' ends
     put_message, put_messages        into the log
     dispatch                         what the log has and the queues have not, into queues and index
+    reader                           reads what was dispatched, from any thread
     flush, close                     onto the disk; checkpoint; abort goes
 
 A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the lock
@@ -34,6 +35,7 @@ from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.kernels import prepare
+from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
@@ -42,6 +44,7 @@ from rmqctl.store.store_checkpoint import StoreCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rmqctl.format.encode import MessageExtBrokerInner
@@ -153,6 +156,16 @@ class MessageStore:
         log.queue.close()
         self._reput_from_offset = end
 
+    def queue_end(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+        writer = self._queues.get(key)
+        last = None if writer is None else writer.queue.last
+        return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
+
+    def index_written_out(self) -> AbstractContextManager[Path | None]:
+        """Has the index files whole for a while; the one that is being filled, None without one."""
+        return self._index.written_out()
+
     @property
     def log_queue(self) -> WritableMappedFileQueue:
         """The log's files."""
@@ -189,6 +202,7 @@ class MessageStore:
         for writer in self._queues.values():
             writer.queue.close()
         self._index.close()
+        self.reader.close()
         self._storage.unlink(self._root / store_path.ABORT)
         self._storage.close(self._lock)
         self.running_flags |= RunningFlags.NOT_WRITEABLE
@@ -226,9 +240,19 @@ class MessageStore:
         )
         ends = [writer.max_physical_offset for writer in self._queues.values()]
         self._reput_from_offset = max([before.commit_log.min_offset, *ends])
+        self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
+
+    def _conf_as_open(self) -> BrokerConf:
+        """With the sizes that files have or are going to have."""
+        sizes = self._geometry
+        return self._before.conf._replace(
+            commitlog_file_size=sizes.commitlog_file_size,
+            consumequeue_file_size=sizes.consumequeue_file_size,
+            index_slots=sizes.index_slots,
+        )
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""

@@ -37,7 +37,7 @@ class StoreServices:
     """
 
     def __init__(self, store: MessageStore, *, sync_flush: bool = False, intervals: FlushIntervals | None = None) -> None:
-        self._store = store
+        self.store = store
         self._sync_flush = sync_flush
         queue = store.log_queue
         found = intervals or FlushIntervals()
@@ -60,15 +60,15 @@ class StoreServices:
         self._reput.join()
         for service in reversed(self._services):
             service.shutdown()
-        self._store.close()
+        self.store.close()
 
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
         """Store a message; the future is done when it is stored and, with synchronous flush, on the disk or 5 s late."""
-        return self._after_flush(self._store.put_message(message))
+        return self._after_flush(self.store.put_message(message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
         """The same for a batch."""
-        return self._after_flush(self._store.put_messages(messages))
+        return self._after_flush(self.store.put_messages(messages))
 
     def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Store a message and wait as `async_put_message` says."""
@@ -90,6 +90,6 @@ class StoreServices:
     def _run_reput(self) -> None:
         while not self._stop.wait(REPUT_INTERVAL_SECONDS):
             try:
-                self._store.dispatch()
+                self.store.dispatch()
             except OSError:  # the store takes no more messages and says so to each put; `close` raises it again
                 return
