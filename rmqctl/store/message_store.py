@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
@@ -30,6 +31,7 @@ from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.delay_offsets import DelayOffsets
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
@@ -40,6 +42,7 @@ from rmqctl.store.profile_guess import guess_profile, looks_like_3x
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.running_flags import RunningFlags
+from rmqctl.store.schedule import ScheduleMessageService
 from rmqctl.store.store_checkpoint import StoreCheckpoint
 
 if TYPE_CHECKING:
@@ -156,6 +159,11 @@ class MessageStore:
         log.queue.close()
         self._reput_from_offset = end
 
+    def schedule_message_service(self) -> ScheduleMessageService:
+        """Who delivers the store's delayed messages, from where config/delayOffset.json says on. Raises Unreadable."""
+        offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
+        return ScheduleMessageService(self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms)
+
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
         """Where a queue ends; None: there is no such queue."""
         writer = self._queues.get(key)
@@ -219,7 +227,7 @@ class MessageStore:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
         prepare(scan, dispatch_scan, index_build)
         self._geometry = geometry or _geometry_of(before)
-        self._settings = settings
+        self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
         self._describer = Describer(with_keys=True)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from rmqctl.format.profile import PROFILES
+from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.message_reader import TIME_MAX, MessageReader
 from rmqctl.store.message_store import Geometry as Sizes
+from rmqctl.store.message_store import MessageStore, now_ms
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.subscription import Subscription
 from tests.real_store.harness import Geometry, RealRocketMQ
 from tests.store.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
+from tests.store.test_message_store import message
 
 pytestmark = pytest.mark.interop
 
@@ -96,3 +99,24 @@ def test_answers(version: str, name: str, sizes: Sizes, how: str, tmp_path: Path
     different = [(question, we, they) for question, we, they in zip(questions, mine, theirs, strict=True) if we != they]
     assert different == []
     assert len({answer["status"] for answer in mine if isinstance(answer, dict)}) >= 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_we_delivered_is_consumed(version: str, tmp_path: Path) -> None:
+    """Delayed messages come to their queues, tags and all, as if the broker had delivered them; it goes on where we were."""
+    store = MessageStore.create(tmp_path / "s", PutSettings(PROFILES[VERSIONS[version]]), SMALL)
+    for number in range(60):
+        delayed = {"TAGS": f"Tag{number % 3}", "KEYS": f"k{number}", "DELAY": str(number % 4 + 1)}
+        assert store.put_message(message(number, properties=delayed)).is_ok
+    store.dispatch()
+    service = store.schedule_message_service()
+    assert service.deliver_due(now_ms() + 86_400_000) == 60
+    service.persist()
+    store.close()
+    geometry = Geometry(SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries)
+    questions: list[Question] = [("get", "OrderPaid", queue_id, 0, 32, "Tag1") for queue_id in range(3)]
+    found = RealRocketMQ(version, timeout=180).ask(tmp_path / "s", questions, geometry=geometry)
+    reader = MessageReader(ReadOnlyStore(tmp_path / "s"), PROFILES[VERSIONS[version]])
+    assert found == [ours(reader, question) for question in questions]
+    assert [answer["maxOffset"] for answer in found] == [20, 20, 20]
+    assert [len(answer["physicalOffsets"]) for answer in found] == [0, 10, 0]  # of the first ten units; Tag1 is queue 1's

@@ -128,8 +128,9 @@ def test_a_consumer_follows_a_producer(tmp_path: Path) -> None:
             read.query_message("OrderPaid", "u1", 5)
             offset = result.next_begin_offset
 
-    with StoreServices(created(tmp_path / "s"), intervals=FAST) as services:
-        threads = [threading.Thread(target=consume, args=(services.store.reader, queue), daemon=True) for queue in seen]
+    store = created(tmp_path / "s")
+    with StoreServices(store, intervals=FAST) as services:
+        threads = [threading.Thread(target=consume, args=(store.reader, queue), daemon=True) for queue in seen]
         for thread in threads:
             thread.start()
         for number in range(300):
