@@ -88,13 +88,14 @@ class MessageReader:
         As the broker gives them: a message whose key only has the same hash is among them, and one that is indexed twice is there
         twice. Clients look at the keys (`rmqctl.store.read_only_store.has_key` does).
         """
-        with self._lock, self._writing.index_written_out() as filled:
-            index = self._store.index
-            if filled is not None and (not index.files or index.files[-1].file.path != filled):
-                self._store.reopen_index()
-            offsets = sorted(self._store.index.query_offset(topic, key, min(max_num, MAX_MSGS_NUM_BATCH), begin, end))
+        with self._lock:
+            with self._writing.index_written_out() as filled:
+                files = self._store.index.files
+                if filled is not None and (not files or files[-1].file.path != filled):
+                    self._store.reopen_index()
+                offsets = self._store.index.query_offset(topic, key, min(max_num, MAX_MSGS_NUM_BATCH), begin, end)
             log = self._log()
-            return [message for offset in offsets if (message := log.message(offset)) is not None]
+            return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
 
     def look_message_by_offset(self, physical_offset: int) -> Message | None:
         """The message that begins at an offset of the log; None: none does."""
