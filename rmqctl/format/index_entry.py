@@ -59,6 +59,10 @@ class IndexHeader(NamedTuple):
     hash_slot_count: int
     index_count: int
 
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """Whether the file may have entries of [begin, end] (IndexFile.isTimeMatched)."""
+        return begin <= self.end_timestamp and end >= self.begin_timestamp
+
 
 class IndexEntry(NamedTuple):
     """One entry; `time_diff` in seconds."""

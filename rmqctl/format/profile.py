@@ -19,8 +19,14 @@ class Profile(NamedTuple):
     writes_pid_into_abort: bool
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
-    moves_min_offset_of_expired_queues: bool
-    """Whether a queue whose messages are all gone from the log begins at its end (ConsumeQueue.correctMinOffset), not at 0."""
+    overflow_restarts_queue: bool
+    """Whether a consumer far beyond the end of a queue that begins at 0 is sent back to 0, not to the end (up to 4.9.3)."""
+    expired_queue_begins_at_end: bool
+    """Whether a queue without any message left begins at its end (5.x); else its min offset stays what it was."""
+    finds_offset_by_store_time: bool
+    """Whether a look-up by time goes by store times alone (5.x); else by files' modification times first, to the nearest message."""
+    versions_delay_offsets: bool
+    """Whether delayOffset.json has a dataVersion (5.x)."""
 
 
 PROFILE_4_7 = Profile(
@@ -29,15 +35,21 @@ PROFILE_4_7 = Profile(
     knows_long_topics=False,
     writes_pid_into_abort=False,
     knows_topic_attributes=False,
-    moves_min_offset_of_expired_queues=False,
+    overflow_restarts_queue=True,
+    expired_queue_begins_at_end=False,
+    finds_offset_by_store_time=False,
+    versions_delay_offsets=False,
 )
-PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False)
+PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False)
 PROFILE_5_3 = Profile(
     "5.3",
     ends_properties_with_separator=True,
     knows_long_topics=True,
     writes_pid_into_abort=True,
     knows_topic_attributes=True,
-    moves_min_offset_of_expired_queues=True,
+    overflow_restarts_queue=False,
+    expired_queue_begins_at_end=True,
+    finds_offset_by_store_time=True,
+    versions_delay_offsets=True,
 )
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

@@ -46,6 +46,11 @@ class MappedFile:
         """Offset of the byte behind the file."""
         return self.file_from_offset + self.size
 
+    @property
+    def last_modified_timestamp(self) -> int:
+        """When the file was last written to, ms since 1970. Raises OSError."""
+        return self._storage.entry(self.path).mtime
+
     def __enter__(self) -> MappedFile:
         return self
 

@@ -54,7 +54,8 @@ class WritableMappedFileQueue:
     @property
     def max_offset(self) -> int:
         """Behind the last byte that was appended; 0 without files."""
-        return self.files[-1].file_from_offset + self.files[-1].wrote_position if self.files else 0
+        last = self.last  # once: another thread may add a file
+        return 0 if last is None else last.file_from_offset + last.wrote_position
 
     @property
     def last(self) -> WritableMappedFile | None:

@@ -91,7 +91,7 @@ class Appender:
             growth = self.queues.get(key)
             if growth is None:
                 growth = self.queues[key] = QueueGrowth(appended.logics_offset, 0)
-            growth.next = appended.logics_offset + len(appended.physical_offsets)
+            growth.next = appended.logics_offset + appended.msg_num
         if self.sync:
             self.store.flush_log()
         if appended.wrote_offset - self._dispatched_to > DISPATCH_BYTES:

@@ -8,6 +8,7 @@ up to the first that is not (format/cq_unit.py); the end is found by bisection, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, CqUnit
@@ -27,6 +28,7 @@ class UnitQueue(Protocol):
     topic: str
     queue_id: int
     queue: MappedFileQueue
+    unit_size: int
 
     def min_offset(self, min_physical_offset: int) -> int:
         """Queue offset of the first message that the log still has; the max offset when it has none."""
@@ -41,6 +43,9 @@ class UnitQueue(Protocol):
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
         """The units of queue offsets [start, end)."""
+
+    def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
+        """The units of [queue_offset, end) that are in one file with the first; None where no file has that."""
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """The first unit for which `holds`, found by bisection: it must hold for all behind it, too."""
@@ -127,6 +132,8 @@ def _batch_used(raw: bytes) -> bool:
 class ConsumeQueue:
     """One queue of a topic, units of 20 bytes. Methods raise OSError when a file cannot be read."""
 
+    unit_size = CQ_UNIT.size
+
     def __init__(self, topic: str, queue_id: int, queue: MappedFileQueue) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -197,6 +204,27 @@ class ConsumeQueue:
                 if physical_offset >= 0 and size > 0:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
+    def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
+        """The units of [queue_offset, end) that are in one file with the first; None where no file has that."""
+        file = self.queue.find(queue_offset * CQ_UNIT.size)
+        return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
+
+    def first_in_first_file(self, min_physical_offset: int, end: int) -> int | None:
+        """Queue offset of the first unit below `end` that points to `min_physical_offset` or beyond, if the first file has one.
+
+        Pre-blank units count, as they do in ConsumeQueue.correctMinOffset.
+        """
+
+        def reached(queue_offset: int) -> bool:
+            unit = self.find(queue_offset)
+            return unit is not None and unit.physical_offset >= min_physical_offset
+
+        if not self.queue.files:
+            return None
+        candidates = range(self.first_offset, min(self.queue.files[0].end // CQ_UNIT.size, end))
+        at = bisect_left(candidates, True, key=reached)
+        return candidates[at] if at < len(candidates) else None
+
     def end_by_scan(self) -> int:
         """Queue offset behind the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
         for file in reversed(self.queue.files):
@@ -224,6 +252,8 @@ class ConsumeQueue:
 
 class BatchConsumeQueue:
     """A queue of 5.x with queue.type=BatchCQ: a unit of 46 bytes stands for a batch of `count` queue offsets."""
+
+    unit_size = BATCH_CQ_UNIT.size
 
     def __init__(self, topic: str, queue_id: int, queue: MappedFileQueue) -> None:
         self.topic = topic
@@ -271,15 +301,17 @@ class BatchConsumeQueue:
 
     def find(self, queue_offset: int) -> CqUnit | None:
         """The batch that holds a queue offset."""
+        slot = self._slot_of(queue_offset)
+        return None if slot is None else self._unit(slot)
 
-        def base_offset(slot: int) -> int:
-            unit = self._unit(slot)
-            return unit.queue_offset if unit else -1
-
-        candidates = self._candidates()
-        at = bisect_right(candidates, queue_offset, key=base_offset) - 1
-        unit = self._unit(candidates[at]) if at >= 0 else None
-        return unit if unit and queue_offset < unit.queue_offset + unit.batch_size else None
+    def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
+        """The batches from the one that holds `queue_offset` up to `end` that are in one file with it; None where none holds it."""
+        slot = self._slot_of(queue_offset)
+        file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
+        if slot is None or file is None:
+            return None
+        units = map(self._unit, range(slot, file.end // BATCH_CQ_UNIT.size))
+        return takewhile(lambda unit: unit.queue_offset < end, (unit for unit in units if unit is not None))
 
     def last(self) -> CqUnit | None:
         """The last batch."""
@@ -293,6 +325,18 @@ class BatchConsumeQueue:
             for physical_offset, size, tags_code, _, base, count, _, _ in BATCH_CQ_UNIT.struct.iter_unpack(data):
                 if base < end and base + count > start:
                     yield CqUnit(base, physical_offset, size, tags_code, count)
+
+    def _slot_of(self, queue_offset: int) -> int | None:
+        """The slot of the batch that holds a queue offset."""
+
+        def base_offset(slot: int) -> int:
+            unit = self._unit(slot)
+            return unit.queue_offset if unit else -1
+
+        candidates = self._candidates()
+        at = bisect_right(candidates, queue_offset, key=base_offset) - 1
+        unit = self._unit(candidates[at]) if at >= 0 else None
+        return candidates[at] if unit and queue_offset < unit.queue_offset + unit.batch_size else None
 
     def _candidates(self) -> range:
         last = self._units.last_used(_batch_used)

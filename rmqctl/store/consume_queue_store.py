@@ -15,6 +15,7 @@ from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.message_reader import QueueEnd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +71,12 @@ class ConsumeQueueStore:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
 
+    def end_of(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+        writer = self._queues.get(key)
+        last = None if writer is None else writer.queue.last
+        return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
+
     def min_offset(self, key: QueueKey) -> int:
         """The queue's minLogicOffset in units: corrected as it was opened; -1 where there is no such queue."""
         writer = self._queues.get(key)
@@ -102,7 +109,7 @@ class ConsumeQueueStore:
         log_start = self._before.commit_log.min_offset
         if isinstance(queue, ConsumeQueue):
             writer = ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
-            writer.min_offset = queue.correct_min_offset(log_start, moves_expired=self._profile.moves_min_offset_of_expired_queues)
+            writer.min_offset = queue.correct_min_offset(log_start, moves_expired=self._profile.expired_queue_begins_at_end)
             return writer
         batches = BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
         batches.min_offset = queue.correct_min_offset(log_start)

@@ -82,19 +82,36 @@ class IndexFile:
     def phy_offsets(self, key_hash: int) -> list[int]:
         """Physical offsets of the entries with this hash, newest first."""
         header = self.header()
-        if header is None or not self.slots:
-            return []
-        found = []
+        return [] if header is None else [entry.phy_offset for entry in self._chain(header, key_hash) if entry.key_hash == key_hash]
+
+    def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
+        """The same, at most `max_num`, stored in [begin, end] (ms): an entry's time is exact to the second (IndexFile.selectPhyOffset)."""
+        header = self.header()
+        found: list[int] = []
+        if header is None or not header.is_time_matched(begin, end):
+            return found
+        for entry in self._chain(header, key_hash):
+            if len(found) >= max_num or entry.time_diff < 0:
+                break
+            stored = header.begin_timestamp + entry.time_diff * 1000
+            if entry.key_hash == key_hash and begin <= stored <= end:
+                found.append(entry.phy_offset)
+            if stored < begin:
+                break
+        return found
+
+    def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
+        """The entries of a hash's slot, newest first, those of other hashes too."""
+        if not self.slots:
+            return
         number = self._slot_of(self.slots, key_hash)
         below = min(header.index_count, self.capacity)
         while 0 < number < below:
             entry = self._entry(number)
             if entry is None:
-                break
-            if entry.key_hash == key_hash:
-                found.append(entry.phy_offset)
+                return
+            yield entry
             below, number = number, entry.prev_index
-        return found
 
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
         """(number of the first, bytes of whole entries), `count` at once, of the entries 1 .. index_count - 1 that the file has."""
@@ -152,6 +169,20 @@ class IndexService:
         """Physical offsets that the index gives for a key, ascending, each once. Others may share the hash. Raises OSError."""
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
+
+    def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
+        """At most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first (IndexService.queryOffset).
+
+        One message may stand there twice. Raises OSError.
+        """
+        key_hash = index_entry.key_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self.files):
+            found += file.select_phy_offset(key_hash, max_num - len(found), begin, end)
+            header = file.header()
+            if len(found) >= max_num or (header is not None and header.begin_timestamp < begin):
+                break
+        return found
 
     def close(self) -> None:
         """Close all descriptors."""

@@ -6,6 +6,8 @@ entries, then the slots that changed, then the header, so that a reader never fo
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.store.index_service import IndexFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rmqctl.logfile.writable_storage import WritableStorage
@@ -31,7 +33,7 @@ class IndexWriter:
     """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
 
     `now` gives the time in ms since 1970; `on_full` hears the end timestamp of a file that is full and flushed (the checkpoint's
-    index time). Methods raise OSError.
+    index time). Methods raise OSError. Any thread may have what is waiting written; one alone puts.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class IndexWriter:
         self._state = np.zeros(1, BUILD_STATE)
         self._dirty: list[Any] = []
         self._pending: list[Any] = []
+        self._synced = True
+        self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
         """Fill a file that is there already, if it has room; else the next one begins where it ends."""
@@ -70,8 +74,23 @@ class IndexWriter:
 
     def put(self, described: DispatchColumns) -> None:
         """Index the keys of messages, in log order."""
-        if not len(described.hashes):
-            return
+        if len(described.hashes):
+            with self._lock:
+                self._put(described)
+
+    @contextmanager
+    def written_out(self) -> Iterator[Path | None]:
+        """For who reads the files: all is in them, and stays as it is until the block ends; the file that is filled now."""
+        with self._lock:
+            self._write_out()
+            yield None if self._file is None else self._file.path
+
+    def flush(self) -> None:
+        """Write what is not written yet, and have it on the disk."""
+        with self._lock:
+            self._flush()
+
+    def _put(self, described: DispatchColumns) -> None:
         state = self._state[0]
         state["row"] = state["key"] = 0
         entries = np.empty(len(described.hashes), NATIVE_ENTRIES)
@@ -85,8 +104,7 @@ class IndexWriter:
                 self._pending.append(entries[:used].copy())
                 self._dirty.append(dirty[:used].copy())
 
-    def flush(self) -> None:
-        """Write what is not written yet, and have it on the disk."""
+    def _write_out(self) -> None:
         if self._file is None or not self._pending:
             return
         entries = np.concatenate(self._pending)
@@ -98,8 +116,14 @@ class IndexWriter:
         state = self._state[0]
         names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
         self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
-        self._storage.sync(descriptor)
         self._pending, self._dirty = [], []
+        self._synced = False
+
+    def _flush(self) -> None:
+        self._write_out()
+        if self._file is not None and not self._synced:
+            self._storage.sync(self._file.descriptor)
+            self._synced = True
 
     def close(self) -> None:
         """Flush and close."""
@@ -120,7 +144,7 @@ class IndexWriter:
         """A new file; its header begins with its predecessor's end, until it has an entry."""
         state = self._state[0]
         if self._file is not None:
-            self.flush()
+            self._flush()
             self._file.close()
             self._on_full(int(state["end_timestamp"]))
         state["begin_timestamp"], state["begin_phy_offset"] = state["end_timestamp"], state["end_phy_offset"]

@@ -3,6 +3,7 @@
     opened by `MessageStore.open`    lock, abort, the log's end, the queues' ends
     put_message, put_messages        into the log
     dispatch                         what the log has and the rest has not, into topics.json, queues and index
+    reader                           reads what was dispatched, from any thread
     flush, close                     onto the disk; checkpoint; abort goes
 
 A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the lock
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
@@ -30,25 +32,30 @@ from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_set
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
+from rmqctl.store.delay_offsets import DelayOffsets
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.kernels import prepare
+from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.running_flags import RunningFlags
+from rmqctl.store.schedule import ScheduleMessageService
 from rmqctl.store.store_checkpoint import StoreCheckpoint
 from rmqctl.store.topic_config import TopicConfigs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch import MessageArrivingListener
+    from rmqctl.store.read_only_store import QueueKey
     from rmqctl.store.store_stats import StoreStats
 
 
@@ -194,6 +201,19 @@ class MessageStore:
         log.queue.close()
         self._reput_from_offset = end
 
+    def schedule_message_service(self) -> ScheduleMessageService:
+        """Who delivers the store's delayed messages, from where config/delayOffset.json says on. Raises Unreadable."""
+        offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
+        return ScheduleMessageService(self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms)
+
+    def queue_end(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+        return self._queues.end_of(key)
+
+    def index_written_out(self) -> AbstractContextManager[Path | None]:
+        """Has the index files whole for a while; the one that is being filled, None without one."""
+        return self._index.written_out()
+
     @property
     def log_queue(self) -> WritableMappedFileQueue:
         """The log's files."""
@@ -228,6 +248,7 @@ class MessageStore:
         self._log.queue.close()
         self._queues.close()
         self._index.close()
+        self.reader.close()
         self._storage.unlink(self._root / store_path.ABORT)
         self._storage.close(self._lock)
         self.running_flags |= RunningFlags.NOT_WRITEABLE
@@ -244,7 +265,7 @@ class MessageStore:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
         self.prepare()
         self._geometry = geometry or _geometry_of(before)
-        self._settings = settings
+        self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
         self._describer = Describer(with_keys=True)
         self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
@@ -262,10 +283,20 @@ class MessageStore:
             self._arriving,
         )
         self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
+        self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
         self._queues.recover_topic_queue_table()
+
+    def _conf_as_open(self) -> BrokerConf:
+        """With the sizes that files have or are going to have."""
+        sizes = self._geometry
+        return self._before.conf._replace(
+            commitlog_file_size=sizes.commitlog_file_size,
+            consumequeue_file_size=sizes.consumequeue_file_size,
+            index_slots=sizes.index_slots,
+        )
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""

@@ -81,6 +81,19 @@ class ReadOnlyStore:
         self.foreign += [self._not_ours(path, kind) for path, kind in index.foreign]
         return index
 
+    def reopen_queue(self, key: QueueKey) -> None:
+        """List the files of a queue again that someone fills meanwhile, or that is new. Raises OSError."""
+        if key in self.queues:
+            self.queues[key].queue.refresh()
+        else:
+            folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
+            self.queues[key] = ConsumeQueue(*key, self._files(folder, self.conf.consumequeue_file_size))
+
+    def reopen_index(self) -> None:
+        """List the index files again at the next look-up."""
+        self.index.close()
+        del self.index
+
     def checkpoint(self) -> checkpoint.Checkpoint | None:
         """The checkpoint; None when it is missing or too short. Raises OSError."""
         path = self.path.part(store_path.CHECKPOINT)

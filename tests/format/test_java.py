@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.java import fastjson_loads, hash_code
+from rmqctl.format.java import fastjson_dumps, fastjson_loads, hash_code
 from tests.format.property_settings import PROPERTY
 
 
@@ -72,13 +72,13 @@ def test_deep_nesting_is_a_value_error(opening: str) -> None:
         fastjson_loads(opening * 100_000)
 
 
-def fastjson_dumps(value: Any) -> str:
+def dumped(value: Any) -> str:
     """JSON with integer keys unquoted, as fastjson writes a Map<Integer, ...>."""
     if isinstance(value, dict):
-        pairs = (f"{key if isinstance(key, int) else json.dumps(key)}:{fastjson_dumps(child)}" for key, child in value.items())
+        pairs = (f"{key if isinstance(key, int) else json.dumps(key)}:{dumped(child)}" for key, child in value.items())
         return "{" + ",\n\t".join(pairs) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(fastjson_dumps, value)) + "]"
+        return "[" + ",".join(map(dumped, value)) + "]"
     return json.dumps(value)
 
 
@@ -104,7 +104,7 @@ DOCUMENTS = st.recursive(
 @PROPERTY
 @given(DOCUMENTS)
 def test_what_fastjson_writes_is_read_back(document: Any) -> None:
-    assert fastjson_loads(fastjson_dumps(document)) == keys_as_text(document)
+    assert fastjson_loads(dumped(document)) == keys_as_text(document)
 
 
 @PROPERTY
@@ -115,3 +115,16 @@ def test_random_text_is_json_or_a_value_error(text: str) -> None:
     except ValueError:
         return
     assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"offsetTable": {1: 13, 2: 13}}, '{\n\t"offsetTable":{1:13,2:13\n\t}\n}'),
+        ({"offsetTable": {}}, '{\n\t"offsetTable":{}\n}'),
+        ({"b": {"y": 1, "x": "\u00e9"}, "a": True}, '{\n\t"a":true,\n\t"b":{\n\t\t"x":"\u00e9",\n\t\t"y":1\n\t}\n}'),
+    ],
+)
+def test_json_is_written_with_fastjsons_tabs(value: dict[str, Any], text: str) -> None:
+    assert fastjson_dumps(value) == text
+    assert fastjson_loads(text) == json.loads(json.dumps(value))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -167,6 +167,26 @@ class RealRocketMQ:
             file.writelines(f"{topic} {count}\n" for topic, count in topics.items())
             file.flush()
             return self._run("Serve", store, geometry, settings, {"topics": file.name})
+
+    def ask(
+        self,
+        store: Path,
+        questions: Sequence[tuple[str | int, ...]],
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> list[Any]:
+        """The loaded store's answer to each question.
+
+        `("get", topic, queueId, offset, maxMessages, tags)`: status, nextBeginOffset, minOffset, maxOffset, physicalOffsets;
+        `("time", topic, queueId, timestamp)`: an offset, -9 where the store fails;
+        `("query", topic, key, maxMessages, begin, end)`: physical offsets.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-questions-", encoding="utf-8") as file:
+            file.writelines("\t".join(map(str, question)) + "\n" for question in questions)
+            file.flush()
+            answers: list[Any] = self._run("Ask", store, geometry, settings, {"questions": file.name})["answers"]
+        return answers
 
     def _run(
         self,
