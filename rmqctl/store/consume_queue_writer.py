@@ -40,9 +40,8 @@ class ConsumeQueueWriter:
         units, queue_offset = units[skipped:], queue_offset + skipped
         if not len(units):
             return 0
-        if self.queue.last is None and queue_offset:
-            self._fill_pre_blank(queue_offset)
-        data = memoryview(units.tobytes())
+        filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
+        data = memoryview(filler + units.tobytes())
         while data:
             file = self.queue.last_with_room(queue_offset * CQ_UNIT.size)
             room = file.size - file.wrote_position
@@ -51,10 +50,10 @@ class ConsumeQueueWriter:
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 
-    def _fill_pre_blank(self, queue_offset: int) -> None:
-        start = queue_offset * CQ_UNIT.size
-        file = self.queue.last_with_room(start)
-        filler = np.zeros((start - file.file_from_offset) // CQ_UNIT.size, UNITS)
+    def _pre_blank(self, queue_offset: int) -> bytes:
+        """What comes before a queue's first unit in its first file; written together with it, so that it never stands alone."""
+        position = queue_offset * CQ_UNIT.size % self.queue.file_size
+        filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE
-        file.append(filler.tobytes())
-        self.queue.flushed_where = self.queue.committed_where = file.file_from_offset
+        self.queue.flushed_where = self.queue.committed_where = queue_offset * CQ_UNIT.size - position
+        return filler.tobytes()
