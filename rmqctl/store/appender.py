@@ -92,14 +92,14 @@ class Appender:
             self.on_refused(Refused(tuple(line for line, _ in put), f"{result.status.value}: {result.remark}"))
             return
         appended = result.append
+        if self.sync:
+            self.store.flush_log()  # before anybody hears that they are stored
         for number, at in enumerate(appended.physical_offsets):
             offset = appended.logics_offset + number
             self.on_stored(Stored(appended.topic, appended.queue_id, offset, at, appended.store_host, appended.store_timestamp))
         if appended.takes_offset:
             growth = self.queues.setdefault((appended.topic, appended.queue_id), QueueGrowth(appended.logics_offset, 0))
             growth.next = appended.logics_offset + appended.msg_num
-        if self.sync:
-            self.store.flush_log()
         if appended.wrote_offset - self._dispatched_to > DISPATCH_BYTES:
             self.store.dispatch()
             self._dispatched_to = appended.wrote_offset
