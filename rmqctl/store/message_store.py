@@ -229,6 +229,7 @@ class MessageStore:
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
+        offsets.update({key: writer.max_offset for key, writer in self._queues.items()})  # queues that lagged, or were not there
 
     def _end_of_log(self) -> int:
         """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""
