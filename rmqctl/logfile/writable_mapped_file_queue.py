@@ -47,11 +47,13 @@ class WritableMappedFileQueue:
             else:
                 self._ahead[file.file_from_offset] = opened
         self.flushed_where = self.committed_where = end
+        self.flush_error: OSError | None = None
 
     @property
     def max_offset(self) -> int:
         """Behind the last byte that was appended; 0 without files."""
-        return self.files[-1].file_from_offset + self.files[-1].wrote_position if self.files else 0
+        last = self.last  # once: another thread may begin the next file
+        return last.file_from_offset + last.wrote_position if last is not None else 0
 
     @property
     def last(self) -> WritableMappedFile | None:
@@ -69,9 +71,18 @@ class WritableMappedFileQueue:
         return file
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
+        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do.
+
+        An OSError is for good: the system may have dropped what it could not write, and a later sync would succeed without it.
+        """
+        if self.flush_error is not None:
+            raise self.flush_error
         before = self.flushed_where
-        self.flushed_where = self._bring_on(before, lambda file: file.flush(least_pages))
+        try:
+            self.flushed_where = self._bring_on(before, lambda file: file.flush(least_pages))
+        except OSError as error:
+            self.flush_error = error
+            raise
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
