@@ -37,10 +37,13 @@ UNCLEAN = {
 # with these no broker loads it, or it loses what comes behind
 NOT_LOADED = {"file-length", "file-gap", "file-overlap", "foreign-file", "log-missing"}
 
+NO_UNIT = (TransactionType.PREPARED, TransactionType.ROLLBACK)
+
 
 class Kept(NamedTuple):
-    """A message that was acknowledged, and where it must be: offsets in bytes and units."""
+    """A message that was acknowledged, and where it must be: offsets in bytes and units; in a queue unless prepared or rolled back."""
 
+    in_queue: bool
     topic: str
     queue_id: int
     queue_offset: int
@@ -95,7 +98,7 @@ class Written:
         assert not self.broken
         step = 1 if appended.takes_offset else 0
         self.acknowledged += [
-            Kept(appended.topic, appended.queue_id, appended.logics_offset + step * number, offset, each.body)
+            Kept(appended.takes_offset, appended.topic, appended.queue_id, appended.logics_offset + step * number, offset, each.body)
             for number, (each, offset) in enumerate(zip(messages, appended.physical_offsets, strict=True))
         ]
         self.end = appended.wrote_offset + appended.wrote_bytes
@@ -168,7 +171,8 @@ def log_of(root: Path) -> tuple[list[Kept], list[Damage]]:
             if isinstance(item, Damage):
                 damages.append(item)
             elif isinstance(item, Message) and not damages:
-                found.append(Kept(item.topic, item.queue_id, item.queue_offset, item.physical_offset, bytes(item.body)))
+                in_queue = transaction_type(item.sys_flag) not in NO_UNIT
+                found.append(Kept(in_queue, item.topic, item.queue_id, item.queue_offset, item.physical_offset, bytes(item.body)))
     return found, damages
 
 
@@ -224,7 +228,7 @@ def assert_dense(root: Path) -> None:
             continue
         for destination in queue_destinations(item):
             queues[destination.topic, destination.queue_id].append(destination.queue_offset)
-        if transaction_type(item.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        if transaction_type(item.sys_flag) in NO_UNIT:
             assert item.queue_offset == 0
     assert all(offsets == list(range(len(offsets))) for offsets in queues.values())
 
