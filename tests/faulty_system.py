@@ -119,7 +119,7 @@ class FaultySystem:
     def heal(self) -> None:
         """From now on nothing fails: there is room again."""
         with self._lock:
-            self.at, self.happened = 0, False
+            self.at = 0
 
     def call(self, name: str, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Carry out a call, or not."""
@@ -130,7 +130,7 @@ class FaultySystem:
                 raise Crashed
             self.counts[name] += 1
             done = partial(self._carry_out, name, real, *arguments, **options)
-            if self.happened and self.fault in _FROM_HERE:
+            if self.at and self.happened and self.fault in _FROM_HERE:
                 self._fail_from_here(name, arguments)
             elif self._is_counted(name):
                 self.calls += 1
