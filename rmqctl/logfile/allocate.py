@@ -35,7 +35,9 @@ class AllocateMappedFileService:
     def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
         """The file at `path`; `following` is begun, too. Raises OSError, also when it takes longer than 5 s."""
         with self._lock:
-            future = self._made.pop(path, None) or self._begin(path, file_from_offset, size)
+            future = self._made.pop(path, None)
+            if future is None or _has_failed(future):  # there may be room by now
+                future = self._begin(path, file_from_offset, size)
             if following is not None and following not in self._made:
                 self._made[following] = self._begin(following, file_from_offset + size, size)
         try:
@@ -62,3 +64,7 @@ class AllocateMappedFileService:
         if self._warm:
             file.warm_up()
         return file
+
+
+def _has_failed(future: Future[WritableMappedFile]) -> bool:
+    return future.done() and future.exception() is not None

@@ -55,6 +55,8 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
+        self._torn = 0  # so many bytes behind wrote_position may be what a failed append left
+        self._is_mended = False  # and not flushed since
         self.store_timestamp = 0
         self._references = 1
         self._available = True
@@ -77,7 +79,10 @@ class WritableMappedFile(MappedFile):
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> bool:
-        """Append `data`; False when there is no room for all of it."""
+        """Append `data`; False when there is no room for all of it.
+
+        After an OSError nothing is appended, and what reached the file is zeros again; where that fails, too, the next append tries.
+        """
         position = self.wrote_position
         end = position + len(data)
         if end > self.size:
@@ -87,7 +92,7 @@ class WritableMappedFile(MappedFile):
         elif self._mapped:
             self._allocated_up_to(end)[position:end] = data
         else:
-            self._writable.write(self._open(), position, data)
+            self._write(position, data)
         self.wrote_position = end
         return True
 
@@ -111,6 +116,27 @@ class WritableMappedFile(MappedFile):
     def set_modified(self, time_ms: int) -> None:
         """Have the file say that it was written last at `time_ms`, ms since 1970."""
         self._writable.set_modified(self._open(), time_ms)
+
+    def _write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        if self._torn:
+            self.mend()
+        try:
+            self._writable.write(self._open(), position, data)
+        except OSError:
+            self._torn = len(data)
+            self.mend()
+            raise
+
+    def mend(self) -> None:
+        """Zeros over what a failed append left: whole records in it would come to life behind a shorter one.
+
+        Only over what is not zero: on a full disk there is no room for more, but for that there is.
+        """
+        if not self._torn:
+            return
+        left = self.read(self.wrote_position, self._torn).rstrip(b"\0")
+        self._writable.write(self._open(), self.wrote_position, bytes(len(left)))
+        self._torn, self._is_mended = 0, True
 
     def skip_to_end(self) -> None:
         """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes); of a pool's used buffer, zeros."""
@@ -136,8 +162,10 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full; the flushed position."""
         readable = self.readable_position
-        if _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size) and self.hold():
+        enough = self._is_mended or _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size)
+        if enough and self.hold():
             try:
+                self._is_mended = False
                 self._writable.sync(self._open())
                 self.flushed_position = readable
             finally:

@@ -50,6 +50,7 @@ class WritableMappedFileQueue:
             else:
                 self._ahead[file.file_from_offset] = opened
         self.flushed_where = self.committed_where = end
+        self.flush_error: OSError | None = None
 
     @property
     def max_offset(self) -> int:
@@ -82,9 +83,18 @@ class WritableMappedFileQueue:
             rest = rest[room:]
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do."""
+        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do.
+
+        An OSError is for good: the system may have dropped what it could not write, and a later sync would succeed without it.
+        """
+        if self.flush_error is not None:
+            raise self.flush_error
         before = self.flushed_where
-        self.flushed_where = self._bring_on(before, lambda file: file.flush(least_pages))
+        try:
+            self.flushed_where = self._bring_on(before, lambda file: file.flush(least_pages))
+        except OSError as error:
+            self.flush_error = error
+            raise
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:

@@ -45,7 +45,12 @@ class WritableStorage(Storage):
                 os.close(descriptor)
                 os.unlink(path)
                 raise
-        self.sync_folder(path.parent)
+        try:
+            with _closed_on_error(descriptor):
+                self.sync_folder(path.parent)
+        except OSError:
+            os.unlink(path)  # it could not be made again
+            raise
         return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
@@ -100,7 +105,11 @@ class WritableStorage(Storage):
             folder = folder.parent
         for made in reversed(missing):
             os.mkdir(made, FOLDER_MODE)
-            self.sync_folder(made.parent)
+            try:
+                self.sync_folder(made.parent)
+            except OSError:
+                os.rmdir(made)  # the next time it would count as durable
+                raise
 
     def sync_folder(self, folder: Path) -> None:
         """Have the folder's entries on the disk."""

@@ -85,6 +85,8 @@ class Appender:
         if appended is None:
             self.on_refused(Refused(lines, f"{result.status.value}: {result.remark}"))
             return
+        if self.sync:
+            self.store.flush_log()  # before anybody hears that they are stored
         self.on_stored(appended)
         if appended.takes_offset:
             key = (appended.topic, appended.queue_id)
@@ -92,8 +94,6 @@ class Appender:
             if growth is None:
                 growth = self.queues[key] = QueueGrowth(appended.logics_offset, 0)
             growth.next = appended.logics_offset + appended.msg_num
-        if self.sync:
-            self.store.flush_log()
         if appended.wrote_offset - self._dispatched_to > DISPATCH_BYTES:
             self.store.dispatch()
             self._dispatched_to = appended.wrote_offset

@@ -55,9 +55,8 @@ class ConsumeQueueWriter:
         if self._ext is not None and extended:
             units = units.copy()
             units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps)
-        if self.queue.last is None and queue_offset:
-            self._fill_pre_blank(queue_offset)
-        data = memoryview(units.tobytes())
+        filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
+        data = memoryview(filler + units.tobytes())
         done = 0
         while done < len(data):
             file = self.queue.last_with_room(queue_offset * CQ_UNIT.size)
@@ -65,7 +64,7 @@ class ConsumeQueueWriter:
             file.append(part)
             done += len(part)
             if file.is_full:
-                file.set_modified(int(store_timestamps[done // CQ_UNIT.size - 1]))
+                file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 
@@ -81,11 +80,11 @@ class ConsumeQueueWriter:
             self._ext.queue.close()
         self.queue.close()
 
-    def _fill_pre_blank(self, queue_offset: int) -> None:
-        start = queue_offset * CQ_UNIT.size
-        file = self.queue.last_with_room(start)
-        filler = np.zeros((start - file.file_from_offset) // CQ_UNIT.size, UNITS)
+    def _pre_blank(self, queue_offset: int) -> bytes:
+        """What comes before a queue's first unit in its first file; written together with it, so that it never stands alone."""
+        position = queue_offset * CQ_UNIT.size % self.queue.file_size
+        filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE
-        file.append(filler.tobytes())
         self.min_offset = queue_offset
-        self.queue.flushed_where = self.queue.committed_where = file.file_from_offset
+        self.queue.flushed_where = self.queue.committed_where = queue_offset * CQ_UNIT.size - position
+        return filler.tobytes()

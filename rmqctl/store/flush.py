@@ -150,7 +150,10 @@ class _Periodic(_Service):
         now = time.monotonic()
         thorough = self._stopped or now - self._last >= self._thorough
         self._last = now if thorough else self._last
-        self._do(0 if thorough else self._least_pages)
+        try:
+            self._do(0 if thorough else self._least_pages)
+        except OSError:  # after a failed flush the store takes no more, and `close` raises it again; a commit is tried again
+            return
 
 
 class FlushRealTimeService(_Periodic):

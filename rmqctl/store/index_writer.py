@@ -126,8 +126,7 @@ class IndexWriter:
             self._synced = True
 
     def close(self) -> None:
-        """Flush and close."""
-        self.flush()
+        """Close the file; what is not flushed is not in it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -146,6 +145,7 @@ class IndexWriter:
         if self._file is not None:
             self._flush()
             self._file.close()
+            self._file = None
             self._on_full(int(state["end_timestamp"]))
         state["begin_timestamp"], state["begin_phy_offset"] = state["end_timestamp"], state["end_phy_offset"]
         state["index_count"], state["hash_slot_count"] = 1, 0

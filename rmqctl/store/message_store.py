@@ -12,8 +12,9 @@ keeps two tools apart, and a broker's start() from us; it is no licence to work 
 
 from __future__ import annotations
 
+import errno
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
-from rmqctl.store.commit_log import ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_settings
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
@@ -48,7 +49,7 @@ from rmqctl.store.store_checkpoint import StoreCheckpoint
 from rmqctl.store.topic_config import TopicConfigs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -101,6 +102,7 @@ class MessageStore:
         self.running_flags = RunningFlags.NONE
         self.stats: StoreStats | None = None
         self.conf = conf or BrokerConf()
+        self._failure: OSError | None = None
         self._root = root
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
@@ -108,13 +110,13 @@ class MessageStore:
         self._arriving = arriving
         _check_layout(ReadOnlyStore(root, conf))
         self._lock = self._take_lock(root)
-        with ExitStack() as stack:
-            stack.callback(self._storage.close, self._lock)
+        with ExitStack() as held:
+            held.callback(self._storage.close, self._lock)
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
-            self._open(
-                root, settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc), geometry
-            )
-            stack.pop_all()
+            held.callback(self._before.close)
+            found = settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc)
+            self._open(root, found, geometry, held)
+            self._held = held.pop_all()
 
     @staticmethod
     def prepare() -> None:
@@ -145,7 +147,11 @@ class MessageStore:
         return self._queues.min_offset((topic, queue_id))
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
-        """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`."""
+        """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`.
+
+        On a full disk nothing is stored, and the status says so; when there is room again, messages are taken again. After an
+        OSError of `flush`, `flush_log` or `dispatch` none are: close the store, and recover it.
+        """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
         if self.stats is not None:
@@ -173,20 +179,39 @@ class MessageStore:
         """Why nothing is taken now; None: it is."""
         if self.running_flags and not self.running_flags.is_writeable:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
+        failure = self._failure or self._log.queue.flush_error
+        if failure is not None:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
         if self._log.is_os_page_cache_busy:
             return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second")
         return None
 
     def dispatch(self) -> None:
         """Bring topics.json, queues and index up to the log's end. After an OSError the store takes no more messages."""
-        end = self.max_phy_offset
+        with self._once():
+            end = self.max_phy_offset
+            try:
+                self.topic_configs.note(self._log.take_written_queues())
+                self.topic_configs.persist()
+                if self._reput_from_offset < end:
+                    self._dispatch_up_to(end)
+            except OSError:
+                self.running_flags |= RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+                raise
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """What failed is not tried again, but raised again.
+
+        A queue or an index file may be half way, and after a failed sync the system may have dropped what it had not written: the
+        next sync would succeed all the same.
+        """
+        if self._failure is not None:
+            raise self._failure
         try:
-            self.topic_configs.note(self._log.take_written_queues())
-            self.topic_configs.persist()
-            if self._reput_from_offset < end:
-                self._dispatch_up_to(end)
-        except OSError:
-            self.running_flags |= RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+            yield
+        except OSError as error:
+            self._failure = error
             raise
 
     def _dispatch_up_to(self, end: int) -> None:
@@ -195,6 +220,8 @@ class MessageStore:
         log.queue.refresh()
         for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end):
             described = item.taken if isinstance(item, Stretch) else self._describer.of(item) if isinstance(item, Message) else None
+            if isinstance(item, Damage) and item.code in UNREADABLE:
+                raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
             if described is not None:
                 behind = described.messages["physical_offset"] >= self._reput_from_offset
                 self._dispatcher.dispatch(described._replace(messages=described.messages[behind]))
@@ -226,32 +253,37 @@ class MessageStore:
             self.checkpoint.set_physic(last.store_timestamp)
 
     def flush_log(self) -> None:
-        """Have the log on the disk."""
+        """Have the log on the disk. After an OSError the store takes no more messages."""
         self._log.queue.commit()
         self._log.queue.flush()
 
     def flush(self) -> None:
-        """Have everything on the disk, and say so in the checkpoint."""
-        self.flush_log()
-        self._queues.flush()
-        self._index.flush()
-        last = self._log.queue.last
-        self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
-        self.checkpoint.set_logics(self._dispatcher.logics_timestamp)
-        self.checkpoint.flush()
+        """Have everything on the disk, and say so in the checkpoint. After an OSError the store takes no more messages."""
+        with self._once():
+            self.flush_log()
+            self._queues.flush()
+            self._index.flush()
+            last = self._log.queue.last
+            self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
+            self.checkpoint.set_logics(self._dispatcher.logics_timestamp)
+            self.checkpoint.flush()
 
     def close(self) -> None:
-        """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order."""
-        self.dispatch()
-        self.flush()
-        self._allocate.shutdown()
-        self._log.queue.close()
-        self._queues.close()
-        self._index.close()
-        self.reader.close()
-        self._storage.unlink(self._root / store_path.ABORT)
-        self._storage.close(self._lock)
+        """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order.
+
+        After an OSError it is closed, too, and `abort` is still there. A second call does nothing.
+        """
+        if self.running_flags & RunningFlags.NOT_WRITEABLE:
+            return
         self.running_flags |= RunningFlags.NOT_WRITEABLE
+        with self._held:
+            if self._log.queue.last is not None:
+                self._log.queue.last.mend()
+            self.flush_log()
+            self.dispatch()
+            self.flush()
+            self._allocate.shutdown()
+            self._storage.unlink(self._root / store_path.ABORT)
 
     def _take_lock(self, root: Path) -> int:
         descriptor = self._storage.lock(root / store_path.LOCK)
@@ -259,7 +291,8 @@ class MessageStore:
             raise StoreInUse("a broker has the store open", path=str(root), hint="stop it, or work on a copy")
         return descriptor
 
-    def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None) -> None:
+    def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
+        """`held` gets what is to be given back when the store is closed."""
         before = self._before
         if before.path.has_abort:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
@@ -271,9 +304,13 @@ class MessageStore:
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
         log_queue = self._open_log_queue(end)
+        held.callback(self._allocate.shutdown)
+        held.callback(log_queue.close)
         self._queues = ConsumeQueueStore(self._storage, before, self._geometry, self._settings.profile, end)
+        held.callback(self._queues.close)
         self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
+        held.callback(self._index.close)
         self._dispatcher = Dispatcher(
             self._describer,
             self._queues.find_or_create,
@@ -284,6 +321,7 @@ class MessageStore:
         )
         self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
         self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
+        held.callback(self.reader.close)
         abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()

@@ -1,0 +1,292 @@
+"""An operating system that fails: at a chosen call, in a chosen way, under whatever writes through WritableStorage.
+
+It stands in for the modules `os`, `fcntl` and `mmap` of writable_storage.py, so every call that can change something is counted without
+being named, also those inside one storage method (a file that has its size and not its name yet), whoever made the storage.
+
+    for system in every_fault(tmp_path, Fault.NO_SPACE):     # call 1 fails, then call 2, ..., until one is enough
+        prepare(system.root)                                 # a folder of its own; what is there counts as being on the disk
+        with system:
+            operation(system.root)
+        check(system.root)                                   # and of system.after_power_failure(...)
+
+Nothing is really brought to the disk: a sync only notes what would be there. Metadata is taken to reach the disk in order, as with
+ext4, XFS and Btrfs: a name that is durable is that of a file of its full size; data is there only after a sync of its file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import stat
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from enum import Enum
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from rmqctl.logfile import writable_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from random import Random
+    from types import ModuleType, TracebackType
+
+SECTOR_SIZE = 512
+DESCRIPTORS_MAX = 1024
+CHANGES_NOTHING = {"close", "getpid"}
+SYNCS = {"fsync", "fdatasync"}
+MAKES_FILES = getattr(os, "O_TMPFILE", 0) | os.O_CREAT
+
+
+class Fault(Enum):
+    """What happens at the chosen call."""
+
+    NO_SPACE = "ENOSPC, once"
+    IO_ERROR = "EIO, once"
+    IO_ERROR_AFTER = "done, and EIO all the same"
+    SHORT_WRITE = "half of the data is written, without an error"
+    TORN_WRITE = "half of the data is written, then ENOSPC, once"
+    FULL_DISK = "half of the data is written, then ENOSPC for all that needs room, from here on"
+    DEAD_DISK = "EIO from here on"
+    CRASH_BEFORE = "the process ends before it"
+    CRASH_AFTER = "the process ends behind it"
+    CRASH_WITHIN = "the process ends when half of the data is written"
+
+
+CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_WITHIN)
+ERRORS = tuple(fault for fault in Fault if fault not in CRASHES)
+_OF_WRITES = (Fault.SHORT_WRITE, Fault.TORN_WRITE, Fault.CRASH_WITHIN)
+_FROM_HERE = (Fault.FULL_DISK, Fault.DEAD_DISK)
+
+
+class Crashed(BaseException):
+    """The process is gone: nothing may catch this, and no call is carried out any more."""
+
+
+class Name(NamedTuple):
+    """A folder's entry as it is on the disk; `size` in bytes."""
+
+    inode: int
+    is_folder: bool
+    size: int
+
+
+class FaultySystem:
+    """Lets call number `at` fail (counted from 1, of those that `fault` can strike); 0: none, it only counts and notes.
+
+    A context manager, one at a time. `happened` says whether there was a call of that number, `counts` how many of each name.
+    `before_sync` hears of each sync (its name) before it is done, without a lock; it may wait, or raise OSError.
+    """
+
+    def __init__(self, root: Path, fault: Fault = Fault.NO_SPACE, at: int = 0) -> None:
+        self.root = root
+        self.fault = fault
+        self.at = at
+        self.calls = 0
+        self.happened = False
+        self.crashed = False
+        self.counts: Counter[str] = Counter()
+        self.before_sync: Callable[[str], object] = lambda _: None
+        self._struck = ""
+        self._mappings: list[mmap.mmap] = []
+        self._lock = threading.Lock()
+        self._content: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, Name]] = {}
+        self._patches = ExitStack()
+
+    def __str__(self) -> str:
+        return f"{self.fault.value}, at call {self.at}: {self._struck}"
+
+    def __enter__(self) -> FaultySystem:
+        self._note_tree(self.root)
+        for module in (os, fcntl, mmap):
+            self._patches.enter_context(patch.object(writable_storage, module.__name__, _Module(module, self)))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._patches.close()
+
+    def end_process(self, descriptors: set[int]) -> None:
+        """What the end of a process does: all is closed but `descriptors`."""
+        for mapping in self._mappings:  # first: each has a descriptor of its own
+            mapping.close()
+        for descriptor in open_descriptors() - descriptors:
+            os.close(descriptor)
+
+    def strike(self, fault: Fault, calls: int) -> None:
+        """Let the call fail that is `calls` from now (1: the next)."""
+        with self._lock:
+            self.fault, self.at, self.happened = fault, self.calls + calls, False
+
+    def heal(self) -> None:
+        """From now on nothing fails: there is room again."""
+        with self._lock:
+            self.at = 0
+
+    def call(self, name: str, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Carry out a call, or not."""
+        if name in SYNCS:
+            self.before_sync(name)
+        with self._lock:
+            if self.crashed:
+                raise Crashed
+            self.counts[name] += 1
+            done = partial(self._carry_out, name, real, *arguments, **options)
+            if self.at and self.happened and self.fault in _FROM_HERE:
+                self._fail_from_here(name, arguments)
+            elif self._is_counted(name):
+                self.calls += 1
+                if self.calls == self.at:
+                    self.happened = True
+                    self._struck = f"{name}{arguments}"[:200]
+                    return self._strike(name, done, arguments)
+            return done()
+
+    def _is_counted(self, name: str) -> bool:
+        if self.fault in _OF_WRITES:
+            return name == "pwrite"
+        return not (self.fault is Fault.IO_ERROR_AFTER and name == "open")  # nobody could close what it opened
+
+    def _strike(self, name: str, done: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        fault = self.fault
+        if fault is Fault.CRASH_BEFORE:
+            self._crash()
+        if fault is Fault.NO_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if fault in (Fault.IO_ERROR, Fault.DEAD_DISK):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if fault is Fault.FULL_DISK and name != "pwrite":
+            self._fail_from_here(name, arguments)
+        elif fault in (*_OF_WRITES, Fault.FULL_DISK):
+            return self._write_half(*arguments)
+        result = done()
+        if fault is Fault.CRASH_AFTER:
+            self._crash()
+        if fault is Fault.IO_ERROR_AFTER:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return result
+
+    def _write_half(self, descriptor: int, data: memoryview, position: int) -> int:
+        written = os.pwrite(descriptor, data[: (len(data) + 1) // 2], position)
+        if self.fault is Fault.CRASH_WITHIN:
+            self._crash()
+        if self.fault is not Fault.SHORT_WRITE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written
+
+    def _fail_from_here(self, name: str, arguments: tuple[Any, ...]) -> None:
+        if self.fault is Fault.DEAD_DISK:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace") or (name == "open" and arguments[1] & MAKES_FILES):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _crash(self) -> None:
+        self.crashed = True
+        raise Crashed
+
+    def _carry_out(self, name: str, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if name in SYNCS:
+            self._note(arguments[0])
+            return None
+        result = real(*arguments, **options)
+        if name == "mmap":
+            self._mappings.append(result)
+        if name == "open" and os.fstat(result).st_size == 0:  # its number may have been another file's before
+            self._content.pop(os.fstat(result).st_ino, None)
+        return result
+
+    def _note(self, descriptor: int) -> None:
+        """What an open file or folder holds now is on the disk."""
+        found = os.fstat(descriptor)
+        if not stat.S_ISDIR(found.st_mode):
+            self._content[found.st_ino] = os.pread(descriptor, found.st_size, 0)
+            return
+        entries = {name: os.stat(name, dir_fd=descriptor) for name in os.listdir(descriptor)}
+        self._names[found.st_ino] = {name: _name_of(entry) for name, entry in entries.items()}
+
+    def _note_tree(self, folder: Path) -> None:
+        if not folder.is_dir():
+            return
+        for path in (folder, *folder.rglob("*")):
+            descriptor = os.open(path, os.O_RDONLY)
+            self._note(descriptor)
+            os.close(descriptor)
+
+    def after_power_failure(self, target: Path, chance: Random | None = None) -> None:
+        """At `target`, what is left of `root`: only what a sync brought to the disk.
+
+        With `chance` each sector that was written since, and each name, may have got there all the same.
+        """
+        if self.root.is_dir():
+            self._copy_durable(self.root, target, chance)
+
+    def _copy_durable(self, folder: Path, target: Path, chance: Random | None) -> None:
+        target.mkdir()
+        current = {path.name: _name_of(path.stat()) for path in folder.iterdir()}
+        found = dict(self._names.get(folder.stat().st_ino, {}))
+        for name in sorted(found.keys() | current.keys()):
+            if found.get(name) != current.get(name) and chance is not None and chance.random() < 0.5:
+                found.pop(name, None)
+                found |= {name: current[name]} if name in current else {}
+        for name, entry in found.items():
+            path = folder / name
+            if entry.is_folder:
+                self._copy_durable(path, target / name, chance)
+                continue
+            data = self._content.get(entry.inode, bytes(entry.size))
+            is_still_there = current.get(name) == entry
+            (target / name).write_bytes(_mixed(data, path.read_bytes(), chance) if is_still_there and chance is not None else data)
+
+
+def _name_of(found: os.stat_result) -> Name:
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return Name(found.st_ino, is_folder, 0 if is_folder else found.st_size)
+
+
+def _mixed(durable: bytes, current: bytes, chance: Random) -> bytes:
+    """By sectors one or the other."""
+    starts = range(0, len(durable), SECTOR_SIZE)
+    return b"".join((current if chance.random() < 0.5 else durable)[start : start + SECTOR_SIZE] for start in starts)
+
+
+class _Module:
+    """A module whose functions are carried out by a faulty system."""
+
+    def __init__(self, module: ModuleType, system: FaultySystem) -> None:
+        self._module = module
+        self._system = system
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if name in CHANGES_NOTHING or not callable(found):
+            return found
+        return partial(self._system.call, name, found)
+
+
+def every_fault(folder: Path, fault: Fault, step: int = 1) -> Iterator[FaultySystem]:
+    """A system for each call that can fail (or every `step`-th), each with a root of its own below `folder`; in the last one none does."""
+    for at in count(1, step):
+        system = FaultySystem(folder / f"{fault.name}-{at}", fault, at)
+        yield system
+        shutil.rmtree(system.root, ignore_errors=True)
+        if not system.happened:
+            return
+
+
+def open_descriptors() -> set[int]:
+    """The numbers of all descriptors that this process has open."""
+    found = set()
+    for number in range(DESCRIPTORS_MAX):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        found.add(number)
+    return found
