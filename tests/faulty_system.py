@@ -42,7 +42,7 @@ SECTOR_SIZE = 512
 DESCRIPTORS_MAX = 1024
 CHANGES_NOTHING = {"close", "getpid"}
 SYNCS = {"fsync", "fdatasync"}
-MAKES_FILES = getattr(os, "O_TMPFILE", 0) | os.O_CREAT
+UNNAMED = getattr(os, "O_TMPFILE", os.O_CREAT)  # several bits, one of them O_DIRECTORY's
 
 
 class Fault(Enum):
@@ -184,7 +184,7 @@ class FaultySystem:
     def _fail_from_here(self, name: str, arguments: tuple[Any, ...]) -> None:
         if self.fault is Fault.DEAD_DISK:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace") or (name == "open" and arguments[1] & MAKES_FILES):
+        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace") or (name == "open" and _makes_a_file(arguments[1])):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _crash(self) -> None:
@@ -243,6 +243,10 @@ class FaultySystem:
             data = self._content.get(entry.inode, bytes(entry.size))
             is_still_there = current.get(name) == entry
             (target / name).write_bytes(_mixed(data, path.read_bytes(), chance) if is_still_there and chance is not None else data)
+
+
+def _makes_a_file(flags: int) -> bool:
+    return bool(flags & os.O_CREAT) or flags & UNNAMED == UNNAMED
 
 
 def _name_of(found: os.stat_result) -> Name:

@@ -96,7 +96,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     _calm_garbage_collector()
     try:
         sync = asked["sync"] or opened.conf.writing.sync_flush
-        at_once = 1 if sync or asked["stop_on_error"] else PUT_AT_ONCE
+        at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
         appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
         size = _size_of(source)
         with progress(progress_mode if size else "none", size, "append") as advance:

@@ -66,7 +66,8 @@ class Appender:
             self.finish()
             self._kind = kind
         self._waiting.append((line, message))
-        if len(self._waiting) >= (self.at_once if kind[1] is None else self.batch):
+        at_once = 1 if self.sync else self.at_once
+        if len(self._waiting) >= (at_once if kind[1] is None else self.batch):
             self.finish()
 
     def finish(self) -> None:
