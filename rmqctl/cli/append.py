@@ -181,7 +181,8 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.format.profile import PROFILE_5_3, PROFILES
     from rmqctl.store.commit_log_writer import put_settings
     from rmqctl.store.config import BrokerConf, read_broker_conf
-    from rmqctl.store.message_store import MessageStore, geometry_of_conf
+    from rmqctl.store.geometry import geometry_of_conf
+    from rmqctl.store.message_store import MessageStore
 
     prepared(MessageStore.prepare)
     conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()

@@ -42,7 +42,7 @@ def fastjson_loads(text: str) -> Any:
 def fastjson_dumps(value: Any, depth: int = 1) -> str:
     """JSON as fastjson writes a broker's configuration, with its tabs.
 
-    A map with integer keys stands in one line, the keys unquoted; one with texts is a bean, whose fields are sorted.
+    A map with integer keys stands in one line, the keys unquoted. The order is that of the map: fastjson sorts the fields of a bean.
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)
@@ -50,5 +50,5 @@ def fastjson_dumps(value: Any, depth: int = 1) -> str:
     if all(isinstance(key, int) for key in value):
         return "{" + ",".join(f"{key}:{fastjson_dumps(inner, depth + 1)}" for key, inner in value.items()) + end
     separator = "\n" + "\t" * depth
-    fields = (f"{separator}{json.dumps(key)}:{fastjson_dumps(value[key], depth + 1)}" for key in sorted(value))
+    fields = (f"{separator}{json.dumps(key)}:{fastjson_dumps(value[key], depth + 1)}" for key in value)
     return "{" + ",".join(fields) + end

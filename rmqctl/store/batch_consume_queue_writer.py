@@ -9,24 +9,21 @@ if TYPE_CHECKING:
 
 
 class BatchConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the last one's record, `min_offset` the queue offset of the first that counts.
+    """Units of one queue; `max_physical_offset` is behind the last one's record, `max_offset` the next queue offset.
 
-    It is -1 while there is none. Methods raise OSError.
+    Methods raise OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
         self.max_offset = max_offset
-        self.min_offset = -1
 
     def put(self, units: Any) -> int:
         """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already; how many were written."""
         units = units[units["physicalOffset"] >= self.max_physical_offset]
         if not len(units):
             return 0
-        if self.min_offset < 0:
-            self.min_offset = int(units[0]["baseOffset"])
         self.queue.append(units.tobytes())
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         self.max_offset = int(units[-1]["baseOffset"]) + int(units[-1]["count"])

@@ -23,4 +23,4 @@ def write_config(storage: WritableStorage, folder: Path, name: str, content: dic
     path = folder / name
     if load_config(storage, folder, name).source == path:
         storage.replace_file(folder / f"{name}.bak", storage.read_file(path, CONFIG_SIZE_MAX))
-    storage.replace_file(path, fastjson_dumps(content).encode())
+    storage.replace_file(path, fastjson_dumps(content).encode("utf-8", "surrogatepass"))

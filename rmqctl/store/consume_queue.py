@@ -33,6 +33,9 @@ class UnitQueue(Protocol):
     def min_offset(self, min_physical_offset: int) -> int:
         """Queue offset of the first message that the log still has; the max offset when it has none."""
 
+    def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
+        """Where a broker that has just loaded the store says that the queue begins."""
+
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last message."""
@@ -161,18 +164,6 @@ class ConsumeQueue:
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
-    def correct_min_offset(self, min_physical_offset: int, *, moves_expired: bool) -> int:
-        """As a broker that loads the queue has it (correctMinOffset): the first unit in the first file whose message the log still has.
-
-        Where that file has none it is 0; where no file has one and `moves_expired` (5.3), the max offset.
-        """
-        if not self.queue.files or not min_physical_offset:
-            return self.first_offset
-        first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
-        if first is None:
-            return self.max_offset if moves_expired else 0
-        return first.queue_offset if first.queue_offset * CQ_UNIT.size < self.queue.files[0].end else 0
-
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """The first unit, pre-blanks aside, for which `holds`; it must hold for all behind it, too."""
 
@@ -209,10 +200,12 @@ class ConsumeQueue:
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
-    def first_in_first_file(self, min_physical_offset: int, end: int) -> int | None:
-        """Queue offset of the first unit below `end` that points to `min_physical_offset` or beyond, if the first file has one.
+    def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
+        """Where a broker that has just loaded the store says that the queue, which ends at `end`, begins (correctMinOffset).
 
-        Pre-blank units count, as they do in ConsumeQueue.correctMinOffset.
+        That is the first unit of the first file that points to `min_physical_offset` or beyond, pre-blank units included. Where
+        that file has none it is 0, whatever the file's name; `expired_begins_at_end` (5.x): where the last unit's message is gone
+        too, the queue's end.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -220,10 +213,13 @@ class ConsumeQueue:
             return unit is not None and unit.physical_offset >= min_physical_offset
 
         if not self.queue.files:
-            return None
+            return 0
+        last = self.find(end - 1) if expired_begins_at_end else None
+        if last is not None and last.physical_offset < min_physical_offset:
+            return end
         candidates = range(self.first_offset, min(self.queue.files[0].end // CQ_UNIT.size, end))
         at = bisect_left(candidates, True, key=reached)
-        return candidates[at] if at < len(candidates) else None
+        return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
         """Queue offset behind the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
@@ -277,7 +273,7 @@ class BatchConsumeQueue:
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
-    def correct_min_offset(self, min_physical_offset: int) -> int:
+    def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
         """As a broker that loads the queue has it: the first batch in the first file whose record the log still has, or that file's end.
 
         -1 where there is no batch.

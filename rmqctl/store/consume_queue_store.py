@@ -20,9 +20,8 @@ from rmqctl.store.message_reader import QueueEnd
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
-    from rmqctl.store.message_store import Geometry
+    from rmqctl.store.geometry import Geometry
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 SEE_VERIFY = "`rmqctl verify` shows what is wrong"
@@ -35,11 +34,10 @@ class ConsumeQueueStore:
     queue points behind the log, or has what no broker loads.
     """
 
-    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, profile: Profile, log_end: int) -> None:
+    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
         self._storage = storage
         self._before = before
         self._geometry = geometry
-        self._profile = profile
         self._with_ext = writes_extension(before)
         self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
         self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
@@ -77,11 +75,6 @@ class ConsumeQueueStore:
         last = None if writer is None else writer.queue.last
         return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
 
-    def min_offset(self, key: QueueKey) -> int:
-        """The queue's minLogicOffset in units: corrected as it was opened; -1 where there is no such queue."""
-        writer = self._queues.get(key)
-        return writer.min_offset if writer is not None else -1
-
     def flush(self) -> None:
         """Have all units on the disk."""
         for writer in self._queues.values():
@@ -106,14 +99,9 @@ class ConsumeQueueStore:
         self._check_lengths(queue.queue)
         folder = queue.queue.files[0].path.parent
         files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
-        log_start = self._before.commit_log.min_offset
         if isinstance(queue, ConsumeQueue):
-            writer = ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
-            writer.min_offset = queue.correct_min_offset(log_start, moves_expired=self._profile.expired_queue_begins_at_end)
-            return writer
-        batches = BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
-        batches.min_offset = queue.correct_min_offset(log_start)
-        return batches
+            return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+        return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
         """Of a queue that is there already, or a new one; None where the store writes none."""

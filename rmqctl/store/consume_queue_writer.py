@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the last one's record, `min_offset` the queue offset of the first that counts.
-
-    Methods raise OSError.
+    """Units of one queue; `max_physical_offset` is behind the last one's record. Methods raise OSError.
 
     With an `ext` the tags codes go there, and units have addresses.
     """
@@ -29,7 +27,6 @@ class ConsumeQueueWriter:
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
-        self.min_offset = 0
         self._ext = ext
 
     @property
@@ -85,6 +82,5 @@ class ConsumeQueueWriter:
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE
-        self.min_offset = queue_offset
         self.queue.flushed_where = self.queue.committed_where = queue_offset * CQ_UNIT.size - position
         return filler.tobytes()

@@ -32,20 +32,10 @@ class LogicQueue:
 
     @cached_property
     def min_offset(self) -> int:
-        """Where a broker that has just loaded the store says that the queue begins (ConsumeQueue.correctMinOffset).
-
-        That is the first unit of the first file whose message the log still has. Where that file has none it is 0, whatever the
-        file's name; in 5.x, where the last unit's message is gone too, the queue's end.
-        """
-        queue = self.queue
-        log_min = self._log.min_offset
-        if not isinstance(queue, ConsumeQueue):
-            return queue.min_offset(log_min)
-        if self._profile.expired_queue_begins_at_end:
-            last = queue.find(self.max_offset - 1)
-            if last is not None and last.physical_offset < log_min:
-                return self.max_offset
-        return queue.first_in_first_file(log_min, self.max_offset) or 0
+        """Where a broker that has just loaded the store says that the queue begins."""
+        return self.queue.correct_min_offset(
+            self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
+        )
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
         """The units of [queue_offset, end) in the file of the first, tags from the extension; None where no file has the first."""

@@ -16,11 +16,10 @@ import errno
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
 from rmqctl.format import dispatch_scan, index_build, scan
-from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.logfile.allocate import AllocateMappedFileService
@@ -31,12 +30,12 @@ from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_settings
 from rmqctl.store.config import BrokerConf
-from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.delay_offsets import DelayOffsets
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
+from rmqctl.store.geometry import Geometry, geometry_of_store
 from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_reader import MessageReader, QueueEnd
@@ -62,17 +61,6 @@ if TYPE_CHECKING:
 
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
 FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
-
-
-class Geometry(NamedTuple):
-    """Sizes of a store's files: bytes, bytes, counts. The broker's own by default."""
-
-    commitlog_file_size: int = 1 << 30
-    consumequeue_file_size: int = 300_000 * CQ_UNIT.size
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
-    consumequeue_ext_file_size: int = 48 * 1024 * 1024
-    batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
 
 
 def now_ms() -> int:
@@ -141,10 +129,6 @@ class MessageStore:
     def max_phy_offset(self) -> int:
         """Behind the last record."""
         return self._log.queue.max_offset
-
-    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the first message that the log still has, as a broker corrects it when it opens the store; -1: no such queue."""
-        return self._queues.min_offset((topic, queue_id))
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`.
@@ -297,7 +281,7 @@ class MessageStore:
         if before.path.has_abort:
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
         self.prepare()
-        self._geometry = geometry or _geometry_of(before)
+        self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
         self._describer = Describer(with_keys=True)
         self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
@@ -306,7 +290,7 @@ class MessageStore:
         log_queue = self._open_log_queue(end)
         held.callback(self._allocate.shutdown)
         held.callback(log_queue.close)
-        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, self._settings.profile, end)
+        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
         held.callback(self._queues.close)
         self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
         self._index = self._open_index()
@@ -377,35 +361,3 @@ class MessageStore:
 def _check_layout(store: ReadOnlyStore) -> None:
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
-
-
-def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """As broker.conf says; the broker's own sizes where it says nothing."""
-    usual = Geometry()
-    return Geometry(
-        conf.commitlog_file_size or usual.commitlog_file_size,
-        conf.consumequeue_file_size or usual.consumequeue_file_size,
-        conf.index_slots or usual.index_slots,
-        conf.index_entries or usual.index_entries,
-        conf.consumequeue_ext_file_size or usual.consumequeue_ext_file_size,
-        conf.batchconsumequeue_file_size or usual.batchconsumequeue_file_size,
-    )
-
-
-def _geometry_of(store: ReadOnlyStore) -> Geometry:
-    """As the files show; as broker.conf says where there is none."""
-    usual = geometry_of_conf(store.conf)
-    used = [queue for queue in store.queues.values() if queue.queue.files]
-    sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
-    batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
-    slots = store.index.files[-1].slots if store.index.files else usual.index_slots
-    entries = store.index.files[-1].capacity if store.index.files else usual.index_entries
-    ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
-    return Geometry(
-        commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
-        consumequeue_file_size=max(sizes, key=sizes.count, default=usual.consumequeue_file_size),
-        index_slots=slots,
-        index_entries=entries,
-        consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
-        batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
-    )

@@ -7,13 +7,12 @@ message is beyond: those are raised. The same file in 4.x and 5.x, except that 5
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format import properties
-from rmqctl.store.config import load_config, table
-from rmqctl.store.java_properties import CONFIG_SIZE_MAX
+from rmqctl.store.config import TOPICS_CONFIG, load_config, table
+from rmqctl.store.config_writer import write_config
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.read_only_store import QueueKey
 
-TOPICS_JSON = "topics.json"
 TABLE, VERSION = "topicConfigTable", "dataVersion"
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
 PERM_READ_WRITE = 6
@@ -48,14 +46,12 @@ class TopicConfigs:
     def __init__(
         self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int], queues: Collection[QueueKey] = ()
     ) -> None:
-        config = load_config(storage, folder, TOPICS_JSON)
+        config = load_config(storage, folder, TOPICS_CONFIG)
         self.problem = config.problem if config.content is None else ""
         self._storage = storage
-        self._path = config.path
+        self._folder = folder
         self._profile = profile
         self._now = now
-        # of a main file that is no good there must be no backup: the one that is there is
-        self._previous = storage.read_file(config.path, CONFIG_SIZE_MAX) if config.source == config.path else None
         self._content: dict[str, Any] = config.content or {}
         self._topics = table(config, TABLE)
         self._known = {topic: _read_queue_nums(entry) for topic, entry in self._topics.items()}
@@ -88,11 +84,7 @@ class TopicConfigs:
             entry = self._topics.get(topic) or self._new_entry(topic)
             self._topics[topic] = entry | {READ_NUMS: nums, WRITE_NUMS: max(nums, entry[WRITE_NUMS])}
         self._content = {**self._content, VERSION: self._next_version(), TABLE: self._topics}
-        data = to_fastjson(self._content)
-        if self._previous is not None:
-            self._storage.replace_file(self._path.with_name(self._path.name + ".bak"), self._previous)
-        self._storage.replace_file(self._path, data)
-        self._previous = data
+        write_config(self._storage, self._folder, TOPICS_CONFIG, self._content)
 
     def _new_entry(self, topic: str) -> dict[str, Any]:
         entry = {
@@ -116,11 +108,6 @@ def usual_queue_nums(topic: str) -> int:
     if topic.startswith(ONE_QUEUE_PREFIXES) or topic in ONE_QUEUE_TOPICS:
         return 1
     return QUEUE_NUMS.get(topic, USUAL_QUEUE_NUMS)
-
-
-def to_fastjson(content: dict[str, Any]) -> bytes:
-    """JSON as fastjson formats it: tabs, no blanks, no line end at the end."""
-    return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _read_queue_nums(entry: Any) -> int:

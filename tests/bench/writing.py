@@ -20,7 +20,8 @@ from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.host import Host
 from rmqctl.format.profile import PROFILE_4_9
 from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 
 root, count, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 store = MessageStore.create(root, PutSettings(PROFILE_4_9), Geometry())

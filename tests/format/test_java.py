@@ -122,7 +122,7 @@ def test_random_text_is_json_or_a_value_error(text: str) -> None:
     [
         ({"offsetTable": {1: 13, 2: 13}}, '{\n\t"offsetTable":{1:13,2:13\n\t}\n}'),
         ({"offsetTable": {}}, '{\n\t"offsetTable":{}\n}'),
-        ({"b": {"y": 1, "x": "\u00e9"}, "a": True}, '{\n\t"a":true,\n\t"b":{\n\t\t"x":"\u00e9",\n\t\t"y":1\n\t}\n}'),
+        ({"a": True, "b": {"x": "\u00e9", "y": 1}}, '{\n\t"a":true,\n\t"b":{\n\t\t"x":"\u00e9",\n\t\t"y":1\n\t}\n}'),
     ],
 )
 def test_json_is_written_with_fastjsons_tabs(value: dict[str, Any], text: str) -> None:

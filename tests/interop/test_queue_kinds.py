@@ -12,7 +12,8 @@ from rmqctl.format.profile import PROFILES
 from rmqctl.store.commit_log_writer import PutSettings, put_settings
 from rmqctl.store.config import BrokerConf, read_broker_conf
 from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.interop.test_written_stores import PROFILE_OF, assert_the_same
 from tests.real_store.harness import Geometry as RealGeometry

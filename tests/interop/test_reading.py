@@ -11,8 +11,8 @@ import pytest
 from rmqctl.format.profile import PROFILES
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.geometry import Geometry as Sizes
 from rmqctl.store.message_reader import TIME_MAX, MessageReader
-from rmqctl.store.message_store import Geometry as Sizes
 from rmqctl.store.message_store import MessageStore, now_ms
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.subscription import Subscription

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from tests.store.test_message_store import message
 
 if TYPE_CHECKING:

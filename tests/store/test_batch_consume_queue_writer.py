@@ -15,7 +15,8 @@ from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.profile import PROFILE_5_3
 from rmqctl.format.sys_flag import INNER_BATCH
 from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import DATA, tree_hash

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.format.message import Message
 from rmqctl.store.flush import FlushIntervals
-from rmqctl.store.message_store import Geometry
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.store_services import StoreServices

@@ -17,7 +17,8 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash
 from tests.store import cqext_store

@@ -9,8 +9,9 @@ import pytest
 
 from rmqctl.format.index_entry import INDEX_HEADER
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.index_service import IndexService
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 

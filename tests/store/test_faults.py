@@ -17,7 +17,7 @@ from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.appender import Appender, Refused
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
-from rmqctl.store.message_store import Geometry
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.put_message import AppendMessageResult, PutMessageStatus
 from tests.faulty_system import CRASHES, Crashed, Fault, FaultySystem, every_fault, open_descriptors
 from tests.store.test_message_store import SMALL, created, findings, message, stored

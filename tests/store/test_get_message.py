@@ -12,9 +12,9 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.get_message import GetMessageResult, GetMessageStatus, TransferLimits
 from rmqctl.store.message_reader import MessageReader
-from rmqctl.store.message_store import Geometry
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.subscription import Subscription
 from tests.conftest import READABLE_NAMES, expected, unpack

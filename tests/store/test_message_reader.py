@@ -9,9 +9,10 @@ import pytest
 
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.commit_log_writer import PutSettings
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.get_message import GetMessageStatus
 from rmqctl.store.message_reader import MessageReader
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.store_services import StoreServices
 from rmqctl.store.subscription import Subscription

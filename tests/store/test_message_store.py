@@ -18,7 +18,8 @@ from rmqctl.format.host import Host
 from rmqctl.format.message import Blank, Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
 from tests.conftest import tree_hash, unpack

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.java import fastjson_loads
+from rmqctl.format.java import fastjson_dumps, fastjson_loads
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.topic_config import QUEUE_NUMS_MAX, to_fastjson, usual_queue_nums
+from rmqctl.store.topic_config import QUEUE_NUMS_MAX, usual_queue_nums
 from tests.conftest import unpack
 from tests.store.test_message_store import created, message
 
@@ -41,7 +41,7 @@ def append(root: Path, *queues: tuple[str, int]) -> None:
 @pytest.mark.parametrize("name", BROKERS)
 def test_the_dialect_is_the_brokers(name: str, tmp_path: Path) -> None:
     content = topics_json(unpack(name, tmp_path)).read_bytes()
-    assert to_fastjson(fastjson_loads(content.decode())) == content
+    assert fastjson_dumps(fastjson_loads(content.decode())).encode() == content
 
 
 @pytest.mark.parametrize("name", BROKERS)
@@ -117,7 +117,7 @@ def test_queue_numbers_are_raised_and_never_lowered(tmp_path: Path) -> None:
     table["orders"] |= {"readQueueNums": 8, "writeQueueNums": 2, "perm": 4, "order": True}
     table["events"] |= {"readQueueNums": 2, "writeQueueNums": 8}
     table["payments"] |= {"readQueueNums": "four"}
-    path.write_bytes(to_fastjson(content))
+    path.write_text(fastjson_dumps(content))
     append(root, ("orders", 7), ("events", 3), ("payments", 9))
     assert queue_nums(root) | {"payments": ()} == queue_nums(root) | {"orders": (8, 2), "events": (4, 8), "payments": ()}
     assert written(root)["topicConfigTable"]["payments"]["readQueueNums"] == "four"

@@ -14,7 +14,8 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.commit_log_writer import PutSettings, put_settings
 from rmqctl.store.config import BrokerConf, read_broker_conf
 from rmqctl.store.flush import FlushIntervals
-from rmqctl.store.message_store import Geometry, MessageStore, geometry_of_conf
+from rmqctl.store.geometry import Geometry, geometry_of_conf
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
 from rmqctl.store.store_services import StoreServices

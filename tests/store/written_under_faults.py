@@ -23,7 +23,8 @@ from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.logfile import allocate
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.destinations import queue_destinations
-from rmqctl.store.message_store import Geometry, MessageStore
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageResult
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.store.test_message_store import message
