@@ -10,11 +10,12 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from zlib_ng import zlib_ng
 
 from rmqctl.format import crc, host
 from rmqctl.format.host import Host
-from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2, topic_length_size
+from rmqctl.format.message import HEADS, MAGIC_V1, MAGIC_V2
 from rmqctl.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
@@ -54,7 +55,7 @@ class _Hosts(NamedTuple):
     store: bytes
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A record whose place is not known yet: its parts, and its size in bytes."""
 
     message: MessageExtBrokerInner
@@ -67,16 +68,16 @@ class Encoded(NamedTuple):
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The whole record, for its place and time; offsets in units and bytes, time in ms since 1970."""
-        message, magic, hosts, body_crc, tail, size, property_crc = self
+        message, hosts = self.message, self.hosts
         body = message.body
         head = hosts.pack(
-            size, magic, body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
             message.sys_flag | hosts.flags, message.born_timestamp, hosts.born, store_timestamp,
             hosts.store, message.reconsume_times, message.prepared_transaction_offset, len(body),
         )  # fmt: skip
-        if not property_crc:
-            return b"".join((head, body, tail))
-        covered = b"".join((head, body, tail[: -crc.PROPERTY_CRC_SIZE]))
+        if not self.property_crc:
+            return b"".join((head, body, self.tail))
+        covered = b"".join((head, body, self.tail[: -crc.PROPERTY_CRC_SIZE]))
         return covered + crc.property_crc(crc.masked_crc32(covered))
 
 
@@ -89,22 +90,32 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
     return raw + bytes(crc.PROPERTY_CRC_SIZE) if property_crc else raw
 
 
-def encode(message: MessageExtBrokerInner, properties: bytes, magic: int, *, property_crc: bool = False) -> Encoded:
+def encode(message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False) -> Encoded:
     """The record but for its place; `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
 
-    Topic and properties must be no longer than the limits above: the caller has checked that.
+    `properties` must be no longer than the limit above: the caller has checked that.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
-    tail = b"".join((_topic_field(message.topic, magic), _SHORT.pack(len(properties)), properties))
-    return Encoded(message, magic, hosts, zlib_ng.crc32(body) & crc.CRC_MASK, tail, hosts.head_size + len(body) + len(tail), property_crc)
+    tail = b"".join((topic.raw, _SHORT.pack(len(properties)), properties))
+    size = hosts.head_size + len(body) + len(tail)
+    return Encoded(message, topic.magic, hosts, zlib_ng.crc32(body) & crc.CRC_MASK, tail, size, property_crc)
 
 
-def magic_for(topic: bytes, *, long_topics: bool) -> int | None:
-    """The magic code for a topic's length; None when no record can have it."""
-    if len(topic) <= TOPIC_LENGTH_MAX_V1:
-        return MAGIC_V1
-    return MAGIC_V2 if long_topics and len(topic) <= TOPIC_LENGTH_MAX_V2 else None
+class TopicField(NamedTuple):
+    """A topic as it is stored, its length included, and the magic code that this length asks for."""
+
+    magic: int
+    raw: bytes
+
+
+@lru_cache(maxsize=TOPICS_KNOWN)
+def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
+    """The topic of a record; None when no record can have it: it is too long, where V2 records are there (`long_topics`) or not."""
+    raw = topic.encode("utf-8", "surrogateescape")
+    if len(raw) <= TOPIC_LENGTH_MAX_V1:
+        return TopicField(MAGIC_V1, _BYTE.pack(len(raw)) + raw)
+    return TopicField(MAGIC_V2, _SHORT.pack(len(raw)) + raw) if long_topics and len(raw) <= TOPIC_LENGTH_MAX_V2 else None
 
 
 @lru_cache(maxsize=host.HOSTS_KNOWN)
@@ -112,9 +123,3 @@ def _hosts(born: Host, store: Host) -> _Hosts:
     flags = (BORNHOST_V6 if len(born.address) == 16 else 0) | (STOREHOST_V6 if len(store.address) == 16 else 0)
     head = HEADS[flags]
     return _Hosts(flags, head.size, head.struct.pack, host.encode(born), host.encode(store))
-
-
-@lru_cache(maxsize=TOPICS_KNOWN)
-def _topic_field(topic: str, magic: int) -> bytes:
-    raw = topic.encode("utf-8", "surrogateescape")
-    return (_BYTE if topic_length_size(magic) == 1 else _SHORT).pack(len(raw)) + raw

@@ -14,17 +14,18 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from rmqctl.format import properties
 from rmqctl.format.encode import (
     PROPERTIES_LENGTH_MAX,
-    TOPIC_LENGTH_MAX_V1,
     Encoded,
     MessageExtBrokerInner,
     encode,
-    magic_for,
     properties_to_bytes,
+    topic_field,
 )
-from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1
+from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 from rmqctl.store.destinations import INNER_NUM_MAX
@@ -99,6 +100,10 @@ class CommitLogWriter:
         self.queue = queue
         self.topic_queue_table = topic_queue_table
         self._settings = settings
+        self._long_topics = settings.profile.knows_long_topics
+        self._end_with_separator = settings.profile.ends_properties_with_separator
+        self._property_crc = settings.property_crc
+        self._max_message_size = settings.max_message_size
         self._now = now
         self._batch_topics = batch_topics
         self._written_queues: set[QueueKey] = set()
@@ -171,25 +176,21 @@ class CommitLogWriter:
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
         """The record, or why it cannot be one."""
-        settings = self._settings
-        topic = message.topic
-        if not is_topic(topic):
+        if not is_topic(message.topic):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a topic has letters, digits and %|-_ only")
         if message.queue_id < 0:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
-        magic = MAGIC_V1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else magic_for(topic.encode(), long_topics=settings.profile.knows_long_topics)
-        if magic is None:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")
-        raw = properties_to_bytes(
-            message.properties, end_with_separator=settings.profile.ends_properties_with_separator, property_crc=settings.property_crc
-        )
+        topic = topic_field(message.topic, long_topics=self._long_topics)
+        if topic is None:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(message.topic)} bytes")
+        raw = properties_to_bytes(message.properties, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
         if len(raw) > PROPERTIES_LENGTH_MAX:
             remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, remark=remark)
-        if len(message.body) > settings.max_message_size:
-            remark = f"a body of {len(message.body)} bytes, at most {settings.max_message_size} are taken"
+        if len(message.body) > self._max_message_size:
+            remark = f"a body of {len(message.body)} bytes, at most {self._max_message_size} are taken"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
-        return encode(message, raw, magic, property_crc=settings.property_crc)
+        return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
         """Append messages of the queue of `first`."""
@@ -205,10 +206,12 @@ class CommitLogWriter:
                 self._begin_in_lock = 0.0
 
     def _append(self, first: MessageExtBrokerInner, batch: list[Encoded], size: int) -> PutMessageResult:
-        try:
-            file = self._file_with_room(size)
-        except OSError as error:
-            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+        file = self.queue.last
+        if file is None or size + BLANK_SIZE > file.size - file.wrote_position:
+            try:
+                file = self._file_with_room(size)
+            except OSError as error:
+                return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
         key = (first.topic, first.queue_id)
         takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
         begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
@@ -225,7 +228,8 @@ class CommitLogWriter:
             return failed
         if takes_offset:
             self.topic_queue_table[key] = begin + len(batch)
-        self._note_written(first)
+        if key not in self._written_queues or first.topic in WAITING_ROOMS:
+            self._note_written(first)
         appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin)
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
@@ -333,7 +337,7 @@ class CommitLogWriter:
             if result.append is None:
                 return result
             self.topic_queue_table[key] = base + int(number)
-            return result._replace(append=result.append._replace(inner_num=int(number)))
+            return replace(result, append=replace(result.append, inner_num=int(number)))
 
     def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """Append a message whose properties hold queue offsets; under the lock."""

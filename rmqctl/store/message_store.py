@@ -161,7 +161,7 @@ class MessageStore:
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""
-        if self.running_flags and not self.running_flags.is_writeable:
+        if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:

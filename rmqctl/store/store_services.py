@@ -10,6 +10,8 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rmqctl.errors import Unreadable
 from rmqctl.store.flush import (
     SYNC_FLUSH_TIMEOUT_SECONDS,
@@ -101,7 +103,7 @@ class StoreServices:
             told.set_result(result)
             return told
         flushed: Future[PutMessageStatus] = Future()
-        flushed.add_done_callback(lambda done: told.set_result(result._replace(status=done.result())))
+        flushed.add_done_callback(lambda done: told.set_result(replace(result, status=done.result())))
         end = result.append.wrote_offset + result.append.wrote_bytes
         request = GroupCommitRequest(end, time.monotonic() + SYNC_FLUSH_TIMEOUT_SECONDS, flushed)
         self._watcher.watch(request)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.encode import MessageExtBrokerInner, encode, magic_for, properties_to_bytes
+from rmqctl.format.encode import MessageExtBrokerInner, encode, properties_to_bytes, topic_field
 from rmqctl.format.host import Host
 from rmqctl.format.message import MAGIC_V1, MAGIC_V2, Message, decode
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
@@ -40,7 +40,10 @@ def test_every_golden_record_comes_out_byte_for_byte(name: str, tmp_path: Path) 
         file = store.commit_log.queue.find(item.physical_offset)
         assert file is not None
         stored = file.read(item.physical_offset - file.file_from_offset, item.size)
-        record = encode(inner(item), item.properties_bytes, item.magic_code, property_crc=crc)
+        field = topic_field(item.topic, long_topics=True)
+        assert field is not None
+        assert field.magic == item.magic_code
+        record = encode(inner(item), item.properties_bytes, field, property_crc=crc)
         assert record.placed(item.queue_offset, item.physical_offset, item.store_timestamp) == stored
         count += 1
     assert count > 40
@@ -79,9 +82,10 @@ def test_what_is_encoded_is_decoded(
     queue_id, flag, offset = numbers
     message = MessageExtBrokerInner(topic, body, properties, born, store, 17, queue_id, flag, 0, 3, 5)
     raw = properties_to_bytes(properties, end_with_separator=False, property_crc=crc)
-    magic = magic_for(topic.encode(), long_topics=True)
-    assert magic == MAGIC_V1
-    record = encode(message, raw, magic, property_crc=crc).placed(9, offset, 11)
+    field = topic_field(topic, long_topics=True)
+    assert field is not None
+    assert field.magic == MAGIC_V1
+    record = encode(message, raw, field, property_crc=crc).placed(9, offset, 11)
     decoded = decode(record, 0, offset, len(record))
     assert isinstance(decoded, Message)
     assert inner(decoded)._replace(properties=properties) == message
@@ -101,4 +105,5 @@ def test_what_is_encoded_is_decoded(
     ],
 )
 def test_a_topics_length_says_which_record_it_needs(length: int, long_topics: bool, magic: int | None) -> None:
-    assert magic_for(b"t" * length, long_topics=long_topics) == magic
+    field = topic_field("t" * length, long_topics=long_topics)
+    assert (field.magic if field is not None else None) == magic

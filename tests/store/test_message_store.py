@@ -109,10 +109,11 @@ def test_a_record_needs_eight_bytes_behind_it(room: int, tmp_path: Path) -> None
 
 
 def stored_record(put: MessageExtBrokerInner) -> bytes:
-    from rmqctl.format.encode import encode
-    from rmqctl.format.message import MAGIC_V1
+    from rmqctl.format.encode import encode, topic_field
 
-    return encode(put, b"", MAGIC_V1).placed(0, 0, 0)
+    field = topic_field(put.topic, long_topics=True)
+    assert field is not None
+    return encode(put, b"", field).placed(0, 0, 0)
 
 
 @pytest.mark.parametrize(
