@@ -152,7 +152,7 @@ class FaultySystem:
     def _is_counted(self, name: str) -> bool:
         if self.fault in _OF_WRITES:
             return name == "pwrite"
-        return not (self.fault is Fault.IO_ERROR_AFTER and name == "open")  # nobody could close what it opened
+        return not (self.fault is Fault.IO_ERROR_AFTER and name in ("open", "mmap"))  # nobody could close what it opened
 
     def _strike(self, name: str, done: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         fault = self.fault

@@ -6,6 +6,7 @@ buffer of the transient store pool that is later, without one the same); `flushe
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_storage import WritableStorage
 
 OS_PAGE_SIZE = 4096
+CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 ALLOCATED_AT_ONCE = 1024 * 1024  # bytes of a mapped file
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
 
@@ -28,7 +30,8 @@ class WritableMappedFile(MappedFile):
     """A file of `size` bytes; positions in bytes of the file. Methods that touch it raise OSError.
 
     `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; else, `mapped`, into
-    the file's pages by memory, which is several times as fast for small appends; else by a write each.
+    the file's pages by memory, which is several times as fast for small appends; else by a write each. With `kept` the storage
+    closes it when too many files are open: it must be used by one thread at a time.
     """
 
     def __init__(
@@ -42,8 +45,9 @@ class WritableMappedFile(MappedFile):
         descriptor: int | None = None,
         *,
         mapped: bool = False,
+        kept: bool = False,
     ) -> None:
-        super().__init__(storage, path, file_from_offset, size, kept=False)
+        super().__init__(storage, path, file_from_offset, size, kept=kept)
         self._writable = storage
         self._descriptor = descriptor
         self._write_lock = threading.Lock()
@@ -51,7 +55,8 @@ class WritableMappedFile(MappedFile):
         self._buffer = pool.borrow() if pool is not None and wrote_position == 0 else None
         self._mapped = mapped
         self._mapping: mmap | None = None
-        self._allocated = wrote_position
+        self._allocated = wrote_position // OS_PAGE_SIZE * OS_PAGE_SIZE
+        self._flush_lock = threading.Lock()
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
@@ -78,33 +83,41 @@ class WritableMappedFile(MappedFile):
         """The open descriptor, for who writes at places of its own."""
         return self._open()
 
-    def append(self, data: bytes | bytearray | memoryview) -> bool:
-        """Append `data`; False when there is no room for all of it.
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data`, for which there must be room.
 
         After an OSError nothing is appended, and what reached the file is zeros again; where that fails, too, the next append tries.
         """
         position = self.wrote_position
         end = position + len(data)
         if end > self.size:
-            return False
+            raise ValueError(f"{len(data)} bytes do not fit behind position {position} of {self.size}")
         if self._buffer is not None:
             self._buffer[position:end] = data
-        elif self._mapped:
-            self._allocated_up_to(end)[position:end] = data
+        elif self._mapped and (end <= self._allocated or self._allocate(end)) and self._mapping is not None:
+            self._mapping[position:end] = data
         else:
             self._write(position, data)
         self.wrote_position = end
-        return True
 
-    def _allocated_up_to(self, end: int) -> mmap:
-        """The mapping, with blocks up to `end`."""
+    def _allocate(self, end: int) -> bool:
+        """Have a mapping, and blocks for it up to `end` and a MiB ahead where there is room; False: this file system has no such thing."""
         if self._mapping is None:
             self._mapping = self._writable.map(self._open(), self.size)
-        if end > self._allocated:
-            wanted = min(max(end, self._allocated + ALLOCATED_AT_ONCE), self.size)
-            self._writable.allocate(self._open(), self._allocated, wanted - self._allocated)
-            self._allocated = wanted
-        return self._mapping
+        for ahead in (ALLOCATED_AT_ONCE, 0):
+            wanted = min(-(-(end + ahead) // OS_PAGE_SIZE) * OS_PAGE_SIZE, self.size)
+            try:
+                self._writable.allocate(self._open(), self._allocated, wanted - self._allocated)
+            except OSError as error:
+                if error.errno in CANNOT_ALLOCATE:
+                    self._mapped = False
+                    return False
+                if not ahead or error.errno != errno.ENOSPC:
+                    raise
+                continue
+            break
+        self._allocated = wanted
+        return True
 
     def close(self) -> None:
         """Close descriptor and mapping."""
@@ -146,31 +159,33 @@ class WritableMappedFile(MappedFile):
 
     def commit(self, least_pages: int = 0) -> int:
         """Bring what was appended into the file, when it is `least_pages` pages or more, or the file is full; the committed position."""
-        if self._buffer is None:
-            self.committed_position = self.wrote_position
-            return self.committed_position
-        wrote = self.wrote_position
-        if _is_enough(self.committed_position, wrote, least_pages, full=self.is_full):
-            with self._write_lock:
+        with self._write_lock:
+            wrote = self.wrote_position
+            if self._buffer is None:
+                self.committed_position = wrote
+            elif _is_enough(self.committed_position, wrote, least_pages, full=wrote == self.size):
                 self._writable.write(self._open(), self.committed_position, memoryview(self._buffer)[self.committed_position : wrote])
                 self.committed_position = wrote
-        if self._pool is not None and self.committed_position == self.size:
-            self._pool.give_back(self._buffer)
-            self._buffer = None
-        return self.committed_position
+            if self._pool is not None and self._buffer is not None and self.committed_position == self.size:
+                self._pool.give_back(self._buffer)
+                self._buffer = None
+            return self.committed_position
 
     def flush(self, least_pages: int = 0) -> int:
         """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full; the flushed position."""
-        readable = self.readable_position
-        enough = self._is_mended or _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size)
-        if enough and self.hold():
-            try:
-                self._is_mended = False
-                self._writable.sync(self._open())
-                self.flushed_position = readable
-            finally:
-                self.release()
-        return self.flushed_position
+        with self._flush_lock:
+            readable = self.readable_position
+            enough = self._is_mended or _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size)
+            if enough and self.hold():
+                try:
+                    self._is_mended = False
+                    self._writable.sync(self._open())
+                    self.flushed_position = readable
+                finally:
+                    self.release()
+                if readable == self.size:  # nothing more comes
+                    self.close()
+            return self.flushed_position
 
     def warm_up(self) -> None:
         """Have the file's blocks allocated, page by page, so that a full disk is found out now and not while messages come."""

@@ -44,7 +44,9 @@ class WritableMappedFileQueue:
         self._ahead: dict[int, WritableMappedFile] = {}
         for file in queue.files if queue is not None else []:
             position = min(max(end - file.file_from_offset, 0), file.size)
-            opened = WritableMappedFile(storage, file.path, file.file_from_offset, file.size, position, mapped=allocate is not None)
+            opened = WritableMappedFile(
+                storage, file.path, file.file_from_offset, file.size, position, mapped=allocate is not None, kept=allocate is None
+            )
             if file.file_from_offset < end or (not self.files and file.file_from_offset == end):
                 self.files.append(opened)
             else:
@@ -123,7 +125,7 @@ class WritableMappedFileQueue:
             following = self._announced[base + self.file_size] = self._path(base + self.file_size)
             return self._allocate.take(path, following, base, self.file_size)
         descriptor = self._storage.create(path, self.file_size)
-        return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor)
+        return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor, kept=True)
 
     def _path(self, base: int) -> Path:
         """Where all folders are full, they take turns again (MultiPathMappedFileQueue)."""

@@ -1,7 +1,8 @@
 """The operating system, for writing. What reads never imports this.
 
 A full disk must be an OSError that can be reported: files are written with `pwrite`, or through a mapping whose blocks were
-allocated before, since a store into a hole of a full disk is a SIGBUS.
+allocated before, since a store into a hole of a full disk is a SIGBUS. (Where blocks are copied when they are written again, as in
+ZFS or in Btrfs with snapshots, that is no promise; a broker, which maps holes, has none either.)
 """
 
 from __future__ import annotations
@@ -68,10 +69,19 @@ class WritableStorage(Storage):
             with _closed_on_error(descriptor):
                 os.ftruncate(descriptor, size)
                 # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
-                os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+                self._link(descriptor, path)
         except FileNotFoundError:  # no /proc
             return None
         return descriptor
+
+    def _link(self, descriptor: int, path: Path) -> None:
+        try:
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        except OSError:
+            entry = self.entry(path)  # it may be there all the same, and could not be made again
+            if entry.kind is Kind.FILE and os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                os.unlink(path)
+            raise
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at `position`."""
@@ -83,7 +93,10 @@ class WritableStorage(Storage):
 
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Have the blocks of [position, position + size) on the disk, so that writing there needs no more room; bytes stay as they are."""
-        os.posix_fallocate(descriptor, position, size)
+        fallocate = getattr(os, "posix_fallocate", None)
+        if fallocate is None:  # macOS
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        fallocate(descriptor, position, size)
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """The first `size` bytes of a file as memory that can be written where blocks are allocated; `sync` syncs it, too."""
@@ -91,7 +104,7 @@ class WritableStorage(Storage):
 
     def sync(self, descriptor: int) -> None:
         """Have what was written on the disk."""
-        os.fdatasync(descriptor)
+        getattr(os, "fdatasync", os.fsync)(descriptor)
 
     def set_modified(self, descriptor: int, time_ms: int) -> None:
         """Have a file say that it was written last at `time_ms`, ms since 1970."""

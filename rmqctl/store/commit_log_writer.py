@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config import BrokerConf
     from rmqctl.store.read_only_store import QueueKey
 
+TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 # their messages go on to the topic and the queue that their properties name
@@ -56,8 +57,8 @@ _INTERNAL_TOPICS = ("%RETRY%", "rmq_sys_")
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
-    """Whether a name may be a topic, and so a folder (TopicValidator)."""
-    return bool(name) and name.isascii() and all(character.isalnum() or character in "%|-_" for character in name)
+    """Whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
+    return 0 < len(name) <= TOPIC_LENGTH_MAX and name.isascii() and all(character.isalnum() or character in "%|-_" for character in name)
 
 
 class PutSettings(NamedTuple):
@@ -142,7 +143,7 @@ class CommitLogWriter:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
             delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
-            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed:
+            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed or properties.INNER_NUM in message.properties:
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches")
         batch = []
         for message in messages:
@@ -177,7 +178,9 @@ class CommitLogWriter:
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
         """The record, or why it cannot be one."""
         if not is_topic(message.topic):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a topic has letters, digits and %|-_ only")
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
+            )
         if message.queue_id < 0:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
         topic = topic_field(message.topic, long_topics=self._long_topics)

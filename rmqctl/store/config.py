@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.errors import BadRequest, LayoutNotSupported
-from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.java import fastjson_loads
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.java_properties import CONFIG_SIZE_MAX, NUMBER_DIGITS_MAX, JavaProperties
@@ -62,7 +62,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
         consumequeue_file_size=queue_size and -(-queue_size // CQ_UNIT.size) * CQ_UNIT.size,
         consumequeue_ext_enabled=said.flag("enableConsumeQueueExt"),
         consumequeue_ext_file_size=said.number("mappedFileSizeConsumeQueueExt"),
-        batchconsumequeue_file_size=said.number("mapperFileSizeBatchConsumeQueue"),
+        batchconsumequeue_file_size=_batch_queue_size(said, path),
         index_slots=said.number("maxHashSlotNum"),
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
@@ -70,6 +70,15 @@ def read_broker_conf(path: Path) -> BrokerConf:
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
     )
+
+
+def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
+    """5.x does not round it, and does not load what a size that is no multiple of units makes."""
+    size = said.number("mapperFileSizeBatchConsumeQueue")
+    if size is not None and size % BATCH_CQ_UNIT.size:
+        what = f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load such queues"
+        raise BadRequest(what, path=str(path))
+    return size
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:

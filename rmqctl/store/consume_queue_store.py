@@ -77,7 +77,7 @@ class ConsumeQueueStore:
 
     def flush(self) -> None:
         """Have all units on the disk."""
-        for writer in self._queues.values():
+        for writer in list(self._queues.values()):
             writer.flush()
 
     def close(self) -> None:

@@ -130,6 +130,7 @@ class GroupCommitService(_Service):
             for _ in range(2):
                 if self._queue.flushed_where >= offset:
                     break
+                self._queue.commit()
                 self._queue.flush()
         except OSError:
             return PutMessageStatus.FLUSH_DISK_TIMEOUT

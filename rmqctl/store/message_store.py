@@ -13,6 +13,7 @@ keeps two tools apart, and a broker's start() from us; it is no licence to work 
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -91,6 +92,7 @@ class MessageStore:
         self.stats: StoreStats | None = None
         self.conf = conf or BrokerConf()
         self._failure: OSError | None = None
+        self._once_lock = threading.Lock()
         self._root = root
         self._reput_from_offset = 0
         self._storage = WritableStorage(root)
@@ -185,18 +187,22 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """What failed is not tried again, but raised again.
+        """One at a time; and what failed is not tried again, but raised again.
 
-        A queue or an index file may be half way, and after a failed sync the system may have dropped what it had not written: the
-        next sync would succeed all the same.
+        A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system may have
+        dropped what it had not written: the next sync would succeed all the same.
         """
-        if self._failure is not None:
-            raise self._failure
-        try:
-            yield
-        except OSError as error:
-            self._failure = error
-            raise
+        with self._once_lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                yield
+            except OSError as error:
+                self._failure = error
+                raise
+            except BaseException:
+                self._failure = OSError(errno.EINTR, "it was interrupted while queues and index were written")
+                raise
 
     def _dispatch_up_to(self, end: int) -> None:
         self._log.queue.commit()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.format.properties import PROPERTY_SEPARATOR
+from rmqctl.store.config import TOPICS_CONFIG, table
 
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
@@ -19,9 +20,16 @@ SAMPLE_RECORDS = 64
 
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """The profile of the broker that wrote the store; 4.9 where nothing shows. enabledAppendPropCRC is a setting of 5.2 and later."""
-    if store.path.version_signs() or store.conf.writing.property_crc:
+    if store.path.version_signs() or store.conf.writing.property_crc or _has_topic_attributes(store):
         return PROFILE_5_3
     return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
+
+
+def _has_topic_attributes(store: ReadOnlyStore) -> bool:
+    """Whether topics.json was written by 5.x."""
+    config = store.config(TOPICS_CONFIG)
+    topics = table(config, "topicConfigTable").values()
+    return "stateVersion" in table(config, "dataVersion") or any("attributes" in topic for topic in topics if isinstance(topic, dict))
 
 
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:

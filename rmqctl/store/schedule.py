@@ -17,6 +17,7 @@ from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.crc import PROPERTY_CRC_NAME
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.store.commit_log_writer import TRANS_HALF_TOPIC
 from rmqctl.store.put_message import PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.store.message_reader import MessageReader
     from rmqctl.store.put_message import PutMessageResult
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 UNITS_AT_ONCE = 256
 QUEUE_ID_DIGITS_MAX = 9
 
@@ -100,8 +100,8 @@ def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
     """A scheduled message as it is stored in its real topic (messageTimeup); None: it has none that it may go to."""
     found = message.properties
     found.pop(PROPERTY_CRC_NAME.decode(), None)
-    topic, queue_id = found.get(properties.REAL_TOPIC, HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")
-    if topic == HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX):
+    topic, queue_id = found.get(properties.REAL_TOPIC, TRANS_HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")
+    if topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX):
         return None
     return MessageExtBrokerInner(
         topic,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint, decode
@@ -19,6 +20,7 @@ class StoreCheckpoint:
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self._storage = storage
         self._path = path
+        self._lock = threading.Lock()  # who flushes and who dispatches are two threads
         found = None
         if storage.entry(path).kind is Kind.FILE:
             found = decode(storage.read_file(path, CHECKPOINT_FILE_SIZE))
@@ -26,15 +28,18 @@ class StoreCheckpoint:
 
     def set_physic(self, timestamp: int) -> None:
         """The log is on the disk up to a message of this time."""
-        self.values = self.values._replace(physic_msg_timestamp=max(timestamp, self.values.physic_msg_timestamp))
+        with self._lock:
+            self.values = self.values._replace(physic_msg_timestamp=max(timestamp, self.values.physic_msg_timestamp))
 
     def set_logics(self, timestamp: int) -> None:
         """The queues are."""
-        self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
+        with self._lock:
+            self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
 
     def set_index(self, timestamp: int) -> None:
         """An index file is full and on the disk; its last message is of this time."""
-        self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
+        with self._lock:
+            self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
 
     def flush(self) -> None:
         """Write it and have it on the disk; what is behind the fields stays as it is."""

@@ -317,6 +317,7 @@ def test_a_disk_that_is_full_when_a_file_is_made_refuses_the_message(tmp_path: P
 
     with monkeypatch.context() as patch:
         patch.setattr("rmqctl.logfile.writable_mapped_file_queue.WritableMappedFileQueue.last_with_room", full)
+        patch.setattr("rmqctl.logfile.writable_mapped_file_queue.WritableMappedFileQueue.last", None)
         assert store.put_message(message()).status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     assert store.put_message(message()).is_ok
     store.close()

@@ -15,11 +15,12 @@ from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.java import fastjson_dumps, fastjson_loads, hash_code
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.store.commit_log_writer import TRANS_HALF_TOPIC
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.schedule import HALF_TOPIC, message_timed_up
+from rmqctl.store.schedule import message_timed_up
 from rmqctl.store.store_services import StoreServices
 from tests.conftest import unpack
 from tests.store.test_message_store import IPV6, created, findings, message, stored
@@ -97,7 +98,7 @@ def test_a_time_beyond_the_level_is_due_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"REAL_TOPIC": HALF_TOPIC}, {"REAL_TOPIC": ""}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "x"}, {"REAL_QID": "9" * 10}],
+    [{"REAL_TOPIC": TRANS_HALF_TOPIC}, {"REAL_TOPIC": ""}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "x"}, {"REAL_QID": "9" * 10}],
 )
 def test_what_has_no_topic_to_go_to_is_passed_over(changes: dict[str, str], tmp_path: Path) -> None:
     store = created(tmp_path / "s")
