@@ -130,9 +130,12 @@ HOST = st.one_of(
 )
 
 
+BLANKS = st.sampled_from(("", "", "", "", " ", "  ", "\t", "\r"))
+
+
 @st.composite
-def pairs(draw: st.DrawFn) -> str:
-    found = draw(st.lists(st.tuples(NAME, st.one_of(PLAIN_TEXT, RAW_TEXT)), max_size=4))
+def pairs(draw: st.DrawFn, names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> str:
+    found = draw(st.lists(st.tuples(names, values), max_size=4))
     items = [f'{draw(BLANKS)}"{name}"{draw(BLANKS)}:{draw(BLANKS)}"{value}"{draw(BLANKS)}' for name, value in found]
     return "{" + (",".join(items) or draw(BLANKS)) + "}"
 
@@ -141,47 +144,64 @@ def quoted(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return texts.map(lambda text: f'"{text}"')
 
 
-BLANKS = st.sampled_from(("", "", "", "", " ", "  ", "\t", "\r", "\x0b"))
-VALUES: dict[str, st.SearchStrategy[str]] = {
-    "topic": quoted(st.one_of(st.sampled_from(TOPICS), st.sampled_from(("SCHEDULE_TOPIC_XXXX", "new", "../x", "", "a" * 128)))),
-    "body": quoted(st.one_of(PLAIN_TEXT, RAW_TEXT, BASE64, st.sampled_from(("x" * 300, "y" * 3900, "z" * 5000)))),
-    "bodyEncoding": quoted(st.sampled_from(("utf8", "base64", "base64", "hex", "rot13", ""))),
-    "properties": pairs(),
-    "queueId": st.one_of(st.integers(0, 2).map(str), NUMBER),
-    "flag": NUMBER,
-    "sysFlag": st.one_of(st.sampled_from(("0", "1", "4", "8", "12", "16", "48", "64", "128", "-1")), NUMBER),
-    "reconsumeTimes": NUMBER,
-    "bornTimestamp": NUMBER,
-    "preparedTransactionOffset": NUMBER,
-    "physicalOffset": st.one_of(NUMBER, OTHER),
+INT = st.integers(-(2**31), 2**31 - 1).map(str)
+LONG = st.integers(-(10**18) + 1, 10**18 - 1).map(str)
+PLAIN_HOST = quoted(st.sampled_from(("10.1.2.3:30001", "255.255.255.255:2147483647", "0.0.0.0:0", "128.0.9.1:10911")))
+USUAL: dict[str, st.SearchStrategy[str]] = {
+    "topic": quoted(st.sampled_from(TOPICS)),
+    "body": quoted(st.one_of(PLAIN_TEXT, BASE64)),
+    "bodyEncoding": quoted(st.sampled_from(("utf8", "base64"))),
+    "properties": pairs(st.sampled_from(("KEYS", "TAGS", "UNIQ_KEY", "REAL_TOPIC", "a")), PLAIN_TEXT.filter(bool)),
+    "queueId": st.integers(0, 2).map(str),
+    "flag": INT,
+    "sysFlag": st.sampled_from(("0", "1", "16", "48", "64", "1793")),
+    "reconsumeTimes": INT,
+    "bornTimestamp": LONG,
+    "preparedTransactionOffset": LONG,
+    "physicalOffset": LONG,
+    "bornHost": PLAIN_HOST,
+    "storeHost": PLAIN_HOST,
+    "queueOffset": LONG,
+    "msgId": quoted(PLAIN_TEXT),
+}
+STRANGE = USUAL | {
+    "topic": quoted(st.one_of(st.sampled_from(("SCHEDULE_TOPIC_XXXX", "new", "../x", "", "a" * 128)), RAW_TEXT)),
+    "body": quoted(st.one_of(RAW_TEXT, st.sampled_from(("x" * 300, "y" * 3900, "z" * 5000)))),
+    "bodyEncoding": quoted(st.sampled_from(("hex", "rot13", ""))),
+    "properties": pairs(NAME, st.one_of(PLAIN_TEXT, RAW_TEXT)),
+    "sysFlag": st.sampled_from(("4", "8", "12", "128", "-1", "2147483648")),
     "bornHost": quoted(HOST),
     "storeHost": quoted(HOST),
-    "damage": st.sampled_from(("null", '"bad-magic"')),
-    "queueOffset": NUMBER,
     "msgId": quoted(RAW_TEXT),
-    "Topic": quoted(PLAIN_TEXT),
-}
-KEYS = st.lists(st.sampled_from([*VALUES, "properties", "queueId"]), max_size=6)
+    "damage": st.sampled_from(("null", '"bad-magic"')),
+} | dict.fromkeys(
+    ("queueId", "flag", "reconsumeTimes", "bornTimestamp", "preparedTransactionOffset", "physicalOffset", "queueOffset"), NUMBER
+)  # fmt: skip
+SCARS = (b"", b",", b"}", b"{", b'"', b"\\", b"\xff", b"\x00", b"\x0b", b" ", b"x")
+
+
+def rarely(draw: st.DrawFn) -> bool:
+    return draw(st.integers(0, 7)) == 7
 
 
 @st.composite
 def line(draw: st.DrawFn) -> bytes:
-    """Mostly a line that is almost plain."""
-    keys = draw(st.permutations(["topic", "body", *draw(KEYS)]))
-    if draw(st.integers(0, 4)):
-        keys = list(dict.fromkeys(keys))
+    """A line with at most a few things wrong."""
+    keys = ["topic", "body", *draw(st.lists(st.sampled_from(sorted({*USUAL} - {"topic", "body"})), max_size=6, unique=True))]
+    if rarely(draw):
+        keys.append(draw(st.sampled_from([*keys, "damage"])))
+    if rarely(draw):
+        keys.remove(draw(st.sampled_from(keys)))
+    keys = draw(st.permutations(keys))
+    strange = draw(st.sampled_from(["", *keys]))
     items = []
     for key in keys:
-        value = draw(VALUES[key] if draw(st.integers(0, 9)) else OTHER)
+        value = draw(OTHER if key == strange and rarely(draw) else STRANGE[key] if key in (strange, "damage") else USUAL[key])
         items.append(f'{draw(BLANKS)}"{key}"{draw(BLANKS)}:{draw(BLANKS)}{value}{draw(BLANKS)}')
     text = f"{draw(BLANKS)}{{{','.join(items)}}}{draw(BLANKS)}".encode("utf-8", "surrogatepass")
-    if not draw(st.integers(0, 5)):
+    if rarely(draw):
         at = draw(st.integers(0, len(text)))
-        text = (
-            text[:at]
-            + draw(st.sampled_from((b"", b",", b"}", b"{", b'"', b"\\", b"\xff", b"\x00", b" ", b"x")))
-            + text[at + draw(st.integers(0, 2)) :]
-        )
+        text = text[:at] + draw(st.sampled_from(SCARS)) + text[at + draw(st.integers(0, 2)) :]
     return text.replace(b"\n", b" ") + draw(st.sampled_from((b"\n", b"\n", b"\n", b"\r\n")))
 
 
