@@ -299,8 +299,7 @@ def _store_long(out: Any, at: int, value: int) -> None:
 @part
 def _copy(b: Any, start: int, end: int, out: Any, at: int) -> int:
     """Behind the copy."""
-    for i in range(end - start):
-        out[at + i] = b[start + i]
+    out[at : at + end - start] = b[start:end]
     return at + end - start
 
 
