@@ -50,7 +50,7 @@ _PROPERTY_END = np.uint8(2)
 
 
 @kernel
-def _table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
     """Where a queue stands in the table, or the free place for it."""
     h = np.uint32(queue_id) * np.uint32(0x9E3779B1)
     for i in range(start, start + length):
@@ -86,7 +86,7 @@ class QueueTable:
         while self._used + len(topic) > len(self.pool):
             self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
         text = np.frombuffer(bytearray(topic), np.uint8)  # as writable as a buffer: one kernel for both
-        slot = _table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
+        slot = table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
         self.pool[self._used : self._used + len(topic)] = text
         self.rows[slot] = (self._used, len(topic), queue_id, number, 1)
         self._used += len(topic)
@@ -97,7 +97,7 @@ class QueueTable:
         self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
         for row in old:
             start, length = int(row["start"]), int(row["length"])
-            self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+            self.rows[table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
 
 
 @part
@@ -184,7 +184,7 @@ def _describe(
         properties_start = end - record.properties_length
         topic_end = properties_start - 2
         topic_start = topic_end - record.topic_length
-        slot = _table_slot(table, pool, buffer, topic_start, record.topic_length, record.queue_id)
+        slot = table_slot(table, pool, buffer, topic_start, record.topic_length, record.queue_id)
         if not table[slot].used:
             break
         out = columns[row]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.line_encoder import EncodedLines
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.put_message import AppendMessageResult, PutMessageResult
     from rmqctl.store.read_only_store import QueueKey
@@ -45,7 +46,7 @@ class Appender:
     Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
     another in the same queue. `sync` flushes each put.
 
-    `on_stored` and `on_refused` hear what came of each put.
+    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts messages.
     """
 
     store: MessageStore
@@ -54,6 +55,7 @@ class Appender:
     batch: int = 1
     at_once: int = PUT_AT_ONCE
     sync: bool = False
+    stored: int = 0
     queues: dict[QueueKey, QueueGrowth] = field(default_factory=dict)
     _waiting: list[tuple[int, MessageExtBrokerInner]] = field(default_factory=list)
     _kind: _Kind = (False, None)
@@ -81,23 +83,48 @@ class Appender:
         for (line, _), result in zip(waiting, self.store.put_each(messages, as_it_is=is_copy), strict=True):
             self._take((line,), result)
 
+    def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
+        """The messages of lines that follow one another, each for itself."""
+        self.finish()
+        done = 0
+        while done < len(encoded.rows):
+            result = self.store.put_encoded(encoded, done)
+            if result.failure is not None:
+                for line in range(first_line + done, first_line + done + result.records):
+                    self.on_refused(Refused((line,), _why(result.failure)))
+            else:
+                self.stored += result.records
+            for key, first, behind in result.queues:
+                self._grow(key, first, behind)
+            done += result.records
+        self._dispatch_behind(self.store.max_phy_offset)
+
     def _take(self, lines: tuple[int, ...], result: PutMessageResult) -> None:
         appended = result.append
         if appended is None:
-            self.on_refused(Refused(lines, f"{result.status.value}: {result.remark}"))
+            self.on_refused(Refused(lines, _why(result)))
             return
         if self.sync:
             self.store.flush_log()  # before anybody hears that they are stored
+        self.stored += appended.msg_num
         self.on_stored(appended)
         if appended.takes_offset:
-            key = (appended.topic, appended.queue_id)
-            growth = self.queues.get(key)
-            if growth is None:
-                growth = self.queues[key] = QueueGrowth(appended.logics_offset, 0)
-            growth.next = appended.logics_offset + appended.msg_num
-        if appended.wrote_offset - self._dispatched_to > DISPATCH_BYTES:
+            self._grow((appended.topic, appended.queue_id), appended.logics_offset, appended.logics_offset + appended.msg_num)
+        self._dispatch_behind(appended.wrote_offset)
+
+    def _grow(self, key: QueueKey, first: int, behind: int) -> None:
+        """Queue offsets [first, behind) were given."""
+        growth = self.queues.setdefault(key, QueueGrowth(first, behind))
+        growth.next = behind
+
+    def _dispatch_behind(self, offset: int) -> None:
+        if offset - self._dispatched_to > DISPATCH_BYTES:
             self.store.dispatch()
-            self._dispatched_to = appended.wrote_offset
+            self._dispatched_to = offset
+
+
+def _why(result: PutMessageResult) -> str:
+    return f"{result.status.value}: {result.remark}"
 
 
 def _can_batch(message: MessageExtBrokerInner) -> bool:

@@ -12,11 +12,12 @@ import threading
 import time
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
-from rmqctl.format import properties
+from rmqctl.format import line_encode, properties
 from rmqctl.format.encode import (
     PROPERTIES_LENGTH_MAX,
     Encoded,
@@ -29,7 +30,8 @@ from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 from rmqctl.store.destinations import INNER_NUM_MAX
-from rmqctl.store.put_message import AppendMessageResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.line_encoder import LineEncoder
+from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config import BrokerConf
+    from rmqctl.store.line_encoder import EncodedLines
     from rmqctl.store.read_only_store import QueueKey
 
 TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
@@ -155,6 +158,52 @@ class CommitLogWriter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
         return self._put(first, batch)
 
+    def line_encoder(self) -> LineEncoder | None:
+        """What makes records of lines as this log has them; None where its records are not to be made without their places."""
+        if self._property_crc:
+            return None
+        return LineEncoder(
+            ends_properties_with_separator=self._end_with_separator,
+            body_max=self._max_message_size,
+            record_max=self.queue.file_size - BLANK_SIZE,
+            takes=self._takes_records,
+            now=self._now,
+        )
+
+    def _takes_records(self, key: QueueKey) -> bool:
+        topic, queue_id = key
+        return is_topic(topic) and topic not in WAITING_ROOMS and topic not in self._batch_topics and queue_id >= 0
+
+    def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
+        """Store records from row `begin` on, as many as the file has room for, by one write."""
+        with self._put_lock:
+            self._begin_in_lock = time.monotonic()
+            try:
+                return self._append_encoded(encoded, encoded.rows[begin:])
+            finally:
+                self._begin_in_lock = 0.0
+
+    def _append_encoded(self, encoded: EncodedLines, rows: Any) -> PutEncodedResult:
+        start = int(rows[0]["start"])
+        try:
+            file = self._file_with_room(int(rows[0]["size"]))
+        except OSError as error:
+            failed = PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+            return PutEncodedResult(1, failed, [])
+        stored = self._now()
+        firsts = [self.topic_queue_table.get(key, 0) for key in encoded.queues]
+        nexts = np.array(firsts, np.int64)
+        wrote_offset = file.file_from_offset + file.wrote_position
+        count = line_encode.place(encoded.records, rows, nexts, wrote_offset, stored, file.end - BLANK_SIZE)
+        end = int(rows[count - 1]["start"]) + int(rows[count - 1]["size"])
+        refused = self._write(file, memoryview(encoded.records)[start:end], stored)
+        if refused is not None:
+            return PutEncodedResult(count, refused, [])
+        grown = [(key, first, behind) for key, first, behind in zip(encoded.queues, firsts, nexts.tolist(), strict=True) if behind > first]
+        self.topic_queue_table.update((key, behind) for key, _, behind in grown)
+        self._written_queues.update(key for key, _, _ in grown)
+        return PutEncodedResult(count, None, grown)
+
     def take_written_queues(self) -> set[QueueKey]:
         """The queues that messages came to since the last call, and those that delayed and half messages will go on to."""
         with self._put_lock:
@@ -243,7 +292,7 @@ class CommitLogWriter:
             if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
                 self._written_queues.add((real, int(queue_id)))
 
-    def _write(self, file: WritableMappedFile, records: bytes, stored: int) -> PutMessageResult | None:
+    def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
         """Append bytes; what is wrong where that fails."""
         try:
             file.append(records)

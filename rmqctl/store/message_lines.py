@@ -13,7 +13,6 @@ import ipaddress
 import json
 import uuid
 from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -115,13 +114,21 @@ def _leniently_decoded(line: bytes) -> Line:
         raise ValueError("nested too deeply") from None
 
 
-_PROCESS_PART = uuid.uuid4().hex[:24].upper()
-_COUNTER = count()
+class UniqueKeys:
+    """32 hex digits each, as a producer's UNIQ_KEY: 24 of this process, and a counter. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self.process_part = uuid.uuid4().hex[:24].upper()
+        self.counter = 0  # of the next one; 32 bits
+
+    def take(self) -> str:
+        """The next one."""
+        taken = f"{self.process_part}{self.counter:08X}"
+        self.counter = (self.counter + 1) & 0xFFFFFFFF
+        return taken
 
 
-def new_unique_key() -> str:
-    """32 hex digits, as a producer's UNIQ_KEY: this process and a counter."""
-    return f"{_PROCESS_PART}{next(_COUNTER) & 0xFFFFFFFF:08X}"
+UNIQUE_KEYS = UniqueKeys()
 
 
 def _body(text: str, encoding: str) -> bytes:
@@ -139,7 +146,7 @@ def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str
     if "" in given or _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in "".join(given.values()):
         raise ValueError("a property has no name, or holds a character that separates properties")
     if not is_copy and properties.UNIQ_KEY not in given:
-        return given | {properties.UNIQ_KEY: new_unique_key()}
+        return given | {properties.UNIQ_KEY: UNIQUE_KEYS.take()}
     return given
 
 

@@ -41,7 +41,7 @@ from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
-from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
+from rmqctl.store.put_message import PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.running_flags import RunningFlags
 from rmqctl.store.schedule import ScheduleMessageService
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch import MessageArrivingListener
+    from rmqctl.store.line_encoder import EncodedLines, LineEncoder
     from rmqctl.store.read_only_store import QueueKey
     from rmqctl.store.store_stats import StoreStats
 
@@ -160,6 +161,17 @@ class MessageStore:
         if self.stats is not None:
             self.stats.record(begin, [result])
         return result
+
+    def line_encoder(self) -> LineEncoder | None:
+        """What makes records of lines for `put_encoded`; None where this store's need their places first (`__CRC32#`)."""
+        return self._log.line_encoder()
+
+    def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
+        """Store records of its encoder from row `begin` on, or as many as the log's file has room for; `stats` do not count them."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
+        return self._log.put_encoded(encoded, begin)
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""

@@ -6,10 +6,14 @@ Structs of msgspec: each message makes two, in a quarter of the time that named 
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from rmqctl.format.host import Host, msg_id
+
+if TYPE_CHECKING:
+    from rmqctl.store.read_only_store import QueueKey
 
 
 class PutMessageStatus(Enum):
@@ -64,3 +68,11 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def is_ok(self) -> bool:
         """Whether it was stored, flushed in time or not."""
         return self.append is not None
+
+
+class PutEncodedResult(NamedTuple):
+    """What came of so many records: `failure` where they were not stored, else the queue offsets [first, behind) given in each queue."""
+
+    records: int
+    failure: PutMessageResult | None
+    queues: list[tuple[QueueKey, int, int]]

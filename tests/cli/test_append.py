@@ -67,6 +67,24 @@ def test_from_stdin_and_in_batches(store: Path, rmqctl: Rmqctl, monkeypatch: pyt
     assert rmqctl("verify", store).code == 0
 
 
+def test_lines_that_come_in_pieces(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            del size
+            return super().read1(7)
+
+    lines = (
+        "".join(json.dumps({"topic": "T", "body": f"b{number}"}) + "\n" for number in range(40)) + "7\n\n" + '{"topic":"T","body":"last"}'
+    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pipe(lines.encode())))
+    result = rmqctl("append", store, "--from", "-", "-o", "json")
+    assert (result.code, "line 41: not stored: " in result.err, "41 messages appended, 1 refused" in result.err) == (4, True, True)
+    assert result.document()["queues"] == [{"topic": "T", "queueId": 0, "firstOffset": 0, "nextOffset": 41}]
+    bodies = [row["body"] for row in rmqctl("dump", store, "--topic", "T", "--body", "utf8", "-o", "jsonl").rows()]
+    assert bodies == [*(f"b{number}" for number in range(40)), "last"]
+    assert rmqctl("verify", store).code == 0
+
+
 BAD_LINES = {
     "not json": "{",
     "a list": "[]",

@@ -1,0 +1,82 @@
+"""Plain JSON Lines as the log's records, made by a kernel: `rmqctl.format.line_encode` says what is plain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import host, line_encode
+from rmqctl.format.dispatch_scan import QueueTable
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.store.kernels import prepare
+from rmqctl.store.message_lines import BORN_HOST, STORE_HOST, UNIQUE_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.store.read_only_store import QueueKey
+
+RECORDS_AT_ONCE = 2 * 1024 * 1024  # bytes
+
+
+class EncodedLines(NamedTuple):
+    """Records without their places: `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
+
+    `end` is the position behind the last of the lines. Good until the encoder's next call.
+    """
+
+    records: Any
+    rows: Any
+    queues: list[QueueKey]
+    end: int
+
+
+class LineEncoder:
+    """Encodes lines of the queues that it was told of. Sizes in bytes; `takes` says whether a message of a queue is a record and no more.
+
+    `now` is the born time of lines that have none, in ms since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        ends_properties_with_separator: bool,
+        body_max: int,
+        record_max: int,
+        takes: Callable[[QueueKey], bool],
+        now: Callable[[], int],
+    ) -> None:
+        self.prepare()
+        unique = np.frombuffer(bytearray(UNIQUE_KEYS.process_part.encode()), np.uint8)
+        self._rules = line_encode.LineRules(ends_properties_with_separator, body_max, record_max, unique)
+        self._takes = takes
+        self._now = now
+        self._hosts = host.encode(BORN_HOST), host.encode(STORE_HOST)
+        self._table = QueueTable()
+        self._known: set[QueueKey] = set()
+        self._queues: list[QueueKey] = []
+        self._records = np.empty(RECORDS_AT_ONCE, np.uint8)
+        self._rows = np.empty(RECORDS_AT_ONCE // MIN_SIZE, line_encode.LINE_COLUMNS)
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready, which making an encoder else does."""
+        prepare(line_encode)
+
+    def add_queue(self, key: QueueKey) -> None:
+        """From now on take lines of this queue, where that is possible."""
+        if key in self._known or not self._takes(key):
+            return
+        self._table.add(key[0].encode(), key[1], len(self._queues))
+        self._known.add(key)
+        self._queues.append(key)
+
+    def encode(self, lines: Any, position: int) -> EncodedLines:
+        """The records of the plain lines that `lines` (uint8, writable) has from `position` on, up to the first that is not plain."""
+        defaults = line_encode.defaults_of(self._now(), *self._hosts)
+        counter = UNIQUE_KEYS.counter
+        end, count, UNIQUE_KEYS.counter = line_encode.encode(
+            lines, position, defaults, self._table, self._rules, counter, self._records, self._rows
+        )
+        return EncodedLines(self._records, self._rows[:count], self._queues, end)
