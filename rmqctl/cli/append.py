@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from rmqctl.cli.first_run import prepared
+from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import POSITIVE, progress_option
 from rmqctl.cli.render import print_document, print_table, progress, remark, remark_fields, to_json
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from io import BufferedIOBase
 
     from rmqctl.format.encode import MessageExtBrokerInner
-    from rmqctl.store.appender import Refused
-    from rmqctl.store.line_appender import LineAppender
+    from rmqctl.store.appender import Appender, Refused
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.put_message import AppendMessageResult
 
@@ -90,45 +90,49 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     from rmqctl.store.message_store import now_ms
     from rmqctl.store.store_stats import StoreStats
 
-    report = _Report(stream=output == "jsonl")
+    report = _Report(output)
     given = [_one(asked)] if source is None else []
     opened = _open(store, asked)
     opened.stats = StoreStats() if asked["stats"] else None
     _calm_garbage_collector()
-    try:
-        sync = asked["sync"] or opened.conf.writing.sync_flush
-        at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
-        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
-        hears_of_each = sync or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
-        size = _size_of(source)
-        with progress(progress_mode if size else "none", size, "append") as advance:
-            for message in given:
-                appender.put(1, message, is_copy=False)
-            if source is not None:
-                lines = LineAppender(appender, now_ms, None if hears_of_each else opened.line_encoder())
-                _put_from(source, lines, lambda: report.lines_refused > 0 and asked["stop_on_error"], advance)
-            appender.finish()
-    finally:
-        opened.close()
-    if opened.topic_configs.problem:
-        remark(f"config/topics.json is left as it is, new topics are not in it: {opened.topic_configs.problem}")
-    stats = opened.stats.document() if opened.stats is not None else None
-    _print_queues(appender.queues, output, stats)
-    report.print_summary(appender.stored, stats)
+    sync = asked["sync"] or opened.conf.writing.sync_flush
+    at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
+    appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
+    hears_of_each = sync or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
+    with Interruption() as interruption:
+        try:
+            size = _size_of(source)
+            with progress(progress_mode if size else "none", size, "append") as advance:
+                for message in given:
+                    appender.put(1, message, is_copy=False)
+                if source is not None:
+                    lines = LineAppender(appender, now_ms, None if hears_of_each else opened.line_encoder())
+                    lines.is_over = lambda: interruption.noted or (report.lines_refused > 0 and asked["stop_on_error"])
+                    for block in _blocks(source, interruption):
+                        lines.put(block)
+                        advance(len(block))
+                appender.finish()
+        finally:
+            try:
+                opened.close()
+            finally:
+                report.print_all(opened, appender)
+    if interruption.noted:
+        return int(ExitCode.INTERRUPTED)
     return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)
 
 
 class _Report:
-    """What is said while messages go in; with `stream` a line of JSON for each that was stored."""
+    """What is said while messages go in, and at the end; as JSON Lines a line for each that was stored."""
 
-    def __init__(self, *, stream: bool) -> None:
+    def __init__(self, output: str) -> None:
         self.lines_refused = 0
-        self._stream = stream
+        self._output = output
         self._started = time.perf_counter()
 
     def stored(self, appended: AppendMessageResult) -> None:
         """Messages that were stored together."""
-        if not self._stream:
+        if self._output != "jsonl":
             return
         for number, (offset, message_id) in enumerate(zip(appended.physical_offsets, appended.msg_id.split(","), strict=True)):
             row = {
@@ -144,14 +148,20 @@ class _Report:
         where = f"line {first}" if first == last else f"lines {first} to {last}"
         remark(f"{where}: not stored: {refused.why}")
 
-    def print_summary(self, stored: int, stats: dict[str, Any] | None) -> None:
-        """What was counted, and the last line, on stderr."""
+    def print_all(self, store: MessageStore, appender: Appender) -> None:
+        """What came of it, also where it was interrupted or failed: the queues, what was counted, and the last line, on stderr."""
         seconds = time.perf_counter() - self._started
-        speed = f" in {seconds:.2f} s: {stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
+        stats = store.stats.document() if store.stats is not None else None
+        _print_queues(appender.queues, self._output, stats)
+        if store.topic_configs.problem:
+            remark(f"config/topics.json is left as it is, new topics are not in it: {store.topic_configs.problem}")
         if stats is not None:
             remark_fields(_flat(stats))
+        speed = f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
         refused = f", {self.lines_refused} refused" if self.lines_refused else ""
-        remark(f"{stored} messages appended{refused}{speed}")
+        remark(f"{appender.stored} messages appended as {store.profile.name} does{refused}{speed}")
+        if store.failure is not None:
+            remark("queues and index are not whole, and `abort` is left there: start the store's broker once, which recovers it")
 
 
 def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
@@ -212,30 +222,22 @@ def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
     return MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind)
 
 
-def _put_from(source: BinaryIO, lines: LineAppender, is_over: Callable[[], bool], advance: Callable[[int], None]) -> None:
-    """All lines, a block of them at once where that is the faster way."""
-    waiting = 0
-    for read in source if lines.encoder is None else _blocks(cast("BufferedIOBase", source)):
-        lines.put(read)
-        waiting += len(read)
-        if waiting >= BLOCK_SIZE:
-            advance(waiting)
-            waiting = 0
-        if is_over():
-            break
-    advance(waiting)
-
-
-def _blocks(source: BufferedIOBase) -> Iterator[bytes]:
+def _blocks(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
     """Whole lines, as soon as they are there."""
+    reader = cast("BufferedIOBase", source)
     rest: list[bytes] = []
-    while read := source.read1(BLOCK_SIZE):
+    while not interruption.noted:
+        read = b""
+        with interruption.waiting():
+            read = reader.read1(BLOCK_SIZE)
+        if not read:
+            break
         cut = read.rfind(b"\n") + 1
         if cut:
             yield b"".join((*rest, read[:cut]))
             rest = []
         rest.append(read[cut:])
-    if any(rest):
+    if any(rest) and not interruption.noted:
         yield b"".join(rest)
 
 

@@ -29,20 +29,28 @@ class LineAppender:
     appender: Appender
     now: Callable[[], int]
     encoder: LineEncoder | None = None
+    is_over: Callable[[], bool] = lambda: False
     _taken: int = 0  # lines
     _one_by_one: int = 1  # lines that go by themselves where the kernel stops
 
     def put(self, lines: bytes) -> None:
-        """The next lines, whole ones; the last of all may lack its line feed. Without an encoder it is one."""
+        """The next lines, whole ones; the last of all may lack its line feed. When it `is_over` the others are left."""
         if self.encoder is None:
-            self._put_line(lines)
+            self._put_each(lines)
         else:
             self._put_block(lines, self.encoder)
+        self.appender.finish()
+
+    def _put_each(self, lines: bytes) -> None:
+        for line in lines.removesuffix(b"\n").split(b"\n"):
+            if self.is_over():
+                return
+            self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
         """The next line; the queue that it asks for."""
         self._taken += 1
-        if line.isspace():
+        if not line or line.isspace():
             return None
         try:
             message, is_copy = message_of_line(line, self.now())
@@ -54,7 +62,7 @@ class LineAppender:
 
     def _put_block(self, block: bytes, encoder: LineEncoder) -> None:
         lines, position = np.frombuffer(bytearray(block), np.uint8), 0
-        while position < len(block):
+        while position < len(block) and not self.is_over():
             run = encoder.encode(lines, position)
             count = len(run.rows)
             if count:

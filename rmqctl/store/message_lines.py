@@ -105,7 +105,7 @@ def _decoded(line: bytes) -> Line:
 def _leniently_decoded(line: bytes) -> Line:
     """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
     try:
-        return msgspec.convert(json.loads(line), Line)
+        return msgspec.convert(json.loads(line.decode()), Line)
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:

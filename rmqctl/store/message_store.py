@@ -177,7 +177,7 @@ class MessageStore:
         """Why nothing is taken now; None: it is."""
         if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
-        failure = self._failure or self._log.queue.flush_error
+        failure = self.failure
         if failure is not None:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
         if self._log.is_os_page_cache_busy:
@@ -242,6 +242,16 @@ class MessageStore:
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Has the index files whole for a while; the one that is being filled, None without one."""
         return self._index.written_out()
+
+    @property
+    def profile(self) -> Profile:
+        """Whose ways it is written in."""
+        return self._settings.profile
+
+    @property
+    def failure(self) -> OSError | None:
+        """What ended the writing; None: nothing did."""
+        return self._failure or self._log.queue.flush_error
 
     @property
     def log_queue(self) -> WritableMappedFileQueue:
