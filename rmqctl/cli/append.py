@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -92,13 +93,14 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     report = _Report(output)
     given = [_one(asked)] if source is None else []
+    hears_of_each = source is None or asked["sync"] or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
+    prepared(partial(_prepare, with_lines=not hears_of_each))
     opened = _open(store, asked)
     opened.stats = StoreStats() if asked["stats"] else None
     _calm_garbage_collector()
     sync = asked["sync"] or opened.conf.writing.sync_flush
     at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
     appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
-    hears_of_each = sync or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
     with Interruption() as interruption:
         try:
             size = _size_of(source)
@@ -106,7 +108,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
                 for message in given:
                     appender.put(1, message, is_copy=False)
                 if source is not None:
-                    lines = LineAppender(appender, now_ms, None if hears_of_each else opened.line_encoder())
+                    lines = LineAppender(appender, now_ms, None if hears_of_each or sync else opened.line_encoder())
                     lines.is_over = lambda: interruption.noted or (report.lines_refused > 0 and asked["stop_on_error"])
                     for block in _blocks(source, interruption):
                         lines.put(block)
@@ -181,6 +183,15 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
         raise click.UsageError("--property-crc is for --profile 5.3: older brokers do not know it")
 
 
+def _prepare(*, with_lines: bool) -> None:
+    from rmqctl.store.line_encoder import LineEncoder
+    from rmqctl.store.message_store import MessageStore
+
+    MessageStore.prepare()
+    if with_lines:
+        LineEncoder.prepare()
+
+
 def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.format.profile import PROFILE_5_3, PROFILES
     from rmqctl.store.commit_log_writer import put_settings
@@ -188,7 +199,6 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.store.geometry import geometry_of_conf
     from rmqctl.store.message_store import MessageStore
 
-    prepared(MessageStore.prepare)
     conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
     if not asked["create"]:

@@ -156,7 +156,7 @@ def _integer(b: Any, p: Any, end: int) -> Any:
 
 @part
 def _host(b: Any, p: int, end: int) -> Any:
-    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1 for what else is there."""
+    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 31 bits gives, for what else is there."""
     host = np.int64(0)
     for i in range(5):
         if p >= end or b[p] == _MINUS:
@@ -169,7 +169,6 @@ def _host(b: Any, p: int, end: int) -> Any:
             if p >= end or b[p] != (_DOT if i < 3 else _COLON):
                 return np.int64(_NO_PLACE)
             p += 1
-    # an address from 128.0.0.0 on has the sign bit: only (-1) itself, which is no address with a port, says that there is none
     return host if p == end else np.int64(_NO_PLACE)
 
 

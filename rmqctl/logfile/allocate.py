@@ -38,14 +38,16 @@ class AllocateMappedFileService:
             future = self._made.pop(path, None)
             if future is None or _has_failed(future):  # there may be room by now
                 future = self._begin(path, file_from_offset, size)
-            if following is not None and following not in self._made:
-                self._made[following] = self._begin(following, file_from_offset + size, size)
         try:
-            return future.result(WAIT_SECONDS)
+            file = future.result(WAIT_SECONDS)
         except TimeoutError as error:
             with self._lock:
                 self._made[path] = future
             raise OSError(0, f"no new file within {WAIT_SECONDS:.0f} s", str(path)) from error
+        with self._lock:  # not before this one is there: a crash would leave a hole in front of it
+            if following is not None and following not in self._made:
+                self._made[following] = self._begin(following, file_from_offset + size, size)
+        return file
 
     def shutdown(self) -> None:
         """Stop, and delete the files that nobody asked for."""

@@ -50,6 +50,8 @@ class WritableMappedFile(MappedFile):
         super().__init__(storage, path, file_from_offset, size, kept=kept)
         self._writable = storage
         self._descriptor = descriptor
+        if kept and descriptor is not None:
+            storage.keep_open(self)
         self._write_lock = threading.Lock()
         self._pool = pool
         self._buffer = pool.borrow() if pool is not None and wrote_position == 0 else None
@@ -240,6 +242,8 @@ class WritableMappedFile(MappedFile):
     def _open(self) -> int:
         if self._descriptor is None:
             self._descriptor = self._writable.open_for_writing(self.path)
+            if self._kept:
+                self._writable.keep_open(self)
         return self._descriptor
 
 

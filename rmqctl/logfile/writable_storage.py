@@ -34,23 +34,39 @@ class WritableStorage(Storage):
     def create(self, path: Path, size: int) -> int:
         """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing.
 
-        A file appears at its full size, or not at all, where the system can do that: no broker loads one that is shorter.
+        A file appears at its full size, or not at all, where the system can do that: no broker loads one that is shorter. One
+        that is there at this size and was never written, left behind by a failure, is taken.
         """
         self.make_folder(path.parent)
-        descriptor = self._create_unnamed(path, size)
-        if descriptor is None:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-            try:
-                os.ftruncate(descriptor, size)
-            except OSError:
-                os.close(descriptor)
-                os.unlink(path)
+        try:
+            descriptor = self._create_unnamed(path, size) or self._create_named(path, size)
+        except FileExistsError:
+            blank = self._open_blank(path, size)
+            if blank is None:
                 raise
+            descriptor = blank
         try:
             with _closed_on_error(descriptor):
                 self.sync_folder(path.parent)
         except OSError:
             os.unlink(path)  # it could not be made again
+            raise
+        return descriptor
+
+    def _open_blank(self, path: Path, size: int) -> int | None:
+        descriptor = self.open_for_writing(path)
+        if os.fstat(descriptor).st_size == size and self.next_data(descriptor, 0) is None:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def _create_named(self, path: Path, size: int) -> int:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(path)
             raise
         return descriptor
 

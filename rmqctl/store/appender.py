@@ -41,7 +41,7 @@ class QueueGrowth:
 
 @dataclass
 class Appender:
-    """Puts messages into `store`.
+    """Puts messages into `store`. What cannot go as a batch goes one by one.
 
     Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
     another in the same queue. `sync` flushes each put.
@@ -78,8 +78,10 @@ class Appender:
         messages = [message for _, message in waiting]
         is_copy, batched = self._kind
         if batched is not None and len(waiting) > 1:
-            self._take(tuple(line for line, _ in waiting), self.store.put_messages(messages))
-            return
+            result = self.store.put_messages(messages)
+            if result.append is not None:
+                self._take(tuple(line for line, _ in waiting), result)
+                return
         for (line, _), result in zip(waiting, self.store.put_each(messages, as_it_is=is_copy), strict=True):
             self._take((line,), result)
 

@@ -95,14 +95,17 @@ class IndexWriter:
         state["row"] = state["key"] = 0
         entries = np.empty(len(described.hashes), NATIVE_ENTRIES)
         dirty = np.empty(len(described.hashes), np.int32)
-        while state["row"] < len(described.messages):
-            if self._file is None or state["index_count"] >= self._capacity:
-                self._begin_file()
+        if self._file is None:
+            self._begin_file()
+        while True:
             build(described.messages, described.hashes, self._heads, self._capacity, entries, dirty, state)
             used = int(state["used"])
             if used:
                 self._pending.append(entries[:used].copy())
                 self._dirty.append(dirty[:used].copy())
+            if state["row"] == len(described.messages):
+                return
+            self._begin_file()  # only for a key that waits: a file without any is none for a broker
 
     def _write_out(self) -> None:
         if self._file is None or not self._pending:

@@ -105,7 +105,12 @@ def _decoded(line: bytes) -> Line:
 def _leniently_decoded(line: bytes) -> Line:
     """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
     try:
-        return msgspec.convert(json.loads(line.decode()), Line)
+        row = msgspec.convert(json.loads(line.decode()), Line)
+        for text in (row.topic, *row.properties, *row.properties.values()):
+            text.encode("utf-8", "surrogateescape")
+        return row
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair in its topic or a property") from None
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:

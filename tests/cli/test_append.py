@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -78,7 +79,11 @@ def test_lines_that_come_in_pieces(store: Path, rmqctl: Rmqctl, monkeypatch: pyt
     )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pipe(lines.encode())))
     result = rmqctl("append", store, "--from", "-", "-o", "json")
-    assert (result.code, "line 41: not stored: " in result.err, "41 messages appended, 1 refused" in result.err) == (4, True, True)
+    assert (result.code, "line 41: not stored: " in result.err, "41 messages appended as 4.9 does, 1 refused" in result.err) == (
+        4,
+        True,
+        True,
+    )
     assert result.document()["queues"] == [{"topic": "T", "queueId": 0, "firstOffset": 0, "nextOffset": 41}]
     bodies = [row["body"] for row in rmqctl("dump", store, "--topic", "T", "--body", "utf8", "-o", "jsonl").rows()]
     assert bodies == [*(f"b{number}" for number in range(40)), "last"]
@@ -99,6 +104,8 @@ BAD_LINES = {
     "a topic that leads out": '{"topic":"../../x"}',
     "a body larger than a file": json.dumps({"topic": "T", "body": "x" * 70000}),
     "a dump without bodies": '{"topic":"T","physicalOffset":0,"bodyLength":3}',
+    "half a surrogate pair in a property": '{"topic":"T","properties":{"a":"\\ud800"}}',
+    "a topic that no folder can be named by": json.dumps({"topic": "t" * 256}),
     "a damaged record": '{"topic":"T","damage":"bad-body-crc","physicalOffset":0}',
     "deep json": "[" * 100_000,
     "a negative queueId": '{"topic":"T","queueId":-1}',
@@ -269,3 +276,44 @@ def test_sizes_that_are_not_the_stores_are_refused(store: Path, tmp_path: Path, 
     result = rmqctl("append", store, "--broker-conf", conf, "--topic", "T", "--body", "x")
     assert (result.code, "file-length" in result.err) == (1, True)
     assert tree_hash(store) == before
+
+
+def test_what_cannot_go_as_a_batch_goes_one_by_one(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(json.dumps({"topic": "T", "body": "x" * (70000 if number == 3 else 10)}) + "\n" for number in range(8)))
+    result = rmqctl("append", store, "--from", lines, "--batch", 4)
+    assert result.code == 4
+    assert "line 4: not stored: " in result.err
+    assert "7 messages appended" in result.err
+
+
+def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
+    """What was read is stored and told, whatever still comes."""
+    command = [sys.executable, "-m", "rmqctl", "append", str(store), "--from", "-", "-o", "json"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as appending:
+        assert appending.stdin is not None
+        appending.stdin.write('{"topic":"T"}\n{"topic":"T"}\n')
+        appending.stdin.flush()
+        while b"T" not in (store / "commitlog" / f"{0:020d}").read_bytes()[200:]:  # a trickle does not wait for more
+            assert appending.poll() is None
+            time.sleep(0.02)
+        appending.send_signal(signal.SIGINT)
+        out, err = appending.communicate(timeout=60)
+    assert appending.returncode == 130
+    assert json.loads(out)["queues"] == [{"topic": "T", "queueId": 0, "firstOffset": 0, "nextOffset": 2}]
+    assert "2 messages appended" in err
+    assert not (store / "abort").exists()
+
+
+def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(json.dumps({"topic": f"T{number}", "queueId": number % 3}) + "\n" for number in range(400)))
+    sizes = "--commitlog-file-size 65536 --consumequeue-file-size 1000 --index-slots 100 --index-entries 400"
+    words = f"ulimit -n 256; exec {sys.executable} -m rmqctl append {tmp_path / 's'} --create {sizes} --from {lines}"
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "400 messages appended" in done.stderr) == (0, True)
+
+
+def test_a_new_store_of_5_is_gone_on_with_as_5(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    assert rmqctl("append", tmp_path / "s", "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
+    assert "1 messages appended as 5.3 does" in rmqctl("append", tmp_path / "s", "--topic", "T", "--body", "x").err
