@@ -32,7 +32,6 @@ PROFILES = ("4.7", "4.9", "5.3")
 TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
-CQ_UNIT_SIZE = 20
 GARBAGE_THRESHOLD = 100_000  # objects
 BLOCK_SIZE = 1024 * 1024  # bytes of lines
 OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
@@ -108,8 +107,10 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
                 for message in given:
                     appender.put(1, message, is_copy=False)
                 if source is not None:
-                    lines = LineAppender(appender, now_ms, None if hears_of_each or sync else opened.line_encoder())
-                    lines.is_over = lambda: interruption.noted or (report.lines_refused > 0 and asked["stop_on_error"])
+                    encoder = None if hears_of_each or sync else opened.line_encoder()
+                    lines = LineAppender(
+                        appender, now_ms, encoder, lambda: interruption.noted or (report.lines_refused > 0 and asked["stop_on_error"])
+                    )
                     for block in _blocks(source, interruption):
                         lines.put(block)
                         advance(len(block))
@@ -167,6 +168,8 @@ class _Report:
 
 
 def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
+    from rmqctl.format.cq_unit import CQ_UNIT
+
     given = [name for name in OF_ONE_MESSAGE if asked[name] not in (None, ())]
     if (source is None) == (not given):
         raise click.UsageError("say what to append: --topic and --body, or --from FILE")
@@ -177,8 +180,8 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
     sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
     if sizes and not asked["create"]:
         raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
-    if (asked["consumequeue_file_size"] or 0) % CQ_UNIT_SIZE:
-        raise click.BadParameter(f"a unit has {CQ_UNIT_SIZE} bytes: give a multiple", param_hint="--consumequeue-file-size")
+    if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
+        raise click.BadParameter(f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size")
     if asked["property_crc"] and asked["profile"] in PROFILES[:-1]:
         raise click.UsageError("--property-crc is for --profile 5.3: older brokers do not know it")
 

@@ -10,11 +10,13 @@ import zlib
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
+from rmqctl.format import properties
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 CRC_MASK = 0x7FFFFFFF
-PROPERTY_CRC_NAME = b"__CRC32#"
+PROPERTY_CRC_NAME = properties.CRC32.encode()
 PROPERTY_CRC_SIZE = 20
 _DIGITS = slice(-11, -1)
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.crc import CRC_MASK, PROPERTY_CRC_NAME
+from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.dispatch_scan import QueueTable, table_slot
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.kernel import call_crc32, crc32_address, find_byte, i64, kernel, part
@@ -43,7 +43,7 @@ KEY_COUNT = len(_KEYS)
 _IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING = range(6)
 _KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5], np.uint8)
 # names that ask for more than a record of its own; then UNIQ_KEY
-_RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM, PROPERTY_CRC_NAME.decode())
+_RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM, properties.CRC32)
 _UNIQ_KEY = len(_RARE)
 _ENCODINGS = ("utf8", "base64")
 _BASE64 = 1

@@ -117,7 +117,10 @@ class MappedFile:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = self._storage.open(self.path)
+            self._descriptor = self._open_file()
             if self._kept:
                 self._storage.keep_open(self)
         return self._descriptor
+
+    def _open_file(self) -> int:
+        return self._storage.open(self.path)

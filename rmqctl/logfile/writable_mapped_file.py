@@ -239,12 +239,8 @@ class WritableMappedFile(MappedFile):
         self._writable.unlink(self.path)
         return True
 
-    def _open(self) -> int:
-        if self._descriptor is None:
-            self._descriptor = self._writable.open_for_writing(self.path)
-            if self._kept:
-                self._writable.keep_open(self)
-        return self._descriptor
+    def _open_file(self) -> int:
+        return self._writable.open_for_writing(self.path)
 
 
 def _is_enough(done: int, wanted: int, least_pages: int, *, full: bool) -> bool:

@@ -75,14 +75,19 @@ class WritableMappedFileQueue:
         self.files.append(file)
         return file
 
-    def append(self, data: bytes, start_offset: int = 0) -> None:
-        """Append `data` over as many files as it takes; the first of all holds `start_offset`."""
+    def append(self, data: bytes, start_offset: int = 0, on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None) -> None:
+        """Append `data` over as many files as it takes; the first of all holds `start_offset`.
+
+        `on_full` hears of each file that it fills, and how many bytes of `data` are written by then.
+        """
         rest = memoryview(data)
         while rest:
             file = self.last_with_room(start_offset)
             room = file.size - file.wrote_position
             file.append(rest[:room])
             rest = rest[room:]
+            if file.is_full:
+                on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
         """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do.

@@ -29,13 +29,16 @@ from rmqctl.format.encode import (
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
+from rmqctl.store.config import DELAYS_MS
 from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.line_encoder import LineEncoder
 from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import TracebackType
 
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
@@ -48,9 +51,6 @@ TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 # their messages go on to the topic and the queue that their properties name
 WAITING_ROOMS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
-DELAY_LEVEL_MAX = 18  # messageDelayLevel's own list
-MAX_MESSAGE_SIZE = 4 * 1024 * 1024
-OS_PAGE_CACHE_BUSY_MS = 1000
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
@@ -68,11 +68,11 @@ class PutSettings(NamedTuple):
     """How messages are put. Sizes in bytes, times in ms."""
 
     profile: Profile = PROFILE_5_3
-    max_message_size: int = MAX_MESSAGE_SIZE
+    max_message_size: int = USUAL.max_message_size
     property_crc: bool = False
     multi_dispatch: bool = False
-    delay_level_max: int = DELAY_LEVEL_MAX
-    os_page_cache_busy_ms: int = OS_PAGE_CACHE_BUSY_MS
+    delay_level_max: int = len(DELAYS_MS)
+    os_page_cache_busy_ms: int = USUAL.os_page_cache_busy_ms
 
 
 def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False) -> PutSettings:
@@ -85,6 +85,22 @@ def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = Fal
         delay_level_max=len(conf.delays_ms),
         os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,
     )
+
+
+class _PutLock:
+    """One put at a time; `begin` (time.monotonic()) says since when, 0: there is none."""
+
+    def __init__(self) -> None:
+        self.begin = 0.0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self.begin = time.monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.begin = 0.0
+        self._lock.release()
 
 
 class CommitLogWriter:
@@ -111,8 +127,7 @@ class CommitLogWriter:
         self._now = now
         self._batch_topics = batch_topics
         self._written_queues: set[QueueKey] = set()
-        self._put_lock = threading.Lock()
-        self._begin_in_lock = 0.0
+        self._put_lock = _PutLock()
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
@@ -177,11 +192,7 @@ class CommitLogWriter:
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records from row `begin` on, as many as the file has room for, by one write."""
         with self._put_lock:
-            self._begin_in_lock = time.monotonic()
-            try:
-                return self._append_encoded(encoded, encoded.rows[begin:])
-            finally:
-                self._begin_in_lock = 0.0
+            return self._append_encoded(encoded, encoded.rows[begin:])
 
     def _append_encoded(self, encoded: EncodedLines, rows: Any) -> PutEncodedResult:
         start = int(rows[0]["start"])
@@ -213,7 +224,7 @@ class CommitLogWriter:
     @property
     def is_os_page_cache_busy(self) -> bool:
         """Whether a put has been waiting for the file system for longer than a second."""
-        begin = self._begin_in_lock
+        begin = self._put_lock.begin
         return begin > 0 and (time.monotonic() - begin) * 1000 > self._settings.os_page_cache_busy_ms
 
     def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
@@ -251,11 +262,7 @@ class CommitLogWriter:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         with self._put_lock:
-            self._begin_in_lock = time.monotonic()
-            try:
-                return self._append(first, batch, size)
-            finally:
-                self._begin_in_lock = 0.0
+            return self._append(first, batch, size)
 
     def _append(self, first: MessageExtBrokerInner, batch: list[Encoded], size: int) -> PutMessageResult:
         file = self.queue.last
@@ -280,17 +287,17 @@ class CommitLogWriter:
             return failed
         if takes_offset:
             self.topic_queue_table[key] = begin + len(batch)
-        if key not in self._written_queues or first.topic in WAITING_ROOMS:
-            self._note_written(first)
+        self._written_queues.add(key)
+        if first.topic in WAITING_ROOMS:
+            self._note_real_queue(first)
         appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin)
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
-    def _note_written(self, message: MessageExtBrokerInner) -> None:
-        self._written_queues.add((message.topic, message.queue_id))
-        if message.topic in WAITING_ROOMS:
-            real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
-            if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
-                self._written_queues.add((real, int(queue_id)))
+    def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
+        """Where a message of a waiting room will go on to."""
+        real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
+        if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
+            self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
         """Append bytes; what is wrong where that fails."""
@@ -310,11 +317,7 @@ class CommitLogWriter:
                 results.append(self._put(message, [encoded]))  # which refuses it
                 continue
             with self._put_lock:
-                self._begin_in_lock = time.monotonic()
-                try:
-                    results += self._append_run(run[len(results) :])
-                finally:
-                    self._begin_in_lock = 0.0
+                results += self._append_run(run[len(results) :])
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
@@ -327,12 +330,14 @@ class CommitLogWriter:
         at = file.file_from_offset + file.wrote_position
         limit = file.end - BLANK_SIZE
         next_offsets: dict[QueueKey, int] = {}
+        written: set[QueueKey] = set()
         records, results = [], []
         for message, encoded in run:
             size = encoded.size
             if at + size > limit:
                 break
             key = (message.topic, message.queue_id)
+            written.add(key)
             begin = 0
             if takes_offset := message.sys_flag & TRANSACTION_MASK not in _NO_UNIT:
                 begin = next_offsets[key] if key in next_offsets else self.topic_queue_table.get(key, 0)
@@ -344,8 +349,10 @@ class CommitLogWriter:
         failed = self._write(file, b"".join(records), stored)
         if failed is not None:
             return [failed] * len(results)
+        self._written_queues.update(written)
         for message, _ in run[: len(results)]:
-            self._note_written(message)
+            if message.topic in WAITING_ROOMS:
+                self._note_real_queue(message)
         self.topic_queue_table.update(next_offsets)
         return results
 

@@ -14,6 +14,7 @@ from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
+    from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
 
@@ -53,15 +54,11 @@ class ConsumeQueueWriter:
             units = units.copy()
             units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps)
         filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
-        data = memoryview(filler + units.tobytes())
-        done = 0
-        while done < len(data):
-            file = self.queue.last_with_room(queue_offset * CQ_UNIT.size)
-            part = data[done : done + file.size - file.wrote_position]
-            file.append(part)
-            done += len(part)
-            if file.is_full:
-                file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
+
+        def set_modified(file: WritableMappedFile, done: int) -> None:
+            file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
+
+        self.queue.append(filler + units.tobytes(), queue_offset * CQ_UNIT.size, set_modified)
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return len(units)
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 BORN_HOST = Host(bytes([127, 0, 0, 1]), 0)
 STORE_HOST = Host(bytes([127, 0, 0, 1]), 10911)
-PROPERTY_CRC = "__CRC32#"
 _NAME_VALUE, _SEPARATOR = properties.NAME_VALUE_SEPARATOR, properties.PROPERTY_SEPARATOR
 _NOT_V6 = ~(BORNHOST_V6 | STOREHOST_V6)
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -96,9 +95,7 @@ def _decoded(line: bytes) -> Line:
         return _DECODER.decode(line)
     except msgspec.ValidationError:
         raise
-    except UnicodeDecodeError:
-        raise ValueError("not UTF-8") from None
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _leniently_decoded(line)
 
 
@@ -145,8 +142,8 @@ def _body(text: str, encoding: str) -> bytes:
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
     """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made. Raises ValueError."""
-    if PROPERTY_CRC in given or not all(given.values()):
-        given = {name: value for name, value in given.items() if value and name != PROPERTY_CRC}
+    if properties.CRC32 in given or not all(given.values()):
+        given = {name: value for name, value in given.items() if value and name != properties.CRC32}
     names = "".join(given)
     if "" in given or _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in "".join(given.values()):
         raise ValueError("a property has no name, or holds a character that separates properties")

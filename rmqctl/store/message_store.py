@@ -1,6 +1,6 @@
 """A store that is written to: the log, then from the log the queues and the index, as a broker leaves them.
 
-    opened by `MessageStore.open`    lock, abort, the log's end, the queues' ends
+    opened by `MessageStore(root)`   lock, abort, the log's end, the queues' ends
     put_message, put_messages        into the log
     dispatch                         what the log has and the rest has not, into topics.json, queues and index
     reader                           reads what was dispatched, from any thread

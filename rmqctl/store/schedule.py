@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format import properties
 from rmqctl.format.cq_unit import is_ext_address
-from rmqctl.format.crc import PROPERTY_CRC_NAME
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.store.commit_log_writer import TRANS_HALF_TOPIC
@@ -99,7 +98,7 @@ class ScheduleMessageService:
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
     """A scheduled message as it is stored in its real topic (messageTimeup); None: it has none that it may go to."""
     found = message.properties
-    found.pop(PROPERTY_CRC_NAME.decode(), None)
+    found.pop(properties.CRC32, None)
     topic, queue_id = found.get(properties.REAL_TOPIC, TRANS_HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")
     if topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX):
         return None

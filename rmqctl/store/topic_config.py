@@ -60,8 +60,8 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Queues that messages came to, or will go on to: each must be listed."""
-        for topic, queue_id in queues:
+        """Queues that messages came to, or will go on to: each must be listed, new topics by name."""
+        for topic, queue_id in sorted(queues):
             self._note(topic, queue_id)
 
     def _note(self, topic: str, queue_id: int) -> None:

@@ -44,6 +44,18 @@ def test_the_dialect_is_the_brokers(name: str, tmp_path: Path) -> None:
     assert fastjson_dumps(fastjson_loads(content.decode())).encode() == content
 
 
+def test_the_file_does_not_depend_on_the_order_in_which_queues_are_noted(tmp_path: Path) -> None:
+    queues = [("b", 0), ("a", 0), ("c", 1), ("a", 2)]
+    files = []
+    for number, noted in enumerate((queues, queues[::-1])):
+        store = created(tmp_path / str(number))
+        store.topic_configs.note(noted)
+        store.close()
+        files.append(list(written(tmp_path / str(number))["topicConfigTable"].items()))
+    assert files[0] == files[1]
+    assert [topic for topic, _ in files[0]][-3:] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("name", BROKERS)
 def test_new_topics_come_to_those_that_are_there(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
