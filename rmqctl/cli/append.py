@@ -57,7 +57,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--keys", help="Its KEYS, words separated by spaces.")
 @click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times.")
 @click.option("--queue", "queue_id", type=click.IntRange(0, 2**31 - 1), help="Its queueId.  [default: 0]")
-@click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver later: 1s 5s 10s 30s 1m ... 2h.")
+@click.option("--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that.")
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
 @click.option("--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin.")
 @click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Append so many at once where they follow in one queue.")

@@ -270,16 +270,24 @@ class FileCheck:
 
     def finish(self, like_3x: bool) -> Iterator[Finding]:
         """Slots and header against what the entries said."""
-        values = self.index_file.slot_values()
-        stored = np.frombuffer(values[: len(values) // SLOT_SIZE * SLOT_SIZE], ">i4")[: len(self.heads)]
-        wrong = np.flatnonzero(stored != self.heads[: len(stored)])
-        if len(wrong):
-            slot = int(wrong[0])
-            at = INDEX_HEADER.size + slot * SLOT_SIZE
-            detail = f"slot {slot} leads to entry {stored[slot]}, its newest is {self.heads[slot]}"
-            yield Finding("index-chain", self.name, None, detail, file_offset=at, count=len(wrong))
+        yield from self._wrong_slots()
         for field, problem in self._header_problems(int(np.count_nonzero(self.heads)), like_3x):
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
+
+    def _wrong_slots(self) -> Iterator[Finding]:
+        """Slots that do not lead to their newest entry, as one finding."""
+        found: Finding | None = None
+        for first, data in self.index_file.slot_blocks():
+            stored = np.frombuffer(data, ">i4")
+            wrong = np.flatnonzero(stored != self.heads[first : first + len(stored)])
+            if found is None and len(wrong):
+                slot = first + int(wrong[0])
+                detail = f"slot {slot} leads to entry {stored[wrong[0]]}, its newest is {self.heads[slot]}"
+                found = Finding("index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0)
+            if found is not None:
+                found.count += len(wrong)
+        if found is not None:
+            yield found
 
     def _header_problems(self, occupied: int, like_3x: bool) -> Iterator[tuple[str, str]]:
         header = self.header

@@ -79,7 +79,7 @@ def check_entries(entries: Any, first: int, heads: Any, last_offset: int, follow
         if key_hash < 0 or len(heads) == 0:
             used = _tell(events, used, NEGATIVE, first + i, _NO_ROW, key_hash)
             continue
-        slot = key_hash % len(heads)
+        slot = np.uint32(key_hash) % np.uint32(len(heads))
         wanted = heads[slot]
         heads[slot] = first + i
         if i32(entries, i * _ENTRY + _PREV_INDEX) != wanted:
@@ -106,9 +106,12 @@ def _check_time(entry_at: int, entries: Any, number: int, message: Any, row: int
         used = _tell(events, used, BEGIN, number, row, stored)
     if number == header[2] - 1 and header[1] != stored:
         used = _tell(events, used, END, number, row, stored)
-    wanted = time_diff(begin, stored)
-    if number > 1 and not state.begin_is_wrong and i32(entries, entry_at + _TIME_DIFF) != wanted:
-        used = _tell(events, used, TIME, number, row, wanted)
+    if number > 1 and not state.begin_is_wrong:
+        found = i32(entries, entry_at + _TIME_DIFF)
+        if found < 0 or not 0 <= stored - begin - found * 1000 < 1000:  # which takes no division
+            wanted = time_diff(begin, stored)
+            if found != wanted:
+                used = _tell(events, used, TIME, number, row, wanted)
     return used
 
 

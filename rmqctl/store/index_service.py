@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.storage import Storage
 
+SLOTS_PER_BLOCK = 65536
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 
 
@@ -127,9 +128,12 @@ class IndexFile:
                 return
             number += whole
 
-    def slot_values(self) -> bytes:
-        """The whole slot table, 4 bytes a slot."""
-        return self.file.read(INDEX_HEADER.size, self.slots * SLOT_SIZE)
+    def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
+        """(number of the first, 4 bytes a slot) of the slot table, as much of it as the file has."""
+        for first in range(0, self.slots, SLOTS_PER_BLOCK):
+            count = min(SLOTS_PER_BLOCK, self.slots - first)
+            data = self.file.read(INDEX_HEADER.size + first * SLOT_SIZE, count * SLOT_SIZE)
+            yield first, data[: len(data) // SLOT_SIZE * SLOT_SIZE]
 
     @property
     def _entries_at(self) -> int:

@@ -69,7 +69,8 @@ class IndexWriter:
         state["begin_timestamp"], state["end_timestamp"] = header.begin_timestamp, header.end_timestamp
         state["begin_phy_offset"], state["end_phy_offset"] = header.begin_phy_offset, header.end_phy_offset
         state["index_count"], state["hash_slot_count"] = header.index_count, header.hash_slot_count
-        self._heads[:] = np.frombuffer(file.slot_values(), ">i4")
+        for first, data in file.slot_blocks():
+            self._heads[first : first + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
         self._file = WritableMappedFile(self._storage, file.file.path, 0, file.file.size, file.file.size)
 
     def put(self, described: DispatchColumns) -> None:

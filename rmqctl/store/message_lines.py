@@ -93,16 +93,29 @@ def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]
 def _decoded(line: bytes) -> Line:
     try:
         return _DECODER.decode(line)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as error:
+        raise ValueError(_what_is_wrong(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _leniently_decoded(line)
+
+
+def _what_is_wrong(error: msgspec.ValidationError) -> str:
+    """What msgspec says, `$.queueId` and a dash behind it, with the key in front and without its signs."""
+    what, _, place = str(error).replace("`", "").partition(" - at ")
+    return f"{place.removeprefix('$.')}: {what[0].lower()}{what[1:]}" if place else what
+
+
+def _converted(row: object) -> Line:
+    try:
+        return msgspec.convert(row, Line)
+    except msgspec.ValidationError as error:
+        raise ValueError(_what_is_wrong(error)) from None
 
 
 def _leniently_decoded(line: bytes) -> Line:
     """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
     try:
-        row = msgspec.convert(json.loads(line.decode()), Line)
+        row = _converted(json.loads(line.decode()))
         for text in (row.topic, *row.properties, *row.properties.values()):
             text.encode("utf-8", "surrogateescape")
         return row

@@ -175,11 +175,11 @@ class MessageStore:
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""
-        if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
         failure = self.failure
         if failure is not None:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
+        if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
         if self._log.is_os_page_cache_busy:
             return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second")
         return None
@@ -283,7 +283,7 @@ class MessageStore:
     def close(self) -> None:
         """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order.
 
-        After an OSError it is closed, too, and `abort` is still there. A second call does nothing.
+        After an OSError it is closed, too, and `abort` is still there. A second call does nothing. No thread may be putting any more.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return

@@ -109,7 +109,7 @@ def test_the_entries_are_listed_with_their_numbers() -> None:
 
 
 def test_the_slot_table_is_four_bytes_a_slot() -> None:
-    table = index_file(index_bytes([(3, 100), (13, 200), (4, 300)])).slot_values()
+    table = b"".join(data for _, data in index_file(index_bytes([(3, 100), (13, 200), (4, 300)])).slot_blocks())
     assert struct.unpack(f">{SLOTS}i", table) == (0, 0, 0, 2, 3, 0, 0, 0, 0, 0)
 
 
