@@ -97,3 +97,27 @@ class NeedsRecovery(RmqctlError):
     """The store was not shut down in order, or is damaged: nothing may be appended before it is recovered."""
 
     exit_code = ExitCode.FINDINGS
+
+
+class NotConfirmed(RmqctlError):
+    """A change that nobody said yes to: nothing was changed."""
+
+    exit_code = ExitCode.NOT_CONFIRMED
+
+
+class ChangedSince(RmqctlError):
+    """What a change is to be taken back from is no longer what it left: to go on would lose what was written since."""
+
+    exit_code = ExitCode.FINDINGS
+
+
+class NoRoom(RmqctlError):
+    """The disk has no room for what must be kept: nothing was changed."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+class ChangeFailed(RmqctlError):
+    """A change of a store failed on the way; it says whether the store is as before."""
+
+    exit_code = ExitCode.PARTIAL

@@ -10,7 +10,8 @@ being named, also those inside one storage method (a file that has its size and 
         check(system.root)                                   # and of system.after_power_failure(...)
 
 Nothing is really brought to the disk: a sync only notes what would be there. Metadata is taken to reach the disk in order, as with
-ext4, XFS and Btrfs: a name that is durable is that of a file of its full size; data is there only after a sync of its file.
+ext4, XFS and Btrfs: a name that is durable is that of a file of its full size, and a rename is there in both folders or in none; data is
+there only after a sync of its file. What is deleted is moved to a graveyard beside `root`, so that no other file gets its inode's number.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import signal
 import stat
 import threading
 from collections import Counter
@@ -78,6 +80,15 @@ class Name(NamedTuple):
     size: int
 
 
+class Renamed(NamedTuple):
+    """A rename that may not be on the disk yet; folders by their inode."""
+
+    source: int
+    old: str
+    target: int
+    new: str
+
+
 class FaultySystem:
     """Lets call number `at` fail (counted from 1, of those that `fault` can strike); 0: none, it only counts and notes.
 
@@ -99,6 +110,9 @@ class FaultySystem:
         self._lock = threading.Lock()
         self._content: dict[int, bytes] = {}
         self._names: dict[int, dict[str, Name]] = {}
+        self._renamed: list[Renamed] = []
+        self.graveyard = root.with_name(f"{root.name}-graveyard")
+        self._graves = count()
         self._patches = ExitStack()
 
     def __str__(self) -> str:
@@ -106,8 +120,7 @@ class FaultySystem:
 
     def __enter__(self) -> FaultySystem:
         self._note_tree(self.root)
-        for module in (os, fcntl, mmap):
-            self._patches.enter_context(patch.object(writable_storage, module.__name__, _Module(module, self)))
+        _patch(self._patches, self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -184,7 +197,7 @@ class FaultySystem:
     def _fail_from_here(self, name: str, arguments: tuple[Any, ...]) -> None:
         if self.fault is Fault.DEAD_DISK:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace") or (name == "open" and _makes_a_file(arguments[1])):
+        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace", "rename") or (name == "open" and _makes_a_file(arguments[1])):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _crash(self) -> None:
@@ -195,12 +208,29 @@ class FaultySystem:
         if name in SYNCS:
             self._note(arguments[0])
             return None
+        if name in ("unlink", "rmdir"):
+            return self._bury(arguments[0])
+        if name in ("replace", "rename"):
+            return self._rename(real, *arguments)
         result = real(*arguments, **options)
         if name == "mmap":
             self._mappings.append(result)
-        if name == "open" and os.fstat(result).st_size == 0:  # its number may have been another file's before
+        if name == "open" and os.fstat(result).st_size == 0:  # made empty, or its number was another file's before
             self._content.pop(os.fstat(result).st_ino, None)
         return result
+
+    def _bury(self, path: Path) -> None:
+        if path.is_dir() and not path.is_symlink() and any(path.iterdir()):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+        self.graveyard.mkdir(exist_ok=True)
+        path.rename(self.graveyard / str(next(self._graves)))
+
+    def _rename(self, real: Callable[..., Any], path: Path, target: Path) -> None:
+        self.graveyard.mkdir(exist_ok=True)
+        if target.is_file():
+            os.link(target, self.graveyard / str(next(self._graves)))
+        real(path, target)
+        self._renamed.append(Renamed(path.parent.stat().st_ino, path.name, target.parent.stat().st_ino, target.name))
 
     def _note(self, descriptor: int) -> None:
         """What an open file or folder holds now is on the disk."""
@@ -208,6 +238,9 @@ class FaultySystem:
         if not stat.S_ISDIR(found.st_mode):
             self._content[found.st_ino] = os.pread(descriptor, found.st_size, 0)
             return
+        for renamed in [each for each in self._renamed if found.st_ino in (each.source, each.target)]:
+            _apply_rename(self._names, renamed)
+            self._renamed.remove(renamed)
         entries = {name: os.stat(name, dir_fd=descriptor) for name in os.listdir(descriptor)}
         self._names[found.st_ino] = {name: _name_of(entry) for name, entry in entries.items()}
 
@@ -224,25 +257,48 @@ class FaultySystem:
 
         With `chance` each sector that was written since, and each name, may have got there all the same.
         """
-        if self.root.is_dir():
-            self._copy_durable(self.root, target, chance)
+        if not self.root.is_dir():
+            return
+        names = {folder: dict(entries) for folder, entries in self._names.items()}
+        done = 0
+        while chance is not None and done < len(self._renamed) and chance.random() < 0.5:  # in order: each, or none from one on
+            _apply_rename(names, self._renamed[done])
+            done += 1
+        open_names = {(each.source, each.old) for each in self._renamed[done:]} | {(each.target, each.new) for each in self._renamed[done:]}
+        if chance is not None:
+            self._mix_names(names, open_names, chance)
+        paths = {path.lstat().st_ino: path for folder in (self.graveyard, self.root) for path in folder.rglob("*")}
+        self._copy_durable(self.root.stat().st_ino, target, names, paths, chance)
 
-    def _copy_durable(self, folder: Path, target: Path, chance: Random | None) -> None:
+    def _mix_names(self, names: dict[int, dict[str, Name]], but: set[tuple[int, str]], chance: Random) -> None:
+        """Each name that was made or deleted since may be as it is now."""
+        for folder in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
+            inode = folder.stat().st_ino
+            current = {path.name: _name_of(path.stat()) for path in sorted(folder.iterdir())}
+            found = names.setdefault(inode, {})
+            for name in sorted(found.keys() | current.keys()):
+                if found.get(name) != current.get(name) and (inode, name) not in but and chance.random() < 0.5:
+                    found.pop(name, None)
+                    found |= {name: current[name]} if name in current else {}
+
+    def _copy_durable(
+        self, folder: int, target: Path, names: dict[int, dict[str, Name]], paths: dict[int, Path], chance: Random | None
+    ) -> None:
         target.mkdir()
-        current = {path.name: _name_of(path.stat()) for path in folder.iterdir()}
-        found = dict(self._names.get(folder.stat().st_ino, {}))
-        for name in sorted(found.keys() | current.keys()):
-            if found.get(name) != current.get(name) and chance is not None and chance.random() < 0.5:
-                found.pop(name, None)
-                found |= {name: current[name]} if name in current else {}
-        for name, entry in found.items():
-            path = folder / name
+        for name, entry in names.get(folder, {}).items():
             if entry.is_folder:
-                self._copy_durable(path, target / name, chance)
+                self._copy_durable(entry.inode, target / name, names, paths, chance)
                 continue
             data = self._content.get(entry.inode, bytes(entry.size))
-            is_still_there = current.get(name) == entry
-            (target / name).write_bytes(_mixed(data, path.read_bytes(), chance) if is_still_there and chance is not None else data)
+            path = paths.get(entry.inode)
+            is_as_long = path is not None and path.stat().st_size == len(data)
+            (target / name).write_bytes(_mixed(data, path.read_bytes(), chance) if chance and path and is_as_long else data)
+
+
+def _apply_rename(names: dict[int, dict[str, Name]], renamed: Renamed) -> None:
+    entry = names.get(renamed.source, {}).pop(renamed.old, None)
+    if entry is not None:
+        names.setdefault(renamed.target, {})[renamed.new] = entry
 
 
 def _makes_a_file(flags: int) -> bool:
@@ -260,10 +316,36 @@ def _mixed(durable: bytes, current: bytes, chance: Random) -> bytes:
     return b"".join((current if chance.random() < 0.5 else durable)[start : start + SECTOR_SIZE] for start in starts)
 
 
+class DeadlySystem:
+    """Ends this process, really and by SIGKILL, in front of call number `at` (counted from 1). A context manager."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self._patches = ExitStack()
+
+    def __enter__(self) -> None:
+        _patch(self._patches, self)
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def call(self, name: str, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Carry out a call, or end."""
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
+
+
+def _patch(patches: ExitStack, system: FaultySystem | DeadlySystem) -> None:
+    for module in (os, fcntl, mmap):
+        patches.enter_context(patch.object(writable_storage, module.__name__, _Module(module, system)))
+
+
 class _Module:
     """A module whose functions are carried out by a faulty system."""
 
-    def __init__(self, module: ModuleType, system: FaultySystem) -> None:
+    def __init__(self, module: ModuleType, system: FaultySystem | DeadlySystem) -> None:
         self._module = module
         self._system = system
 
@@ -280,6 +362,7 @@ def every_fault(folder: Path, fault: Fault, step: int = 1) -> Iterator[FaultySys
         system = FaultySystem(folder / f"{fault.name}-{at}", fault, at)
         yield system
         shutil.rmtree(system.root, ignore_errors=True)
+        shutil.rmtree(system.graveyard, ignore_errors=True)
         if not system.happened:
             return
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import open_store, output_option, store_argument
+from rmqctl.cli.options import note_unfinished_change, open_store, output_option, store_argument
 from rmqctl.cli.render import print_document, print_fields, print_table
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -44,6 +44,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
             print()
             rows = [[topic["topic"], topic["queues"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
+    note_unfinished_change(opened)
     return int(ExitCode.PARTIAL if opened.partly_read else ExitCode.CLEAN)
 
 

@@ -23,6 +23,11 @@ VERBS = {
     "query": ("query", "Find messages by key, id, queue offset or time."),
     "config": ("config", "The broker's configuration kept in the store: topics, groups, offsets."),
     "append": ("append", "Append messages: one, or JSON Lines as dump prints them."),
+    "recover": ("recover", "Make a store whole after a crash or damage; --dry-run: what a restart would lose."),
+    "truncate": ("truncate", "End the log at a record boundary; queues and index follow."),
+    "rebuild": ("rebuild", "Make queues and index anew from the log."),
+    "checkpoint": ("checkpoint", "Show the checkpoint, or set its fields."),
+    "undo": ("undo", "Take back what rmqctl changed in a store, byte for byte."),
     "explain": ("explain", "What a finding or an exit code means, and what to do."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }

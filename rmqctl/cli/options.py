@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl.cli.render import remark
+
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
@@ -64,3 +66,18 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool) -> Rea
 
     conf = read_broker_conf(broker_conf) if broker_conf is not None else BrokerConf()
     return ReadOnlyStore(store, conf, follow_links=follow_links)
+
+
+def note_unfinished_change(store: ReadOnlyStore) -> None:
+    """Say so, on stderr, where a change by rmqctl was left half done."""
+    from rmqctl.errors import Unreadable
+    from rmqctl.store.journals import unfinished, words_of_unfinished
+
+    root = store.path.root
+    try:
+        entry = unfinished(store.storage, root)
+    except Unreadable as error:
+        remark(f"note: {error}")
+        return
+    if entry is not None:
+        remark(f"note: {words_of_unfinished(entry)}; `rmqctl undo {root}` brings it back")

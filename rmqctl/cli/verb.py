@@ -13,6 +13,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 EVERY_VERB = (ExitCode.CLEAN, ExitCode.USAGE, ExitCode.BUG, ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED)
 STORE_VERB = (*EVERY_VERB, ExitCode.PARTIAL, ExitCode.NOT_A_STORE, ExitCode.LAYOUT)
 SCAN_VERB = (*STORE_VERB, ExitCode.FINDINGS)
+CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CONFIRMED)
 
 
 class Verb(click.Command):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.options import note_unfinished_change, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_rows, print_table, progress, remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -61,6 +61,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
         _remark_summary(report)
         raise
     _print_report(report, output)
+    note_unfinished_change(opened)
     if report.incomplete:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if report.findings else ExitCode.CLEAN)

@@ -83,6 +83,47 @@ i32: Any = _loader(32, types.int64)
 i64: Any = _loader(64, types.int64)
 
 
+def _storer(bits: int) -> Any:
+    """An intrinsic (array of uint8, position, number) that stores the number there, big-endian; its result is the position."""
+
+    def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
+        del typing_context
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            at = context.cast(builder, arguments[1], signature.args[1], types.int64)
+            place = builder.bitcast(builder.gep(data, [at]), ir.IntType(bits).as_pointer())
+            narrow = context.cast(builder, arguments[2], signature.args[2], types.Integer.from_bitwidth(bits, signed=True))
+            builder.store(builder.bswap(narrow), place, align=1)
+            return at
+
+        return types.int64(array, position, number), generate
+
+    return intrinsic(store)
+
+
+put_i32: Any = _storer(32)
+put_i64: Any = _storer(64)
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Numba's intrinsic (array of one dimension, index): have that element, which is going to be written, on its way into the cache; 0."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.gep(data, [context.cast(builder, arguments[1], signature.args[1], types.int64)])
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag]))
+        builder.call(function, [builder.bitcast(place, pointer), flag(1), flag(3), flag(1)])
+        return context.get_constant(types.int64, 0)
+
+    return types.int64(array, index), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
+
+
 @part
 def u16(b: Any, p: int) -> Any:
     """The unsigned 16-bit number at `p`."""

@@ -27,6 +27,16 @@ class Profile(NamedTuple):
     """Whether a look-up by time goes by store times alone (5.x); else by files' modification times first, to the nearest message."""
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
+    dispatches_to_lmq: bool
+    """Whether INNER_MULTI_DISPATCH means anything (since 4.9.3)."""
+    loads_around_folders: bool
+    """Whether a folder among the files of the log or of a queue is passed over, and a last file of 0 bytes deleted (5.x); else no load."""
+    checks_room: bool
+    """Whether a record or blank that claims more than is left of its file is none (5.x); else a blank's TOTALSIZE is not looked at."""
+    recovers_from_queues: bool
+    """Whether recovery without abort begins where the queues end, and fills them (since 5.3.2); else at the third file from the end."""
+    dispatches_in_start: bool
+    """Whether start() dispatches what lies behind the queues' end, and waits for it (4.x)."""
 
 
 PROFILE_4_7 = Profile(
@@ -39,8 +49,13 @@ PROFILE_4_7 = Profile(
     expired_queue_begins_at_end=False,
     finds_offset_by_store_time=False,
     versions_delay_offsets=False,
+    dispatches_to_lmq=False,
+    loads_around_folders=False,
+    checks_room=False,
+    recovers_from_queues=False,
+    dispatches_in_start=True,
 )
-PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False)
+PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False, dispatches_to_lmq=True)
 PROFILE_5_3 = Profile(
     "5.3",
     ends_properties_with_separator=True,
@@ -51,5 +66,10 @@ PROFILE_5_3 = Profile(
     expired_queue_begins_at_end=True,
     finds_offset_by_store_time=True,
     versions_delay_offsets=True,
+    dispatches_to_lmq=True,
+    loads_around_folders=True,
+    checks_room=True,
+    recovers_from_queues=True,
+    dispatches_in_start=False,
 )
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

@@ -1,6 +1,6 @@
 """SYSFLAG, the record's flags for the broker (MessageSysFlag; bits 8-10 and 64, 128 since 4.9).
 
-Not named here, since nothing looks at them: 2 multi-tags, 64 NEED_UNWRAP.
+Not named here, since nothing looks at it: 2 multi-tags.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ COMPRESSED = 0x1
 TRANSACTION_MASK = 0xC
 BORNHOST_V6 = 0x10
 STOREHOST_V6 = 0x20
+NEED_UNWRAP = 0x40
 INNER_BATCH = 0x80
 COMPRESSION_TYPE_SHIFT = 8
 COMPRESSION_TYPE_MASK = 0x700

@@ -45,6 +45,18 @@ class Entry(NamedTuple):
     mtime: int = 0
 
 
+class Stamp(NamedTuple):
+    """What a name itself stands for, a link not followed (it is OTHER): size in bytes, time in ns since 1970, mode as chmod takes it."""
+
+    kind: Kind
+    size: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    device: int
+
+
 OPEN_FILES_MAX = 64
 _BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
@@ -96,6 +108,20 @@ class Storage:
             return []
         entries = (self.entry(folder / name) for name in sorted(os.listdir(folder)))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """What is at `path`; None: nothing. Raises OSError other than 'no such file'."""
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        kind = _kind(found.st_mode)
+        mode = stat.S_IMODE(found.st_mode)
+        return Stamp(kind, found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, sorted. Raises OSError."""
+        return sorted(os.listdir(folder))
 
     def open(self, path: Path) -> int:
         """A descriptor for reading. Raises OSError; never waits, whatever `path` is."""

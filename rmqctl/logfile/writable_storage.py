@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.storage import Kind, Stamp, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +126,64 @@ class WritableStorage(Storage):
         """Have a file say that it was written last at `time_ms`, ms since 1970."""
         os.utime(descriptor, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
+    def resize(self, descriptor: int, size: int) -> None:
+        """Cut a file to `size` bytes, or extend it by a hole."""
+        os.ftruncate(descriptor, size)
+
+    def sync_file(self, path: Path) -> None:
+        """Have a file on the disk, with its times."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def set_mtime(self, path: Path, mtime_ns: int) -> None:
+        """Have a file or folder say that it was changed last at `mtime_ns`, ns since 1970."""
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+
+    def set_owner(self, path: Path, like: Stamp) -> None:
+        """Give a file or folder to whom `like` belongs. Only root may: for others it stays as it is."""
+        if os.geteuid() == 0:
+            os.chown(path, like.uid, like.gid, follow_symlinks=False)
+
+    def set_stamp(self, path: Path, stamp: Stamp) -> None:
+        """Owner, mode and time of a copy as of its original."""
+        self.set_owner(path, stamp)
+        os.chmod(path, stamp.mode)
+        self.set_mtime(path, stamp.mtime_ns)
+
+    def make_file(self, path: Path) -> int:
+        """A new, empty file, or one that is there made empty; a descriptor for writing. Durable with a sync of it and of its folder."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+
+    def add_folder(self, path: Path) -> None:
+        """A new folder; durable with the next sync of the one above."""
+        os.mkdir(path, FOLDER_MODE)
+
+    def rename(self, path: Path, target: Path) -> bool:
+        """Another name within a file system, durable with a sync of both folders; False: the target is in another file system."""
+        try:
+            os.rename(path, target)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                return False
+            raise
+        return True
+
+    def remove_file(self, path: Path) -> None:
+        """Delete a name; durable with the next sync of its folder."""
+        os.unlink(path)
+
+    def remove_folder(self, path: Path) -> None:
+        """Delete an empty folder; durable with the next sync of the one above."""
+        os.rmdir(path)
+
+    def free_bytes(self, folder: Path) -> int:
+        """What this process may still write to the disk of a folder."""
+        disk = os.statvfs(folder)
+        return disk.f_bavail * disk.f_frsize
+
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it where they are missing, durably."""
         missing = []
@@ -183,12 +241,15 @@ class WritableStorage(Storage):
         """RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`; the descriptor that holds it.
 
         None: another process has it. Closing any descriptor of the file drops the lock: nothing else in this process may open it meanwhile.
+        A file that is there stays as it is, its time too: nobody reads it.
         """
+        is_new = self.entry(path).kind is Kind.MISSING
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         try:
             with _closed_on_error(descriptor):
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
-                self.write(descriptor, 0, LOCK_CONTENT)
+                if is_new:
+                    self.write(descriptor, 0, LOCK_CONTENT)
         except BlockingIOError:
             return None
         return descriptor

@@ -33,7 +33,7 @@ from rmqctl.store.config import DELAYS_MS
 from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.line_encoder import LineEncoder
 from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey
 
 TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
-TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 # their messages go on to the topic and the queue that their properties name
 WAITING_ROOMS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 _BLANK = struct.Struct(">iI")

@@ -28,7 +28,7 @@ class ConsumeQueueWriter:
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
-        self._ext = ext
+        self.ext = ext
 
     @property
     def max_offset(self) -> int:
@@ -47,12 +47,16 @@ class ConsumeQueueWriter:
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
         skipped = max(int(np.argmax(keep)) if keep.any() else len(units), min(known, len(units)))
-        units, queue_offset, store_timestamps = units[skipped:], queue_offset + skipped, store_timestamps[skipped:]
-        if not len(units):
+        if skipped == len(units):
             return 0
-        if self._ext is not None and extended:
+        self.append(queue_offset + skipped, units[skipped:], store_timestamps[skipped:], extended=extended)
+        return len(units) - skipped
+
+    def append(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> Any:
+        """Append units as `put`, but all of them, of which there must be one; the units as they were written."""
+        if self.ext is not None and extended:
             units = units.copy()
-            units["tagsCode"] = self._ext.put(units["tagsCode"], store_timestamps)
+            units["tagsCode"] = self.ext.put(units["tagsCode"], store_timestamps)
         filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
 
         def set_modified(file: WritableMappedFile, done: int) -> None:
@@ -60,18 +64,18 @@ class ConsumeQueueWriter:
 
         self.queue.append(filler + units.tobytes(), queue_offset * CQ_UNIT.size, set_modified)
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
-        return len(units)
+        return units
 
     def flush(self) -> None:
         """Have the units on the disk, what their addresses lead to first."""
-        if self._ext is not None:
-            self._ext.queue.flush()
+        if self.ext is not None:
+            self.ext.queue.flush()
         self.queue.flush()
 
     def close(self) -> None:
         """Close all files."""
-        if self._ext is not None:
-            self._ext.queue.close()
+        if self.ext is not None:
+            self.ext.queue.close()
         self.queue.close()
 
     def _pre_blank(self, queue_offset: int) -> bytes:

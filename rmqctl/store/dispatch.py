@@ -77,7 +77,7 @@ class Dispatcher:
     def _put_units(self, key: QueueKey, rows: Any) -> None:
         writer = self._queue_of(key)
         if isinstance(writer, BatchConsumeQueueWriter):
-            writer.put(self._batch_units(rows))
+            writer.put(batch_units(rows, self._message_at))
             return
         units = np.empty(len(rows), UNITS)
         units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], self._tags_codes(key, rows)
@@ -90,17 +90,6 @@ class Dispatcher:
             delayed = (rows["marks"] & DELAYED) != 0
             codes[delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
         return codes
-
-    def _batch_units(self, rows: Any) -> Any:
-        units = np.zeros(len(rows), BATCH_UNITS)
-        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
-        units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
-        units["baseOffset"], units["count"] = rows["queue_offset"], 1
-        for unit in units:
-            message = self._message_at(int(unit["physicalOffset"]))
-            if message is not None:
-                unit["baseOffset"], unit["count"] = batch_of(message)
-        return units
 
     def _delay_of(self, queue_id: int) -> int:
         """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
@@ -128,6 +117,19 @@ class Dispatcher:
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
+
+
+def batch_units(rows: Any, message_at: Callable[[int], Message | None]) -> Any:
+    """Units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
+    units = np.zeros(len(rows), BATCH_UNITS)
+    units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+    units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
+    units["baseOffset"], units["count"] = rows["queue_offset"], 1
+    for unit in units:
+        message = message_at(int(unit["physicalOffset"]))
+        if message is not None:
+            unit["baseOffset"], unit["count"] = batch_of(message)
+    return units
 
 
 def _consecutive(offsets: Any) -> Iterator[tuple[int, int]]:

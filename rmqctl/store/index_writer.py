@@ -1,7 +1,8 @@
 """The index, written: keys of messages in log order, a new file when one is full (IndexService.buildIndex).
 
-A file is named by the local time of its making. The slots of the file that is filled are kept in memory; a flush writes the
-entries, then the slots that changed, then the header, so that a reader never follows a slot to an entry that is not there.
+A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are written
+when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader never follows a slot
+to an entry that is not there.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.columns import ENTRIES
-from rmqctl.format.index_build import BUILD_STATE, NATIVE_ENTRIES, build
+from rmqctl.format.index_build import BUILD_STATE, build, slots_of
 from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.store.index_service import IndexFile
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch_columns import DispatchColumns
 
 MANY_SLOTS = 4096  # as many changed slots are written one by one; with more the whole table is cheaper
+PENDING_ENTRIES_MAX = 50_000
 
 
 class IndexWriter:
@@ -56,7 +57,9 @@ class IndexWriter:
         self._heads = np.zeros(slots, np.int32)
         self._state = np.zeros(1, BUILD_STATE)
         self._dirty: list[Any] = []
+        self._dirty_count = 0
         self._pending: list[Any] = []
+        self._pending_count = 0
         self._synced = True
         self._lock = threading.Lock()
 
@@ -94,33 +97,54 @@ class IndexWriter:
     def _put(self, described: DispatchColumns) -> None:
         state = self._state[0]
         state["row"] = state["key"] = 0
-        entries = np.empty(len(described.hashes), NATIVE_ENTRIES)
-        dirty = np.empty(len(described.hashes), np.int32)
+        slots = np.empty(len(described.hashes), np.int32)
+        slots_of(described.hashes, self._slots, slots)
         if self._file is None:
             self._begin_file()
+        done = 0
+        entries = np.empty(len(described.hashes) * INDEX_ENTRY.size, np.uint8)
+        dirty = np.empty(len(described.hashes), np.int32)
         while True:
-            build(described.messages, described.hashes, self._heads, self._capacity, entries, dirty, state)
+            rest = entries[done * INDEX_ENTRY.size :], dirty[done:]
+            build(described.messages, described.hashes, slots, self._heads, self._capacity, *rest, state)
             used = int(state["used"])
-            if used:
-                self._pending.append(entries[:used].copy())
-                self._dirty.append(dirty[:used].copy())
+            self._take(rest[0][: used * INDEX_ENTRY.size], rest[1][:used])
+            done += used
             if state["row"] == len(described.messages):
                 return
             self._begin_file()  # only for a key that waits: a file without any is none for a broker
 
-    def _write_out(self) -> None:
+    def _take(self, entries: Any, dirty: Any) -> None:
+        if not len(dirty):
+            return
+        self._pending.append(entries)
+        self._pending_count += len(dirty)
+        if self._dirty_count <= MANY_SLOTS:
+            self._dirty.append(dirty)
+        self._dirty_count += len(dirty)
+        if self._pending_count >= PENDING_ENTRIES_MAX:
+            self._write_entries()
+
+    def _write_entries(self) -> None:
         if self._file is None or not self._pending:
             return
-        entries = np.concatenate(self._pending)
-        first = int(self._state[0]["index_count"]) - len(entries)
-        descriptor = self._file.descriptor
+        first = int(self._state[0]["index_count"]) - self._pending_count
         at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
-        self._storage.write(descriptor, at, entries.astype(ENTRIES).tobytes())
-        self._write_slots(descriptor, np.concatenate(self._dirty))
+        for entries in self._pending:
+            self._storage.write(self._file.descriptor, at, memoryview(entries))
+            at += len(entries)
+        self._pending, self._pending_count = [], 0
+
+    def _write_out(self) -> None:
+        self._write_entries()
+        if self._file is None or not self._dirty:
+            return
+        descriptor = self._file.descriptor
+        self._write_slots(descriptor)
         state = self._state[0]
         names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
         self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
-        self._pending, self._dirty = [], []
+        self._dirty, self._dirty_count = [], 0
         self._synced = False
 
     def _flush(self) -> None:
@@ -135,11 +159,11 @@ class IndexWriter:
             self._file.close()
             self._file = None
 
-    def _write_slots(self, descriptor: int, slots: Any) -> None:
-        if len(slots) > MANY_SLOTS:
+    def _write_slots(self, descriptor: int) -> None:
+        if self._dirty_count > MANY_SLOTS:
             self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").tobytes())
             return
-        for slot in np.unique(slots).tolist():
+        for slot in np.unique(np.concatenate(self._dirty)).tolist():
             head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)
             self._storage.write(descriptor, INDEX_HEADER.size + slot * SLOT_SIZE, head)
 

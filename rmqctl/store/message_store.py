@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import LayoutNotSupported, NeedsRecovery, StoreInUse
+from rmqctl.errors import LayoutNotSupported, NeedsRecovery
 from rmqctl.format import dispatch_scan, index_build, scan
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
@@ -38,6 +38,7 @@ from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.geometry import Geometry, geometry_of_store
 from rmqctl.store.index_writer import IndexWriter
+from rmqctl.store.journals import check_none_unfinished, in_use
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
@@ -103,6 +104,7 @@ class MessageStore:
         self._lock = self._take_lock(root)
         with ExitStack() as held:
             held.callback(self._storage.close, self._lock)
+            check_none_unfinished(self._storage, root)
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
             held.callback(self._before.close)
             found = settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc)
@@ -300,7 +302,7 @@ class MessageStore:
     def _take_lock(self, root: Path) -> int:
         descriptor = self._storage.lock(root / store_path.LOCK)
         if descriptor is None:
-            raise StoreInUse("a broker has the store open", path=str(root), hint="stop it, or work on a copy")
+            raise in_use(root)
         return descriptor
 
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:

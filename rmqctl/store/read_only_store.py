@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.logfile.storage import Stamp
 
 QueueKey = tuple[str, int]
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 QUEUE_ID_DIGITS_MAX = 10
 
 
@@ -111,6 +114,13 @@ class ReadOnlyStore:
     def partly_read(self) -> bool:
         """Whether something that belongs to the store was not read: a link, a folder that is closed or not there."""
         return any(damage.code in UNREADABLE or damage.code == "log-missing" for damage in self.foreign)
+
+    def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:
+        """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort. Raises OSError."""
+        paths = [file.path for file in self.commit_log.queue.files]
+        paths += [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder) if entry.path not in set(paths)]
+        paths += [self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)]
+        return tuple((str(path), self.storage.stamp(path)) for path in paths)
 
     def lock_holder(self) -> int | None:
         """PID of the broker that has the store open on this host; None: nobody, or on another host."""

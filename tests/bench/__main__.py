@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.bench.memory import memory_rows
 from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
+from tests.bench.rebuilding import REBUILDING_HEADINGS, rebuilding_rows
 from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
 from tests.bench.writing import writing_rows
@@ -33,6 +34,9 @@ def main() -> None:
         _say(f"bodies of {body_size} bytes")
         rows += reading_rows(written_store(arguments.work, body_size), body_size, arguments.runs)
     print(markdown(HEADINGS, rows))
+    _say("rebuilding")
+    rows = [row for body_size in BODY_SIZES for row in rebuilding_rows(arguments.work, body_size, arguments.runs)]
+    print(markdown(REBUILDING_HEADINGS, rows))
     _say("appending")
     rows = writing_rows(arguments.work, list(BODY_SIZES), arguments.runs)
     print(markdown(("bodies", "appending, one thread", "messages/s", "x 4.9.7"), rows))

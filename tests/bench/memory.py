@@ -17,6 +17,7 @@ COMMANDS = {
     "verify": ["verify"],
     "dump -o jsonl": ["dump", "-o", "jsonl"],
     "dump --tag": ["dump", "-o", "jsonl", "--tag", "TagB"],
+    "recover --dry-run": ["recover", "--dry-run", "-o", "json"],
     "query --scan": ["query", "--scan", "--topic", "topic-0", "--key", "order-4711"],
     "info": ["info"],
     "queue": ["queue"],
@@ -29,7 +30,7 @@ def memory_rows(work: Path) -> list[list[str]]:
     small_bodies = written_store(work, 100)
     rows = []
     for what, (verb, *options) in COMMANDS.items():
-        threads = ["--threads", "8"] if verb in ("verify", "dump", "query") else []
+        threads = ["--threads", "8"] if verb in ("verify", "dump", "query", "recover") else []
         peaks = [peak_memory([verb, str(store), *options]) for store in stores]
         peaks.append(peak_memory([verb, str(small_bodies), *options, *threads]))
         rows.append([what, *(f"{peak / 1e6:.0f}" for peak in peaks)])

@@ -27,11 +27,20 @@ def written_store(work: Path, body_size: int) -> Path:
 
 def load_seconds(store: Path, version: str) -> float:
     """How long the real broker of a version recovers a copy of the store. Raises RuntimeError when it does not load it."""
+    return _seconds_of_copy(store, version, start=False, without=())
+
+
+def dispatch_seconds(store: Path, version: str) -> float:
+    """How long it loads a copy without queues and index, and dispatches the whole log. Raises RuntimeError when it does not load it."""
+    return _seconds_of_copy(store, version, start=True, without=("consumequeue", "index"))
+
+
+def _seconds_of_copy(store: Path, version: str, *, start: bool, without: tuple[str, ...]) -> float:
     copy = store.with_name(store.name + ".copy")
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(store, copy)
+    shutil.copytree(store, copy, ignore=shutil.ignore_patterns(*without))
     try:
-        report = RealRocketMQ(version).load(copy)
+        report = RealRocketMQ(version).load(copy, start=start)
     finally:
         shutil.rmtree(copy)
     if not report.loaded:

@@ -28,7 +28,16 @@ from tests.cli.conftest import Rmqctl
 from tests.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
-STORE_VERBS = (("info",), ("verify",), ("dump",), ("queue",), ("query", "--unique-key", "x"), ("config", "show"))
+STORE_VERBS = (
+    ("info",),
+    ("verify",),
+    ("dump",),
+    ("queue",),
+    ("query", "--unique-key", "x"),
+    ("config", "show"),
+    ("checkpoint",),
+    ("undo",),
+)
 
 
 def arguments_for(verb: tuple[str, ...], store: Path) -> list[str]:
@@ -276,7 +285,18 @@ def test_info_and_queue_import_nothing_heavy(golden: Golden) -> None:
 
 def test_every_verbs_help_lists_its_exit_codes_and_examples(rmqctl: Rmqctl) -> None:
     assert {int(code) for code in EXIT_CODE_MEANINGS} == {int(code) for code in ExitCode}
-    for words in (["info"], ["verify"], ["dump"], ["queue"], ["query"], ["config", "show"], ["explain"], ["completion"]):
+    for words in (
+        ["info"],
+        ["verify"],
+        ["dump"],
+        ["queue"],
+        ["query"],
+        ["config", "show"],
+        ["checkpoint"],
+        ["undo"],
+        ["explain"],
+        ["completion"],
+    ):
         text = rmqctl(*words, "--help").out
         assert "Exit status:" in text
         assert "Examples:" in text
@@ -337,6 +357,9 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
         ("queue", ["queue", "STORE", "orders", "0"]),
         ("query", ["query", "STORE", "--topic", "orders", "--key", "c0"]),
         ("config", ["config", "show", "STORE"]),
+        ("checkpoint", ["checkpoint", "STORE"]),
+        ("checkpoint", ["checkpoint", "STORE", "set", "--physic-msg-timestamp", "0", "--dry-run"]),
+        ("undo", ["undo", "STORE", "--list"]),
     ],
 )
 @pytest.mark.parametrize("damaged", [False, True])

@@ -75,7 +75,7 @@ class QueueRange(NamedTuple):
 
 
 class LoadReport(NamedTuple):
-    """What `DefaultMessageStore.load()` came to, and how long it alone took."""
+    """What `DefaultMessageStore.load()` came to, and how long it, and dispatch where the store was started, took."""
 
     loaded: bool
     seconds: float
@@ -126,9 +126,11 @@ class RealRocketMQ:
         said = self._run("Put", store, geometry, settings, options, exit_code=KILLED if crash else 0)
         return PutReport(said["count"], said["seconds"], said["maxPhyOffset"])
 
-    def load(self, store: Path, *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS) -> LoadReport:
-        """Load a store without starting it: recovery, and nothing else."""
-        said = self._run("Load", store, geometry, settings, {})
+    def load(
+        self, store: Path, *, start: bool = False, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> LoadReport:
+        """Load a store: recovery, and nothing else. With `start` it is started, too, and dispatched to the end."""
+        said = self._run("Load", store, geometry, settings, {"start": start})
         queues = tuple(QueueRange(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in said["queues"])
         return LoadReport(said["loaded"], said["seconds"], said["minPhyOffset"], said["maxPhyOffset"], queues)
 
@@ -151,6 +153,28 @@ class RealRocketMQ:
         """
         options = {"start": start, "keyMessages": key_messages, "timeLookUps": time_look_ups}
         return self._run("Read", store, geometry, settings, options)
+
+    def read_all(
+        self,
+        stores: Sequence[Path],
+        *,
+        start: bool = False,
+        geometry: Geometry = BROKER_GEOMETRY,
+        key_messages: int = 1000,
+        time_look_ups: bool = False,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> list[dict[str, Any]]:
+        """As `read` of each store, by one JVM; `{"error": WHAT}` of a store that fails. One that hangs is a TimeoutError for all."""
+        with tempfile.TemporaryDirectory(prefix="rmqctl-confs-") as folder:
+            confs = [Path(folder) / f"{number}.conf" for number in range(len(stores))]
+            for conf, store in zip(confs, stores, strict=True):
+                conf.write_text(_broker_conf(store, geometry, settings), encoding="ascii")
+            listed = Path(folder) / "confs"
+            listed.write_text("".join(f"{conf}\n" for conf in confs), encoding="utf-8")
+            options: dict[str, int | str] = {"confs": str(listed), "start": start}
+            options |= {"keyMessages": key_messages, "timeLookUps": time_look_ups}
+            answers: list[dict[str, Any]] = self._run_program("ReadAll", options)
+        return answers
 
     def serve(
         self, store: Path, topics: Mapping[str, int], *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
@@ -198,18 +222,23 @@ class RealRocketMQ:
         *,
         exit_code: int = 0,
     ) -> dict[str, Any]:
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-conf-", encoding="ascii") as file:
+            file.write(_broker_conf(store, geometry, settings))
+            file.flush()
+            document: dict[str, Any] = self._run_program(program, {"conf": file.name, **options}, exit_code=exit_code)
+        return document
+
+    def _run_program(self, program: str, options: Mapping[str, int | str], *, exit_code: int = 0) -> Any:
         class_path = self.prepare()
         with tempfile.TemporaryDirectory(prefix="rmqctl-real-store-") as folder:
             # the real store logs below user.home
-            files = {"user.home": folder, "conf": f"{folder}/broker.conf", "out": f"{folder}/out.json"}
-            Path(files["conf"]).write_text(_broker_conf(store, geometry, settings), encoding="ascii")
+            files = {"user.home": folder, "out": f"{folder}/out.json"}
             properties = [f"-D{key}={value}" for key, value in [*files.items(), *options.items()]]
             opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JDK_PACKAGES]
             options_of_java = [f"-Xmx{self.heap}", *(() if program in TIMED else FOR_A_SHORT_LIFE), *opened]
             command = [java_build.tool("java"), *options_of_java, *properties, "-cp", class_path, program]
             self._call(program, command, Path(folder), exit_code)
-            document: dict[str, Any] = json.loads(Path(files["out"]).read_text(encoding="ascii"))
-            return document
+            return json.loads(Path(files["out"]).read_text(encoding="ascii"))
 
     def _call(self, program: str, command: list[str], folder: Path, exit_code: int) -> None:
         log = folder / "log"

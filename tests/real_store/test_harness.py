@@ -93,6 +93,16 @@ def test_a_store_that_does_not_load_is_reported(broker: RealRocketMQ, tmp_path: 
         broker.put(store, 1, geometry=larger)
 
 
+def test_several_stores_are_read_at_once(broker: RealRocketMQ, tmp_path: Path) -> None:
+    stores = [tmp_path / str(number) for number in range(3)]
+    for number, store in enumerate(stores):
+        broker.put(store, 10 + number, geometry=SMALL)
+    wanted = [broker.read(store, geometry=SMALL) for store in stores]
+    assert broker.read_all(stores, geometry=SMALL) == wanted
+    (stores[1] / "commitlog/broken").write_bytes(b"1")
+    assert [said["load"] for said in broker.read_all(stores, geometry=SMALL, start=True)] == [True, False, True]
+
+
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RMQCTL_REAL_STORE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -15,11 +15,10 @@ from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.java import fastjson_dumps, fastjson_loads, hash_code
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
-from rmqctl.store.commit_log_writer import TRANS_HALF_TOPIC
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.schedule import message_timed_up
 from rmqctl.store.store_services import StoreServices
 from tests.conftest import unpack

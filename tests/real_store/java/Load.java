@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
-/** Loads a store, which recovers it, without a start; says how long that took and what it came to. */
+/** Loads a store, which recovers it, and with -Dstart=true starts it and dispatches to the end; says how long that took and what it came to. */
 public final class Load {
     private Load() {
     }
@@ -17,6 +17,9 @@ public final class Load {
         DefaultMessageStore store = RealStore.open();
         long begin = System.nanoTime();
         boolean loaded = store.load();
+        if (loaded && Program.flag("start")) {
+            RealStore.start(store);
+        }
         double seconds = Program.secondsSince(begin);
 
         Map<String, Object> document = new LinkedHashMap<>();

@@ -12,11 +12,11 @@ public final class Read {
     }
 
     public static void main(String[] arguments) {
-        Program.run(Read::read);
+        Program.run(() -> read(Program.text("conf")));
     }
 
-    private static Object read() throws Exception {
-        DefaultMessageStore store = RealStore.open();
+    static Object read(String conf) throws Exception {
+        DefaultMessageStore store = RealStore.open(conf);
         boolean loaded = store.load();
         // a broker whose store does not load exits; 4.x would hang in start()
         boolean started = loaded && Program.flag("start");

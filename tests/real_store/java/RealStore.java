@@ -17,7 +17,7 @@ import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** Opens the real store as -Dconf, a broker.conf, says; here is what differs among versions. */
+/** Opens the real store as a broker.conf says, -Dconf unless another is named; here is what differs among versions. */
 final class RealStore {
     private static final int DISPATCH_POLL_MS = 5;
 
@@ -25,8 +25,13 @@ final class RealStore {
     }
 
     static DefaultMessageStore open() throws IOException, ReflectiveOperationException {
+        return open(Program.text("conf"));
+    }
+
+    /** One at a time: 5.x now and then fails when the first two are made at once. */
+    static synchronized DefaultMessageStore open(String conf) throws IOException, ReflectiveOperationException {
         MessageArrivingListener nobodyWaits = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
-        MessageStoreConfig config = config();
+        MessageStoreConfig config = config(conf);
         // 5.x wants the topics' configurations, too
         Object[] arguments = {config, stats(), nobodyWaits, new BrokerConfig(), topics(config)};
         Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
@@ -54,13 +59,17 @@ final class RealStore {
     }
 
     static MessageStoreConfig config() throws IOException {
-        Properties conf = new Properties();
-        try (InputStream in = Files.newInputStream(Paths.get(Program.text("conf")))) {
-            conf.load(in);
+        return config(Program.text("conf"));
+    }
+
+    private static MessageStoreConfig config(String conf) throws IOException {
+        Properties properties = new Properties();
+        try (InputStream in = Files.newInputStream(Paths.get(conf))) {
+            properties.load(in);
         }
         MessageStoreConfig config = new MessageStoreConfig();
         // as the broker does: a key that this version does not know is ignored
-        MixAll.properties2Object(conf, config);
+        MixAll.properties2Object(properties, config);
         return config;
     }
 

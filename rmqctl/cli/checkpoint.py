@@ -1,0 +1,127 @@
+"""`rmqctl checkpoint`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.options import OFFSET, open_store, output_option, store_argument
+from rmqctl.cli.render import print_document, print_fields, print_table, remark
+from rmqctl.cli.times import TimeType
+from rmqctl.cli.verb import CHANGE_VERB, Verb
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.store.checkpoint_plan import CheckpointPlan
+
+TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples=(
+        ("rmqctl checkpoint store show", "each field, raw and as a time"),
+        ("rmqctl checkpoint store set --physic-msg-timestamp 0 --yes", "the next start after a crash reads the whole log"),
+        ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "what that would change"),
+    ),
+)
+@store_argument
+@click.argument("action", type=click.Choice(("show", "set")), default="show")
+@click.option("--physic-msg-timestamp", type=TimeType(), help="The log is on the disk up to a message of this time.")
+@click.option("--logics-msg-timestamp", type=TimeType(), help="The queues are.")
+@click.option("--index-msg-timestamp", type=TimeType(), help="The index is; moves when an index file is full.")
+@click.option("--master-flushed-offset", type=OFFSET, help="5.x: bytes.")
+@click.option("--confirm-phy-offset", type=OFFSET, help="5.x: where the last valid record begins, bytes.")
+@change_options
+@output_option("table", "json")
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, action: str, yes: bool, dry_run: bool, output: str, **fields: int | None
+) -> int:
+    """Show the checkpoint, or set its fields.
+
+    After a crash a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. Times that are too late make it
+    miss messages; zero makes it read everything. Index files that end behind indexMsgTimestamp are deleted then.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    if action == "show" and (given or yes or dry_run):
+        raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
+    if action == "set" and not given:
+        raise click.UsageError("say which field to set")
+    if not all(0 <= value < 2**63 for value in given.values()):
+        raise click.UsageError("a checkpoint has no such time: 0, or a time after 1970")
+    from rmqctl.store.checkpoint_plan import plan_checkpoint
+    from rmqctl.store.journals import check_none_unfinished, check_not_in_use
+
+    opened = open_store(store, broker_conf, follow_links)
+    plan = plan_checkpoint(opened, given)
+    changes = plan.changes(Path()) if action == "set" else []
+    _print(plan, [change.to_json() for change in changes], output, action)
+    if not changes:
+        if action == "set":
+            remark("nothing to do: the checkpoint says that already")
+        return int(ExitCode.CLEAN)
+    check_none_unfinished(opened.storage, store)
+    if dry_run:
+        return int(ExitCode.FINDINGS)
+    check_not_in_use(opened.storage, store)
+    confirm("Set the checkpoint?", yes=yes)
+    with Interruption():
+        _execute(store, plan)
+    remark(f"the checkpoint is set; `rmqctl undo {store}` takes that back")
+    return int(ExitCode.CLEAN)
+
+
+def _execute(store: Path, plan: CheckpointPlan) -> None:
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal import Journal
+
+    storage = WritableStorage(store)
+    with Journal.begin(store, "checkpoint", plan.summary, storage) as journal:
+        plan.build(storage, journal.staging)
+        journal.execute(plan.changes(journal.staging))
+
+
+def _print(plan: CheckpointPlan, actions: list[dict[str, Any]], output: str, action: str) -> None:
+    document = _document(plan)
+    if action == "set":
+        document["actions"] = actions
+    else:
+        for field in document["fields"]:
+            field.pop("newValue")
+            field.pop("newTime", None)
+    if output == "json":
+        print_document("checkpoint", document)
+        return
+    print_fields([("file", document["state"])])
+    print()
+    names = ("field", "value", "time", *(("newValue", "newTime") if action == "set" else ()))
+    print_table([name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]])
+
+
+def _document(plan: CheckpointPlan) -> dict[str, Any]:
+    from rmqctl.format.checkpoint import CHECKPOINT
+    from rmqctl.format.timestamp import rfc3339
+
+    fields: list[dict[str, Any]] = []
+    for at, (field, old, new) in enumerate(zip(CHECKPOINT.fields, plan.before, plan.after, strict=True)):
+        is_time = at < len(TIMES)
+        row: dict[str, Any] = {"field": field.name, "value": old, "newValue": new}
+        if is_time:
+            row |= {"time": rfc3339(old), "newTime": rfc3339(new)}
+        fields.append(row)
+    return {"path": "checkpoint", "state": _state(plan.size), "bytes": plan.size, "fields": fields}
+
+
+def _state(size: int | None) -> str:
+    from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE
+
+    if size is None:
+        return "missing"
+    if size < CHECKPOINT.size:
+        return f"too short: {size} bytes"
+    return "whole" if size == CHECKPOINT_FILE_SIZE else f"of a wrong length: {size} bytes instead of {CHECKPOINT_FILE_SIZE}"

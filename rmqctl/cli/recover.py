@@ -1,0 +1,122 @@
+"""`rmqctl recover`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.first_run import prepared
+from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.render import print_document, print_fields, progress, remark
+from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, plan_json, print_repair
+from rmqctl.cli.verb import Verb
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.recovery_plan import RecoveryPlan
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples=(
+        ("rmqctl recover store --dry-run", "what there is to do, what is lost, and what a plain restart would lose"),
+        ("rmqctl recover store --yes", "do it"),
+        ("rmqctl recover store --keep-going --yes", "keep what stands behind a damaged record"),
+        ("rmqctl undo store --yes", "take it back"),
+    ),
+)
+@store_argument
+@click.option("--mode", type=click.Choice(("auto", "normal", "abnormal")), default="auto", show_default=True, help="Auto: as `abort` says.")
+@click.option(
+    "--profile", type=click.Choice(("4.7", "4.9", "5.3")), help="Recover as brokers of this version do.  [default: as the store shows]"
+)
+@click.option("--keep-going", is_flag=True, help="A damaged record does not end the log: a mark takes its place, what is behind it stays.")
+@click.option("--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does.")
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, threads: int, progress_mode: str, **asked: Any) -> int:
+    """Make a store whole after a crash or damage, as a broker's start would, but losing less.
+
+    The log ends where the broker's own recovery ends it; stale bytes behind that are zeroed. Queues and index are brought to
+    what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
+    restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
+    """
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    from rmqctl.store.repair import repair, without_vain_rebuilds
+
+    planner = _planner(opened, asked, threads)
+    prepared(planner.prepare)
+    with progress(progress_mode, opened.commit_log.size, "recover") as advance:
+        opened.commit_log.on_progress = advance
+        plan = planner.plan()
+        plan = replace(plan, repair=without_vain_rebuilds(opened, plan.repair, threads))
+    if output == "json":
+        print_document("recover", plan.to_json() | plan_json(plan.repair))
+    else:
+        _print_plan(plan, explain=asked["explain"])
+    if asked["dry_run"] or not plan.repair.steps:
+        return int(ExitCode.FINDINGS if plan.repair.steps else ExitCode.CLEAN)
+    confirm(f"Recover {store}?", yes=asked["yes"])
+    with Interruption(), progress(progress_mode, opened.commit_log.size, "repair") as advance:
+        opened.commit_log.on_progress = advance
+        repair(opened, plan.repair, "recover", _summary(plan), threads)
+    remark(f"recovered; `rmqctl undo {store}` takes it back")
+    return int(ExitCode.REPAIRED)
+
+
+def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
+    from rmqctl.forensics.recovery_plan import RecoveryPlanner
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.store.profile_guess import guess_profile
+    from rmqctl.store.recovery import Mode
+
+    profile = PROFILES[asked["profile"]] if asked["profile"] else guess_profile(store)
+    mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
+    return RecoveryPlanner(store, profile, mode, threads, keep_going=asked["keep_going"])
+
+
+def _summary(plan: RecoveryPlan) -> str:
+    return f"log ends at {plan.repair.max_phy_offset}, {plan.repair.lost.records} messages lost, {len(plan.repair.steps)} steps"
+
+
+def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
+    repair, restart = plan.repair, plan.restart
+    print_fields(
+        (
+            ("recovery", f"{restart.mode.value}, as {restart.profile.name} brokers do{_start(plan)}"),
+            ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {repair.records} messages"),
+            ("ends because", repair.end_reason or "there are no more records"),
+            ("lost", f"{repair.lost.records} messages, {repair.lost.bytes} bytes"),
+            ("a plain restart", _restart_in_words(plan)),
+        )
+    )
+    print()
+    print_repair(repair, explain=explain)
+
+
+def _start(plan: RecoveryPlan) -> str:
+    restart = plan.restart
+    return f", from {restart.start_file_path}: {restart.start_file.why}" if restart.start_file else ""
+
+
+def _restart_in_words(plan: RecoveryPlan) -> str:
+    """What the broker alone would come to."""
+    restart = plan.restart
+    if restart.refused is not None:
+        return f"the broker does not load this store: {restart.refused}"
+    if restart.hangs is not None:
+        return f"the broker never gets ready: {restart.hangs}"
+    units = sum(queue.max_offset - queue.min_offset for queue in restart.queues)
+    ours = sum(queue.max_offset - queue.min_offset for queue in plan.repair.queues)
+    fewer = f"; {ours - units} messages fewer in its queues than after this" if units < ours else ""
+    return f"the log up to {restart.max_phy_offset}, {restart.lost_records} messages ({restart.lost_bytes} bytes) lost{fewer}"

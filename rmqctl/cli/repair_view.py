@@ -1,0 +1,84 @@
+"""What the verbs that repair have in common: whom they refuse, and how they show what they are going to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.cli.render import print_table, remark
+from rmqctl.cli.verb import CHANGE_VERB
+from rmqctl.errors import ExitCode, LayoutNotSupported, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.repair_plan import QueueOutcome, RepairPlan, Step
+
+STEPS_SHOWN = 12
+REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
+
+
+def check_writable(store: ReadOnlyStore) -> None:
+    """Raises StoreInUse, NeedsRecovery where an earlier change was left half done, LayoutNotSupported for 3.x, Unreadable.
+
+    What was not read must not be taken for what is not there: without the log every queue would be one too many.
+    """
+    from rmqctl.store.journals import check_none_unfinished, check_not_in_use
+    from rmqctl.store.profile_guess import looks_like_3x
+
+    check_not_in_use(store.storage, store.path.root)
+    check_none_unfinished(store.storage, store.path.root)
+    if looks_like_3x(store):
+        raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
+    queues = len(store.queues)
+    if store.partly_read:
+        what = "a part of it was not read: `rmqctl verify` shows which"
+        raise Unreadable(what, path=str(store.path.root), hint="--follow-links, --broker-conf, or mend permissions")
+    if queues and not store.commit_log.queue.files:
+        raise Unreadable(f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies")
+
+
+def plan_json(plan: RepairPlan) -> dict[str, Any]:
+    """The keys of a plan in the documents of the verbs."""
+    return {
+        "minPhyOffset": plan.min_phy_offset,
+        "maxPhyOffset": plan.max_phy_offset,
+        "lost": plan.lost._asdict(),
+        "queues": [queue.to_json() for queue in plan.queues],
+        "actions": [step.to_json() for step in plan.steps],
+        "notes": list(plan.notes),
+    }
+
+
+def print_repair(plan: RepairPlan, *, explain: bool) -> None:
+    """The queues that lose messages and the steps; with `explain` all queues, and each step by itself."""
+    _print_queues([queue for queue in plan.queues if queue.lost or explain])
+    _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)
+    for note in plan.notes:
+        remark(f"note: {note}")
+
+
+def _print_queues(queues: Sequence[QueueOutcome]) -> None:
+    if queues:
+        rows = [[queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost or None] for queue in queues]
+        print_table(["TOPIC", "QUEUEID", "MINOFFSET", "MAXOFFSET", "LOST"], rows)
+        print()
+
+
+def _print_steps(steps: Sequence[Step], *, each: bool) -> None:
+    if not steps:
+        print("nothing to do")
+    elif each:
+        for step in steps:
+            print(step.describe())
+    else:
+        kinds = Counter((step.to_json()["action"], _place(step)) for step in steps)
+        for (action, place), count in kinds.items():
+            print(f"{f'{action} {place}'.strip()}: {count}")
+        print("(--explain shows each)")
+
+
+def _place(step: Step) -> str:
+    found = step.to_json()
+    return str(found.get("path", found.get("topic", ""))).split("/")[0]

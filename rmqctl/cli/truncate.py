@@ -1,0 +1,92 @@
+"""`rmqctl truncate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.first_run import prepared
+from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.render import print_document, print_fields, progress, remark
+from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, plan_json, print_repair
+from rmqctl.cli.verb import Verb
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples=(
+        ("rmqctl truncate store --to 40668 --dry-run", "what would go"),
+        ("rmqctl truncate store --to 40668 --yes", "end the log there"),
+        ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left behind the log's end"),
+    ),
+)
+@store_argument
+@click.option("--to", type=OFFSET, help="Physical offset at which the log is to end: where a record begins or ends.")
+@click.option("--dirty", is_flag=True, help="At its end: only what stands behind that goes.")
+@click.option("--keep-tail", is_flag=True, help="Leave the bytes behind the end, as a broker does: they can come back to life.")
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    to: int | None,
+    dirty: bool,
+    keep_tail: bool,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+) -> int:
+    """End the log at a record boundary; queues and index follow.
+
+    Whole files behind the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
+    brings it back.
+    """
+    if (to is None) == (not dirty):
+        raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    from rmqctl.store.truncation import Truncation
+
+    end = _end(opened) if to is None else to
+    truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
+    prepared(truncation.prepare)
+    with progress(progress_mode, max(opened.commit_log.queue.end - end, 1), "truncate") as advance:
+        opened.commit_log.on_progress = advance
+        plan = truncation.plan()
+    if dirty:
+        truncation.check_nothing_good_is_lost()
+    if output == "json":
+        print_document("truncate", plan_json(plan))
+    else:
+        log, lost = f"{plan.min_phy_offset} to {plan.max_phy_offset}", f"{plan.lost.records} messages, {plan.lost.bytes} bytes"
+        print_fields((("log", log), ("lost", lost)))
+        print()
+        print_repair(plan, explain=False)
+    if dry_run or not plan.steps:
+        return int(ExitCode.FINDINGS if plan.steps else ExitCode.CLEAN)
+    confirm(f"End the log of {store} at {end}?", yes=yes)
+    from rmqctl.store.repair import repair
+
+    with Interruption(), progress(progress_mode, opened.commit_log.size, "repair") as advance:
+        opened.commit_log.on_progress = advance
+        repair(opened, plan, "truncate", f"log ends at {end}, {plan.lost.records} messages lost", threads)
+    remark(f"truncated; `rmqctl undo {store}` takes it back")
+    return int(ExitCode.REPAIRED)
+
+
+def _end(store: ReadOnlyStore) -> int:
+    return store.commit_log.end()[0]

@@ -1,0 +1,39 @@
+"""Where the log ends for whoever scans it as a recovery does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Blank
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+
+
+class LogEnd:
+    """`offset` is the end so far, `reason` what made it final.
+
+    A file that begins where the one before ends continues the log even when nothing is in it; behind a gap, only messages do.
+    """
+
+    def __init__(self, files: MappedFileQueue) -> None:
+        self.offset = files.min_offset
+        self.reason: str | None = None
+        self._files = files
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing behind belongs to the log any more."""
+        return self.reason is not None
+
+    def message(self, end: int) -> None:
+        """Good messages, the last of which ends at physical offset `end`."""
+        self.offset = end
+
+    def blank(self, blank: Blank) -> None:
+        """The end of a file: without a next one the log ends in front of it, as brokers have it."""
+        goes_on = self._files.find(blank.end)
+        self.offset = blank.physical_offset if goes_on is None else blank.end
+
+    def end(self, physical_offset: int, why: str) -> None:
+        """Here the log ends."""
+        self.offset, self.reason = physical_offset, why

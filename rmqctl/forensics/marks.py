@@ -1,0 +1,113 @@
+"""`recover --keep-going`: what takes the place of damaged bytes in the middle of the log (`rmqctl.store.mark_record` makes the records)."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import message
+from rmqctl.format.message import Message
+from rmqctl.store.consume_queue import BatchConsumeQueue
+from rmqctl.store.mark_record import Claim, MarkRecord, Span, mark_message, mark_records, surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.format.damage import Damage
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
+
+
+class Mark(NamedTuple):
+    """A record to be written in place of damage of kind `code`, in file `path` at `file_offset`; `message` is None for a blank."""
+
+    physical_offset: int
+    path: str
+    file_offset: int
+    data: bytes
+    code: str
+    message: Message | None
+
+
+class Marks:
+    """The marks of a store. `added` has them all, by the physical offset of the damage that they stand for."""
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
+        self.added: dict[int, list[Mark]] = {}
+        self._store = store
+        self._long_topics = profile.knows_long_topics
+
+    @property
+    def all(self) -> list[Mark]:
+        """In log order."""
+        return [mark for marks in self.added.values() for mark in marks]
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset, as it is going to be."""
+        for marks in self.added.values():
+            for mark in marks:
+                if mark.physical_offset == physical_offset:
+                    return mark.message
+        return self._store.commit_log.message_at(physical_offset)
+
+    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[Mark]:
+        """The marks for damages that follow one another between the good records at physical offsets `before` and `after`.
+
+        Raises ValueError where there is no room for a record, or nothing good is near.
+        """
+        found: list[Mark] = []
+        for of_span in _touching(damages, self._store):
+            marks = [*self._marks(of_span, before, after)]
+            self.added[of_span[0].physical_offset] = marks
+            self.added |= {damage.physical_offset: [] for damage in of_span[1:]}
+            found += marks
+        return found
+
+    def _marks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[Mark]:
+        first = damages[0]
+        if len(damages) == 1 and first.code in WHOLE_FRAMES and first.message is not None:
+            data = mark_message(first.message, first.code)
+            yield self._mark(MarkRecord(first.physical_offset, len(data), data), first.code)
+            return
+        file = self._store.commit_log.queue.find(first.physical_offset)
+        if file is None:
+            raise ValueError(f"no file has {first.physical_offset}")
+        span = Span(first.physical_offset, damages[-1].end, file.file_from_offset, file.end)
+        log = self._store.commit_log
+        around = surroundings(log.message_at(before), log.message_at(after), long_topics=self._long_topics)
+        for record in mark_records(span, [*self._claims(span)], first.code, around).records:
+            yield self._mark(record, first.code)
+
+    def _mark(self, record: MarkRecord, code: str) -> Mark:
+        file = self._store.commit_log.queue.find(record.physical_offset)
+        if file is None:
+            raise ValueError(f"no file has {record.physical_offset}")
+        decoded = message.decode(record.data, 0, record.physical_offset, record.size)
+        found = decoded if isinstance(decoded, Message) else None
+        return Mark(record.physical_offset, file.name, record.physical_offset - file.file_from_offset, record.data, code, found)
+
+    def _claims(self, span: Span) -> Iterator[Claim]:
+        """What the queues say of the range."""
+        for (topic, queue_id), queue in self._store.queues.items():
+            first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
+            units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
+            for unit in takewhile(lambda unit: unit.physical_offset < span.end, units):
+                inner = unit.batch_size if isinstance(queue, BatchConsumeQueue) else 0
+                place = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)
+                yield Claim(topic, queue_id, *place, inner_num=inner)
+            queue.queue.close()
+
+
+def _touching(damages: Sequence[Damage], store: ReadOnlyStore) -> Iterator[list[Damage]]:
+    """Damages of one file that touch are one range."""
+    run: list[Damage] = []
+    for damage in damages:
+        file = store.commit_log.queue.find(damage.physical_offset)
+        if run and (run[-1].end != damage.physical_offset or (file is not None and damage.physical_offset == file.file_from_offset)):
+            yield run
+            run = []
+        run.append(damage)
+    if run:
+        yield run

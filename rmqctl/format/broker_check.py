@@ -1,0 +1,134 @@
+"""A record as a broker looks at it when it recovers or dispatches: CommitLog.checkMessageAndReturnSize.
+
+It looks at less than `rmqctl.format.message` does: not at PHYSICALOFFSET, which it copies into the queue; not at `__CRC32#`
+(unless forceVerifyPropCRC is set, which nobody does), nor at the checksum of an empty body; a negative length of body or
+properties counts as 0. In 4.x a blank is one by its magic alone, and V2 records are none. 5.x first compares TOTALSIZE, a blank's
+too, with what is left of the file. Where the lengths do not add up, TOTALSIZE is still what a dispatching broker goes on by.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqctl.format import crc, message, properties
+from rmqctl.format.message import BLANK_SIZE, HEAD_SIZE_MAX, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Message
+from rmqctl.format.profile import Profile
+
+# (position in the record, bytes wanted) -> those bytes, fewer at the file's end
+Read = Callable[[int, int], bytes]
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_BLOCK_SIZE = 1024 * 1024
+_PREFIX = struct.Struct(">iI")
+_DIGITS_MAX = 19
+_SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
+
+
+class Checked(NamedTuple):
+    """What a broker makes of a record.
+
+    A good one has a `message` and its size; a blank has neither. Where it is no good, `problem` says why, and `size` is TOTALSIZE
+    when only the lengths do not add up (else -1): the broker has then read `consumed` bytes of it.
+    `message` has PHYSICALOFFSET for its offset, and no body.
+    """
+
+    size: int
+    message: Message | None = None
+    problem: str = ""
+    consumed: int = 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the file ends here."""
+        return not self.problem and self.message is None
+
+
+def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
+    """The record that `read` reads; `room` bytes are left of its file. Raises what `read` raises.
+
+    Recovery does `check_crc`, dispatch does not.
+    """
+    if room < BLANK_SIZE:
+        return _bad("the file ends without a blank record")
+    size, magic = _PREFIX.unpack(read(0, BLANK_SIZE))
+    if profile.checks_room and room < size:
+        return _bad(f"TOTALSIZE is {size}, {room} bytes are left in the file")
+    if magic == MAGIC_BLANK:
+        return Checked(0)
+    if magic != MAGIC_V1 and not (magic == MAGIC_V2 and profile.knows_long_topics):
+        return _bad(f"the magic code is {magic:08X}, no record's")
+    checked = _check_message(read, room, size, magic, check_crc=check_crc)
+    if checked.message is not None and not _numbers_are_read(checked.message, profile):
+        return _bad("a property that should be a number is none")
+    return checked
+
+
+def _check_message(read: Read, room: int, size: int, magic: int, *, check_crc: bool) -> Checked:
+    head = read(0, HEAD_SIZE_MAX)
+    if size < message.HOST_V4:
+        return _bad(f"TOTALSIZE is {size}")
+    if len(head) < message.HEADS[0].size or len(head) < message.head_of(head).size:
+        return _bad("the file ends inside the record")
+    layout = message.head_of(head)
+    fields = layout.struct.unpack_from(head)
+    body_length = max(fields[-1], 0)
+    topic_at = layout.size + body_length
+    if (check_crc and body_length > size) or topic_at > room:
+        return _bad(f"a body of {body_length} bytes in a record of {size}")
+    body_crc = fields[2]
+    if check_crc and body_length and _crc32(read, layout.size, body_length) != body_crc:
+        return _bad(f"the body's checksum is not BODYCRC, {body_crc}")
+    length_size = message.topic_length_size(magic)
+    topic_length = _integer(read(topic_at, length_size), length_size)
+    if topic_length is None or not 0 <= topic_length <= size:
+        return _bad(f"a topic of {topic_length} bytes in a record of {size}")
+    topic = read(topic_at + length_size, topic_length)
+    properties_at = topic_at + length_size + topic_length + 2
+    properties_length = _integer(read(properties_at - 2, 2), 2)
+    if len(topic) < topic_length or properties_length is None or properties_length > size:
+        return _bad("the file ends inside the record" if properties_length is None else f"properties of {properties_length} bytes")
+    wanted = max(properties_length, 0)
+    raw_properties = read(properties_at, wanted) if wanted else b""
+    if len(raw_properties) < wanted:
+        return _bad("the file ends inside the record")
+    read_length = properties_at + wanted
+    if size != read_length:
+        return Checked(size, None, f"TOTALSIZE is {size}, the lengths add up to {read_length}", read_length)
+    found = Message._make((fields[6], size, *fields[1:-1], memoryview(b""), topic, raw_properties))
+    return Checked(size, found)
+
+
+def _bad(problem: str) -> Checked:
+    return Checked(-1, None, problem)
+
+
+def _integer(raw: bytes, size: int) -> int | None:
+    return int.from_bytes(raw, "big", signed=True) if len(raw) == size else None
+
+
+def _crc32(read: Read, start: int, size: int) -> int:
+    value = 0
+    for at in range(start, start + size, _BLOCK_SIZE):
+        value = zlib.crc32(read(at, min(_BLOCK_SIZE, start + size - at)), value)
+    return value & crc.CRC_MASK
+
+
+def _numbers_are_read(found: Message, profile: Profile) -> bool:
+    """Whether Java reads as numbers what it takes for some: the delay level of a scheduled message, and in 5.x an inner batch's offsets."""
+    given = found.properties
+    level = given.get(properties.DELAY)
+    if level is not None and found.topic == SCHEDULE_TOPIC and not _is_number(level, _INT_BITS):
+        return False
+    base, count = given.get(properties.INNER_BASE), given.get(properties.INNER_NUM)
+    if base is None or count is None or not profile.knows_long_topics:
+        return True
+    return _is_number(base, _LONG_BITS) and _is_number(count, _SHORT_BITS)
+
+
+def _is_number(text: str, bits: int) -> bool:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    limit = 1 << (bits - 1)
+    return digits.isdecimal() and len(digits) <= _DIGITS_MAX and -limit <= int(text) < limit

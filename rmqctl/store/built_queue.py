@@ -1,0 +1,111 @@
+"""One consume queue, made anew: its units go to files where it is written, and are compared with those of the queue that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from zlib_ng import zlib_ng
+
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import PRE_BLANK_SIZE
+from rmqctl.store.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+    from rmqctl.store.read_only_store import QueueKey
+
+
+class QueueCounts(msgspec.Struct):
+    """What became of one queue. Offsets in units; the other numbers count units.
+
+    `same` are those that the queue that is there has just so; `kept` stand for messages that only that queue still knows of,
+    `repeated` lead once more to the message behind a place whose message is lost; `misnumbered` are messages whose queue offset
+    cannot be right, and which got the next place; `again` those whose queue offset was there already, and which got none;
+    `anew` says how often the queue began again at 0. `crc` is over its
+    units; `end` (physical offset) is behind the last one's record, whose message was stored at `store_timestamp` (ms since 1970).
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int = 0
+    max_offset: int = 0
+    same: int = 0
+    kept: int = 0
+    repeated: int = 0
+    misnumbered: int = 0
+    again: int = 0
+    anew: int = 0
+    crc: int = 0
+    end: int = 0
+    store_timestamp: int = 0
+
+    @property
+    def key(self) -> QueueKey:
+        """Topic and queueId."""
+        return self.topic, self.queue_id
+
+    @property
+    def units(self) -> int:
+        """How many units it has."""
+        return self.max_offset - self.min_offset
+
+
+class BuiltQueue:
+    """Takes units for the places from `counts.max_offset` on; without a `writer` it only compares. Methods raise OSError."""
+
+    def __init__(self, counts: QueueCounts, before: UnitQueue | None, writer: ConsumeQueueWriter | None) -> None:
+        self.counts = counts
+        self._before = before if isinstance(before, ConsumeQueue) else None
+        self._writer = writer
+
+    def put(self, units: Any, store_timestamps: Any) -> None:
+        """Append units (numpy array of UNITS) of messages stored at these times (ms)."""
+        if not len(units):
+            return
+        counts = self.counts
+        if self._writer is not None:
+            units = self._writer.append(counts.max_offset, units, store_timestamps)
+            counts.crc = zlib_ng.crc32(units.tobytes(), counts.crc)
+        for slot, old in self.old_units(counts.max_offset, counts.max_offset + len(units)):
+            counts.same += _equal_units(units[slot - counts.max_offset :][: len(old)], old)
+        counts.max_offset += len(units)
+        counts.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
+        counts.store_timestamp = int(store_timestamps[-1])
+
+    def old_units(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        """(queue offset of the first, numpy array of UNITS) of what the queue that is there has at these places."""
+        if self._before is not None:
+            for slot, data in self._before.blocks(start, end):
+                yield slot, np.frombuffer(data, UNITS)
+
+    def finish(self) -> None:
+        """Close the files; the last one says, too, that it was written last when its last message was stored."""
+        if self._writer is not None:
+            if self._writer.queue.last is not None:
+                self._writer.queue.last.set_modified(self.counts.store_timestamp)
+            self._writer.close()
+
+
+def _equal_units(units: Any, others: Any) -> int:
+    """How many of two rows of units are equal; all of them, as a rule, which is seen at once."""
+    if units.tobytes() == others.tobytes():
+        return len(units)
+    return int(np.count_nonzero(units == others))
+
+
+def is_unit(units: Any) -> Any:
+    """Of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
+    return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
+
+
+def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
+    """CRC-32 over the units that `counts` tells of, as they stand in the files of `queue`. Raises OSError."""
+    crc = 0
+    for _, data in queue.blocks(counts.min_offset, counts.max_offset):
+        crc = zlib_ng.crc32(data, crc)
+    return crc

@@ -1,0 +1,54 @@
+"""Steps that end the log, or a queue, earlier than its files do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.store.changes import Delete, Resize, Zero
+from rmqctl.store.repair_plan import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.consume_queue import UnitQueue
+
+
+def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
+    """What ends the log at `end`: files behind it go, others get their full length, the tail is zeroed up to where anything is in it.
+
+    With `keep_tail` nothing is zeroed.
+    """
+    for file in files.files:
+        if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
+            yield Step(Delete(file.name), f"it lies behind the log's end, {end}")
+            continue
+        if file.size != files.file_size:
+            yield Step(Resize(file.name, files.file_size), f"it has {file.size} bytes: no broker loads it")
+        if file.end > end and not keep_tail:
+            yield from _tail_step(file, end, files.file_size)
+
+
+def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
+    """Zeros from `end` (a physical offset in `file`) on."""
+    position = end - file.file_from_offset
+    data_end = min(file.data_end(position), file_size)
+    if data_end > position:
+        yield Step(Zero(file.name, position, data_end), f"{data_end - position} bytes behind the log's end, {end}")
+
+
+def cut_steps(queue: UnitQueue, slot: int, unit_size: int, folder: str, why: str) -> Iterator[Step]:
+    """A queue without what it has from `slot` on; without anything left it goes."""
+    position = slot * unit_size
+    first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
+    if position <= first:
+        yield Step(Delete(f"{folder}/{queue.topic}/{queue.queue_id}"), why)
+        return
+    for file in queue.queue.files:
+        if file.file_from_offset >= position:
+            yield Step(Delete(file.name), why)
+        elif file.end > position:
+            start = position - file.file_from_offset
+            end = -(-file.data_end(start) // unit_size) * unit_size
+            yield Step(Zero(file.name, start, min(max(end, start + unit_size), file.size)), why)

@@ -1,0 +1,69 @@
+"""Fills index files beside what else is made of the same messages: a kernel needs no lock of Python's, so a thread of its own pays."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from rmqctl.store.index_writer import IndexWriter
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.dispatch_columns import DispatchColumns
+    from rmqctl.store.index_service import IndexFile
+
+BATCHES_AHEAD = 4
+
+
+class IndexBuilder:
+    """An IndexWriter whose files are named by the store times of their first messages. Use as a context manager while messages come.
+
+    Methods raise OSError, `put` also what a batch before met.
+    """
+
+    def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
+        self._time = 0
+        self._writer = IndexWriter(storage, folder, slots, entries, now=lambda: self._time)
+        self._pending: deque[Future[None]] = deque()
+        self._executor: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> IndexBuilder:
+        self._executor = ThreadPoolExecutor(1, "index")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        self._pending.clear()
+
+    def go_on_with(self, file: IndexFile) -> None:
+        """Fill a file that is there already."""
+        self._writer.go_on_with(file)
+
+    def put(self, described: DispatchColumns) -> None:
+        """Index the keys of messages, in log order, soon."""
+        if self._executor is None:
+            raise ValueError("used outside its context")
+        while len(self._pending) >= BATCHES_AHEAD:
+            self._pending.popleft().result()
+        self._pending.append(self._executor.submit(self._put, described))
+
+    def flush(self) -> None:
+        """Have all of it written. Raises OSError."""
+        while self._pending:
+            self._pending.popleft().result()
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file that is being filled."""
+        self._writer.close()
+
+    def _put(self, described: DispatchColumns) -> None:
+        self._time = min(max(int(described.messages[0]["store_timestamp"]), 0), time.time_ns() // 1_000_000)
+        self._writer.put(described)

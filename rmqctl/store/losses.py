@@ -1,0 +1,60 @@
+"""What a repair takes away, counted alike for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.store.queue_spans import QueueSpans
+from rmqctl.store.repair_plan import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Message
+    from rmqctl.store.dispatch_columns import Describer
+    from rmqctl.store.read_only_store import QueueKey
+
+NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-overlap", "no-blank", "bad-blank-size"})
+
+
+class Losses:
+    """What ends up behind the log's end: messages, places that hold a record no more, and units without their message.
+
+    `good` counts the messages that nothing is wrong with.
+    """
+
+    def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
+        self._describer = describer
+        self._dropped = QueueSpans(describer, message_at)
+        self._torn_bytes = 0
+        self._units: dict[QueueKey, int] = {}
+        self.good = 0
+
+    def messages(self, messages: Any) -> None:
+        """Good messages (DISPATCH_COLUMNS)."""
+        self.good += len(messages)
+        self._dropped.see(messages)
+
+    def damage(self, damage: Damage) -> None:
+        """A damaged place."""
+        if damage.message is not None and damage.message.stored_physical_offset == damage.physical_offset:
+            self._dropped.see(self._describer.of(damage.message).messages)
+        elif damage.code not in NO_RECORDS:
+            self._torn_bytes += damage.size
+
+    def units(self, key: QueueKey, count: int) -> None:
+        """Units of a queue that go."""
+        self._units[key] = self._units.get(key, 0) + count
+
+    def of_queues(self) -> dict[QueueKey, int]:
+        """Messages that each queue loses."""
+        dropped = self._dropped.counts()
+        return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
+
+    def total(self) -> Loss:
+        """All of it; a message of which only a unit is left has no bytes."""
+        dropped = self._dropped.counts()
+        torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
+        return Loss(self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes)

@@ -1,0 +1,422 @@
+"""Consume queues and index made anew from the log, in a folder beside; `rmqctl.store.rebuild_plan` puts them in their places.
+
+One pass over the log by columns: threads scan it, this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each
+file is written once, from its start to its end. Memory stays flat.
+
+What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one: brokers
+serve it. A queue begins with its first message that is still there; units of expired messages, which existing queues may have in
+front, are not made again. Left as they are: queues that the log has no message of, and that are empty, or point before the log's
+start or to what is damaged: where they end is all that is known of them. Of topics that topics.json does not list (where it lists
+any) nothing is made: they were deleted.
+
+A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be gone on with as long as the log is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format import dispatch_scan, index_build, scan, unit_place
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import Message
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.logfile import file_tree
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.staging_storage import StagingStorage
+from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.store import store_path
+from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.batch_queue_builder import BatchQueueBuilder
+from rmqctl.store.built_queue import BuiltQueue, QueueCounts, crc_of
+from rmqctl.store.commit_log import ScanSummary
+from rmqctl.store.config import TOPICS_CONFIG, batch_topics, table
+from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.consume_queue_ext import ConsumeQueueExt
+from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
+from rmqctl.store.consume_queue_store import writes_extension
+from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
+from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.file_scan import Stretch
+from rmqctl.store.geometry import geometry_of_store
+from rmqctl.store.index_builder import IndexBuilder
+from rmqctl.store.index_service import IndexService
+from rmqctl.store.kernels import prepare
+from rmqctl.store.queue_builder import QueueBuilder, delays_of
+from rmqctl.store.read_only_store import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rmqctl.store.dispatch_columns import DispatchColumns
+    from rmqctl.store.file_scan import Item
+    from rmqctl.store.index_service import IndexFile
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+REBUILD_FILE = "rebuild.json"
+REBUILD_FILE_SIZE_MAX = 2**30
+# TopicValidator: brokers have these whether topics.json lists them or not
+SYSTEM_TOPICS = frozenset(
+    {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
+)
+ALWAYS_LISTED_PREFIXES = ("RMQ_SYS_", "rmq_sys_", LMQ_PREFIX)
+# what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
+DISPATCHED = frozenset({"bad-body-crc", "bad-property-crc", "torn-properties"})
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What is made anew: queues (of one topic, one queueId of it, or `keys`; None: all), index; with `all_topics` deleted ones', too."""
+
+    queues: bool = True
+    index: bool = True
+    topic: str | None = None
+    queue_id: int | None = None
+    all_topics: bool = False
+    keys: frozenset[QueueKey] | None = None
+
+
+class LogCounts(msgspec.Struct):
+    """How far a rebuild is: good messages and damaged places seen, and the physical offset that it came to."""
+
+    position: int
+    messages: int = 0
+    damages: int = 0
+
+
+class IndexCounts(msgspec.Struct):
+    """Entries of the index (keys), and the end timestamps (ms) of its last full file, 0 where none is full, and of the last file."""
+
+    entries: int = 0
+    full_until: int = 0
+    end_timestamp: int = 0
+
+
+class _Suspended(msgspec.Struct):
+    """What REBUILD_FILE says. `of` tells what it is a rebuild of, and must be the same when it is gone on with."""
+
+    of: str
+    log: LogCounts
+    queues: list[QueueCounts]
+    batch_queues: list[QueueCounts]
+    index: IndexCounts
+    left_out: dict[str, int]
+    lost: list[tuple[int, int]]
+
+
+@dataclass
+class Rebuilt:
+    """What came of a rebuild, or would: queues by name; messages of deleted topics, which get no queue; and the queues without a message.
+
+    `begin` is where the log begins; `seconds` those of the pass over it.
+    """
+
+    begin: int
+    log: LogCounts
+    index: IndexCounts
+    queues: list[QueueCounts] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    as_they_are: list[QueueKey] = field(default_factory=list)
+    gone: list[QueueKey] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Rebuild:
+    """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
+
+    `begin` and `end` are physical offsets of records; the log's own by default. `marks` are messages that take the place of damage, by the
+    physical offset of that. Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        selection: Selection,
+        staging: Path | None,
+        *,
+        threads: int = 1,
+        begin: int | None = None,
+        end: int | None = None,
+        marks: Mapping[int, Sequence[Message]] = MappingProxyType({}),
+    ) -> None:
+        start = store.commit_log.min_offset if begin is None else begin
+        self.result = Rebuilt(start, LogCounts(start), IndexCounts())
+        self.geometry = geometry_of_store(store)
+        self.selection = selection
+        self._store = store
+        self._storage = StagingStorage(staging) if staging is not None else None
+        self._threads = threads
+        self._end = end
+        self._marks = marks
+        self._marks_by_place = {mark.physical_offset: mark for of_damage in marks.values() for mark in of_damage}
+        self._with_ext = writes_extension(store)
+        self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
+        self._listed = frozenset(table(store.config(TOPICS_CONFIG), "topicConfigTable"))
+        self._describer = Describer(with_keys=selection.index)
+        delays = delays_of(store, store.conf.delays_ms)
+        self._queues = QueueBuilder(store, self._describer, self._is_plain, self._open_queue, delays, self._message_at)
+        self._batches = BatchQueueBuilder(store, self._describer, self._is_batch, self._open_batch_queue)
+        self._index = self._open_index() if selection.index and staging is not None else None
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready: the first run of all compiles them, which takes seconds."""
+        prepare(scan, dispatch_scan, unit_place, index_build)
+
+    def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
+        self.prepare()
+        started = time.perf_counter()
+        log = self._store.commit_log
+        start = self.result.log.position
+        with self._index or nullcontext():
+            for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=start, stop=self._end):
+                if item.end > self.result.log.position:
+                    self._see(item)
+                if is_over():
+                    break
+            finished = not is_over()
+            self._queues.flush()
+            if self._index is not None:
+                self._index.flush()
+        self.result.seconds = time.perf_counter() - started
+        if finished:
+            self._finish()
+        elif self._storage is not None:
+            self._suspend(self._storage)
+        return finished
+
+    def go_on(self) -> None:
+        """Go on with what an interrupted rebuild left in `staging`. Raises BadRequest where it is not of this store as it is now."""
+        if self._storage is None:
+            raise ValueError("nothing is written")
+        path = self._storage.root / REBUILD_FILE
+        if self._storage.entry(path).kind is not Kind.FILE:
+            raise BadRequest("no rebuild was interrupted here that could be gone on with", path=str(self._store.path.root))
+        try:
+            found = msgspec.json.decode(self._storage.read_file(path, REBUILD_FILE_SIZE_MAX), type=_Suspended)
+        except msgspec.DecodeError as error:
+            raise BadRequest(f"it does not say how far the interrupted rebuild came: {error}", path=str(path)) from error
+        if found.of != self._of():
+            what = "the log, or what is to be rebuilt, is not what it was when the rebuild was interrupted"
+            raise BadRequest(what, path=str(self._store.path.root), hint="without --resume it begins anew")
+        self.result.log, self._queues.left_out = found.log, found.left_out
+        self.result.index = found.index
+        for physical_offset, size in found.lost:
+            self._queues.lose(physical_offset, size)
+        for counts in found.queues:
+            self._queues.go_on_with(self._open_queue(counts))
+        for counts in found.batch_queues:
+            self._batches.go_on_with(counts)
+        if self._index is not None and (files := self._index_files()):
+            self._index.go_on_with(files[-1])
+        self._storage.unlink(path)
+
+    def check(self) -> None:
+        """See that what was made is there as it was made. Raises Unreadable."""
+        if self._storage is None:
+            raise ValueError("nothing is written")
+        for counts in self.result.queues:
+            if counts.topic not in self.batch_topics:
+                self._check_queue(counts, self._storage)
+        if self._index is not None:
+            headers = [file.header() for file in self._index_files()]
+            if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
+                raise _not_as_made(store_path.INDEX)
+
+    def parts_of(self, topic: str) -> tuple[str, ...]:
+        """The parts of the store that a topic's queues have files in."""
+        if topic in self.batch_topics:
+            return (store_path.BATCHCONSUMEQUEUE,)
+        extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
+        return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
+
+    def _see(self, item: Item | Stretch) -> None:
+        """What is next in the log."""
+        log = self.result.log
+        if isinstance(item, Stretch):
+            messages = item.taken.messages
+            first = int(messages["physical_offset"].searchsorted(log.position))
+            self._put(item.taken._replace(messages=messages[first:]))
+        elif isinstance(item, Message):
+            self._put(self._describer.of(item))
+        elif isinstance(item, Damage):
+            log.damages += 1
+            if item.physical_offset in self._marks:
+                self._put_marks(item, self._marks[item.physical_offset])
+            elif item.code in DISPATCHED and item.message is not None:
+                self._put(self._describer.of(item.message))
+            else:
+                self._queues.lose(item.physical_offset, item.size)
+        log.position = item.end
+
+    def _put_marks(self, damage: Damage, marks: Sequence[Message]) -> None:
+        """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
+        for mark in marks:
+            self._put(self._describer.of(mark))
+        if [mark.size for mark in marks] != [damage.size]:
+            self._queues.lose(damage.physical_offset, damage.size)
+
+    def _message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset, as it is going to be."""
+        mark = self._marks_by_place.get(physical_offset)
+        return mark or self._store.commit_log.message_at(physical_offset)
+
+    def _put(self, described: DispatchColumns) -> None:
+        self.result.log.messages += len(described.messages)
+        if self.selection.queues:
+            self._queues.put(described)
+            self._batches.put(described)
+        if self.selection.index:
+            self._count_entries(described.messages)
+        if self._index is not None:
+            self._index.put(described)
+
+    def _count_entries(self, messages: Any) -> None:
+        index, in_a_file = self.result.index, self.geometry.index_entries - 1
+        messages = messages[messages["hashes_count"] > 0]
+        if not len(messages):
+            return
+        before, entries = index.entries, index.entries + np.cumsum(messages["hashes_count"])
+        index.entries = int(entries[-1])
+        full = (index.entries - 1) // in_a_file * in_a_file
+        if 0 < full == before:
+            index.full_until = index.end_timestamp
+        elif full > before:
+            index.full_until = int(messages["store_timestamp"][np.searchsorted(entries, full)])
+        index.end_timestamp = int(messages["store_timestamp"][-1])
+
+    def _finish(self) -> None:
+        result = self.result
+        for queue in self._queues.queues.values():
+            queue.finish()
+        self._batches.finish()
+        if self._index is not None:
+            self._index.close()
+        result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
+        result.queues.sort(key=lambda counts: counts.key)
+        result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if not self._is_listed(topic)}
+        if self.selection.queues:
+            self._judge_others({counts.key for counts in result.queues})
+
+    def _judge_others(self, made: set[QueueKey]) -> None:
+        """The queues that are there and that the log has no message of."""
+        for key, queue in self._store.queues.items():
+            if key in made or not self._is_selected(key):
+                continue
+            last = queue.last()
+            is_empty = last is None and queue.used_end == queue.queue.min_offset
+            alone_knows = last is not None and (last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset))
+            stays = self._is_wanted(key) and (is_empty or alone_knows)
+            (self.result.as_they_are if stays else self.result.gone).append(key)
+
+    def _suspend(self, storage: StagingStorage) -> None:
+        """Say how far it came, once all of that is on the disk."""
+        for queue in self._queues.queues.values():
+            queue.finish()
+        self._batches.finish()
+        if self._index is not None:
+            self._index.close()
+        on_disk = WritableStorage(storage.root)
+        for path, stamp in file_tree.tree_of(on_disk, storage.root):
+            if stamp.kind is Kind.FILE:
+                on_disk.sync_file(path)
+            else:
+                on_disk.sync_folder(path)
+        plain, batches = [queue.counts for queue in self._queues.queues.values()], list(self._batches.queues.values())
+        said = _Suspended(self._of(), self.result.log, plain, batches, self.result.index, self._queues.left_out, self._queues.lost)
+        on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
+
+    def _of(self) -> str:
+        """What this is a rebuild of: what must be the same to go on."""
+        files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
+        topics = (sorted(self._listed), sorted(self.batch_topics))
+        return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
+
+    def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
+        folder = storage.root / store_path.CONSUMEQUEUE / counts.topic / str(counts.queue_id)
+        queue = ConsumeQueue(counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], self.geometry.consumequeue_file_size))
+        as_made = not queue.queue.anomalies and queue.max_offset == counts.max_offset and crc_of(queue, counts) == counts.crc
+        queue.queue.close()
+        if not as_made:
+            raise _not_as_made(storage.display(folder))
+
+    def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
+        writer = self._writer(counts, self._storage) if self._storage is not None else None
+        return BuiltQueue(counts, self._store.queues.get(counts.key), writer)
+
+    def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
+        size = self.geometry.consumequeue_file_size
+        there = self._files(storage, store_path.CONSUMEQUEUE, counts, size)
+        end = ConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        ext = None
+        if store_path.CONSUMEQUEUE_EXT in self.parts_of(counts.topic):
+            ext_size = self.geometry.consumequeue_ext_file_size
+            units = self._files(storage, store_path.CONSUMEQUEUE_EXT, counts, ext_size)
+            folder = self._folder(storage, store_path.CONSUMEQUEUE_EXT, counts)
+            ext = ConsumeQueueExtWriter(WritableMappedFileQueue(storage, [folder], ext_size, units, ConsumeQueueExt(units).end))
+        folder = self._folder(storage, store_path.CONSUMEQUEUE, counts)
+        return ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], size, there, end), counts.end, ext)
+
+    def _open_batch_queue(self, counts: QueueCounts) -> BatchConsumeQueueWriter | None:
+        if self._storage is None:
+            return None
+        size = self.geometry.batchconsumequeue_file_size
+        there = self._files(self._storage, store_path.BATCHCONSUMEQUEUE, counts, size)
+        end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        folder = self._folder(self._storage, store_path.BATCHCONSUMEQUEUE, counts)
+        return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset)
+
+    def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
+        """The files of a queue that is gone on with; those of one that begins are deleted."""
+        folder = self._folder(storage, part, counts)
+        if not counts.units:
+            for entry in storage.listing(folder):
+                storage.unlink(entry.path)
+        return MappedFileQueue(storage, [folder], size)
+
+    def _folder(self, storage: StagingStorage, part: str, counts: QueueCounts) -> Path:
+        return storage.root / part / counts.topic / str(counts.queue_id)
+
+    def _open_index(self) -> IndexBuilder | None:
+        if self._storage is None:
+            return None
+        folder = self._storage.root / store_path.INDEX
+        self._storage.make_folder(folder)
+        slots, entries = self.geometry.index_slots, self.geometry.index_entries
+        return IndexBuilder(self._storage, folder, slots, entries)
+
+    def _index_files(self) -> list[IndexFile]:
+        if self._storage is None:
+            return []
+        return IndexService(self._storage, self._storage.root / store_path.INDEX, self.geometry.index_slots).files
+
+    def _is_plain(self, key: QueueKey) -> bool:
+        return self._is_wanted(key) and key[0] not in self.batch_topics
+
+    def _is_batch(self, key: QueueKey) -> bool:
+        return self._is_wanted(key) and key[0] in self.batch_topics
+
+    def _is_wanted(self, key: QueueKey) -> bool:
+        return self._is_selected(key) and (self.selection.all_topics or self._is_listed(key[0]))
+
+    def _is_selected(self, key: QueueKey) -> bool:
+        topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
+        return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
+
+    def _is_listed(self, topic: str) -> bool:
+        """Whether topics.json lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
+        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith(ALWAYS_LISTED_PREFIXES)
+
+
+def _not_as_made(what: str) -> Unreadable:
+    return Unreadable("what was written is not what is there now", path=what, hint="nothing was changed; the disk may be failing")

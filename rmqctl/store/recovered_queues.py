@@ -1,0 +1,177 @@
+"""All queues of a store as a broker's recovery sees, cuts and fills them: played, nothing is written.
+
+Of the units that a recovery adds only their place is kept, and those few whose PHYSICALOFFSET is not their record's own: the
+others point between the log's start and its end, in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format import queue_fill
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.format.queue_fill import FILL_STATES
+from rmqctl.logfile.storage import Kind
+from rmqctl.store import recovery, store_path
+from rmqctl.store.config import TOPICS_CONFIG, batch_topics
+from rmqctl.store.consume_queue import BatchConsumeQueue
+from rmqctl.store.destinations import queue_destinations
+from rmqctl.store.geometry import geometry_of_conf
+from rmqctl.store.recovered_batch_queue import RecoveredBatchQueue
+from rmqctl.store.recovered_queue import RecoveredQueue, UnitReader
+from rmqctl.store.recovery import NO_QUEUE, FolderEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmqctl.format.message import Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.dispatch_columns import Describer
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+
+_STATES_FIRST = 64
+
+
+class RecoveredQueues:
+    """The queues of `store` by the rules of `profile`; `describer` numbers those that `fill` is told of.
+
+    Methods raise OSError when a queue cannot be read.
+    """
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer) -> None:
+        self._store = store
+        self._profile = profile
+        self._describer = describer
+        self._batch_topics = batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
+        self._file_size = store.conf.consumequeue_file_size or _usual_size(store)
+        self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
+        self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
+        self._rows: dict[QueueKey, int] = {}
+        self._states = np.zeros(_STATES_FIRST, FILL_STATES)
+        self._row_of_number = np.zeros(_STATES_FIRST, np.int32)
+        self._numbers_known = 0
+        self._reader = UnitReader()
+
+    def load(self) -> str | None:
+        """Load and recover all queues; why the broker does not load them, or None."""
+        for key, queue in self._store.queues.items():
+            is_batch = isinstance(queue, BatchConsumeQueue)
+            if is_batch and not self._profile.knows_topic_attributes:
+                continue
+            refusal = recovery.queue_type_refusal(
+                key[0], is_batch_folder=is_batch, is_batch_topic=key[0] in self._batch_topics, profile=self._profile
+            )
+            refusal = refusal or self._folder_refusal(key, queue, is_batch=is_batch)
+            if refusal:
+                return refusal
+            self._add(key, queue).recover()
+        return None
+
+    def destroy(self) -> None:
+        """Delete them all: no file of the log is there."""
+        for queue in self._queues.values():
+            queue.destroy()
+
+    @property
+    def end(self) -> int:
+        """The queues' end: the furthest max physical offset of any; NO_QUEUE without units."""
+        plain = self._states["max_physical_offset"][: len(self._rows)]
+        batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
+        return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
+
+    def fill(self, messages: Any) -> None:
+        """Dispatch good messages (of DISPATCH_COLUMNS), in log order."""
+        self._know_numbers()
+        row = 0
+        while row < len(messages):
+            row = queue_fill.fill(messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq)
+            if row < len(messages):
+                message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
+                if message is not None:
+                    self._put(message, is_odd=False)
+                row += 1
+
+    def put(self, message: Message) -> None:
+        """Dispatch one message that is not good, but good enough for the broker: `physical_offset` is what it says itself."""
+        self._put(message, is_odd=True)
+
+    def cut(self, log_end: int) -> None:
+        """Cut every queue to units that point in front of the log's end."""
+        for queue in self._queues.values():
+            queue.cut(log_end)
+
+    def correct_min_offsets(self, log_start: int) -> str | None:
+        """Find each queue's min offset; why this fails, or None."""
+        for queue in self._queues.values():
+            refusal = queue.correct_min_offset(log_start, self._profile)
+            if refusal:
+                return f"{queue.name}: {refusal}"
+        return None
+
+    def __iter__(self) -> Iterator[RecoveredQueue | RecoveredBatchQueue]:
+        return (self._queues[key] for key in sorted(self._queues))
+
+    def _put(self, message: Message, *, is_odd: bool) -> None:
+        for destination in queue_destinations(message):
+            key = (destination.topic, destination.queue_id)
+            queue = self._queues.get(key) or self._add(key, None)
+            if isinstance(queue, RecoveredBatchQueue):
+                queue.put(message)
+            else:
+                queue.put(message.physical_offset, message.size, destination.queue_offset, is_odd=is_odd)
+            if not self._profile.dispatches_to_lmq:
+                return
+
+    def _know_numbers(self) -> None:
+        numbers = self._describer.queues
+        for topic, queue_id in numbers[self._numbers_known :]:
+            key = (topic.decode("utf-8", "replace"), queue_id)
+            if key not in self._queues:
+                self._add(key, None)
+            if self._numbers_known == len(self._row_of_number):
+                self._row_of_number = np.resize(self._row_of_number, 2 * self._numbers_known)
+            self._row_of_number[self._numbers_known] = self._rows[key]
+            self._numbers_known += 1
+
+    def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
+        """A queue more, with a state of its own; None: one that has no folder yet."""
+        row = self._rows[key] = len(self._rows)
+        if row == len(self._states):
+            self._states = np.concatenate((self._states, np.zeros_like(self._states)))
+        state = self._states[row]
+        state["max_physical_offset"], state["appended_from"] = NO_QUEUE, -1
+        files = [] if queue is None else [file for file in queue.queue.files if file.size]
+        if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
+            state["is_batch"] = 1
+            size = queue.queue.file_size if files and queue else geometry_of_conf(self._store.conf).batchconsumequeue_file_size
+            self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
+        else:
+            self._queues[key] = RecoveredQueue(*key, files, self._units_a_file, lambda: self._states[row : row + 1], self._reader)
+        return self._queues[key]
+
+    def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
+        size = queue.queue.file_size if is_batch else self._file_size
+        if not queue.queue.foreign and not queue.queue.anomalies and all(file.size == size for file in queue.queue.files):
+            return None
+        part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
+        folder = self._store.path.part(part) / key[0] / str(key[1])
+        refusal = recovery.load_refusal(folder_entries(self._store.storage, folder), size, self._profile)
+        return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"
+
+
+def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
+    """A folder of files as `recovery.load_refusal` wants it."""
+    return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
+
+
+def _usual_size(store: ReadOnlyStore) -> int:
+    """The length that most files of consume queues have, in bytes; of equally usual ones the largest."""
+    plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
+    sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
+    return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

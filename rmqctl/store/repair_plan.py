@@ -1,0 +1,130 @@
+"""What a repair is going to do, frozen: shown by `--dry-run`, carried out exactly so by `rmqctl.store.repair`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqctl.format.checkpoint import Checkpoint
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.storage import Stamp
+    from rmqctl.store.changes import Change
+    from rmqctl.store.read_only_store import QueueKey
+
+
+class RebuildQueue(NamedTuple):
+    """Make a queue anew from the log."""
+
+    topic: str
+    queue_id: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"rebuild queue {self.topic}/{self.queue_id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The step with names of JSON."""
+        return {"action": "rebuild-queue", "topic": self.topic, "queueId": self.queue_id}
+
+
+class RebuildIndex(NamedTuple):
+    """Make the index anew from the log."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "rebuild the index"
+
+    def to_json(self) -> dict[str, Any]:
+        """The step with names of JSON."""
+        return {"action": "rebuild-index"}
+
+
+class SetCheckpoint(NamedTuple):
+    """Have the checkpoint say these times."""
+
+    values: Checkpoint
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "set the checkpoint to the log's last message"
+
+    def to_json(self) -> dict[str, Any]:
+        """The step with names of JSON."""
+        return {
+            "action": "set-checkpoint",
+            "physicMsgTimestamp": self.values.physic_msg_timestamp,
+            "logicsMsgTimestamp": self.values.logics_msg_timestamp,
+            "indexMsgTimestamp": self.values.index_msg_timestamp,
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do, and why."""
+
+    deed: Change | RebuildQueue | RebuildIndex | SetCheckpoint
+    why: str
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"{self.deed.describe()}: {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The step with names of JSON."""
+        return self.deed.to_json() | {"why": self.why}
+
+
+class Loss(NamedTuple):
+    """Messages and their bytes."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+class QueueOutcome(NamedTuple):
+    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    lost: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The queue with names of JSON."""
+        found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
+        return found | ({"lost": self.lost} if self.lost else {})
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None: not counted).
+
+    `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
+    `stamps` are the store's files as they were when it was looked at. `marks` are the messages that take the place of damage, by
+    the physical offset of that.
+    """
+
+    min_phy_offset: int
+    max_phy_offset: int
+    end_reason: str | None
+    records: int | None
+    lost: Loss
+    queues: tuple[QueueOutcome, ...]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+    stamps: tuple[tuple[str, Stamp | None], ...] = ()
+    marks: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+
+    @property
+    def queues_to_rebuild(self) -> frozenset[QueueKey]:
+        """Those that are made anew."""
+        return frozenset((deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue))
+
+    @property
+    def rebuilds_index(self) -> bool:
+        """Whether the index is made anew."""
+        return any(isinstance(step.deed, RebuildIndex) for step in self.steps)

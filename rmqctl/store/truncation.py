@@ -1,0 +1,150 @@
+"""Ends the log at a record boundary: RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back.
+
+A broker only moves its positions: the bytes behind stay, and a later crash can bring them back to life (its issue 10666). Here
+whole files behind the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at the first unit that points behind
+the end; files of the index that lead there are made anew.
+
+Only what lies at the end or behind it is read, and of each queue a few units. An extension (consumequeue_ext) stays: brokers cut it after
+the last address that is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format import dispatch_scan, queue_span, scan
+from rmqctl.format.checkpoint import Checkpoint
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import Blank, Message
+from rmqctl.store import store_path
+from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.cuts import cut_steps, log_steps
+from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.file_scan import Stretch
+from rmqctl.store.kernels import prepare
+from rmqctl.store.losses import Losses
+from rmqctl.store.repair_plan import QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+
+if TYPE_CHECKING:
+    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+
+
+class Truncation:
+    """Plans the end of the log at `to`, a physical offset; `plan` raises BadRequest where no record begins or ends there."""
+
+    def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
+        self._store = store
+        self._to = to
+        self._threads = threads
+        self._keep_tail = keep_tail
+        self._describer = Describer(with_keys=False)
+        self._losses = Losses(self._describer, store.commit_log.message_at)
+        self._last = (0, 0)  # where the last message in front of the end begins, and when it was stored
+        self._reached = store.commit_log.min_offset
+        self._stamps = store.stamps()
+        self._boundaries: list[int] = []
+        self._is_boundary = False
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready."""
+        prepare(scan, dispatch_scan, queue_span)
+
+    def plan(self) -> RepairPlan:
+        """Raises Unreadable, OSError, too."""
+        self.prepare()
+        log, to = self._store.commit_log, self._to
+        if not log.min_offset <= to <= log.queue.end:
+            raise BadRequest(f"the log has {log.min_offset} to {log.queue.end}", path=str(self._store.path.root), offset=to)
+        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)):
+            self._see(item)
+        if not self._is_boundary and to not in (log.min_offset, log.queue.end):
+            raise self._no_boundary()
+        steps = [*log_steps(log.queue, to, keep_tail=self._keep_tail)]
+        ends = []
+        for key, queue in sorted(self._store.queues.items()):
+            cut, more = self._queue_steps(key, queue)
+            steps += more
+            ends.append((key, min(queue.min_offset(log.min_offset), cut), cut))
+        steps += self._index_steps()
+        if steps:
+            steps += self._checkpoint_steps()
+        lost_of = self._losses.of_queues()
+        outcomes = tuple(QueueOutcome(*key, low, high, lost_of.get(key, 0)) for key, low, high in ends)
+        end = min(to, self._reached)
+        return RepairPlan(log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), stamps=self._stamps)
+
+    def check_nothing_good_is_lost(self) -> None:
+        """After `plan`. Raises BadRequest where good messages stand behind the end."""
+        if self._losses.good:
+            what = f"{self._losses.good} good messages stand behind the first damage"
+            hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
+            raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
+
+    def _see(self, item: Message | Blank | Damage | Stretch) -> None:
+        if isinstance(item, Damage):
+            if item.code in UNREADABLE and item.end > self._to:
+                raise Unreadable(
+                    item.detail, path=item.path or "", offset=item.physical_offset, hint="copy the disk as far as it can be read"
+                )
+            self._bound(item.physical_offset, item.end)
+            if item.physical_offset >= self._to:
+                self._losses.damage(item)
+            return
+        self._reached = max(self._reached, item.end)
+        if isinstance(item, Blank):
+            self._bound(item.physical_offset, item.end)
+            return
+        messages = item.taken.messages if isinstance(item, Stretch) else self._describer.of(item).messages
+        places = messages["physical_offset"]
+        at = int(np.searchsorted(places, self._to))
+        if places[0] <= self._to <= item.end:
+            self._bound(int(places[max(at - 1, 0)]), int(places[at]) if at < len(places) else item.end)
+            self._is_boundary |= at < len(places) and int(places[at]) == self._to
+        if at:
+            self._last = int(places[at - 1]), int(messages[at - 1]["store_timestamp"])
+        self._losses.messages(messages[at:])
+
+    def _bound(self, begin: int, end: int) -> None:
+        """An item lies at [begin, end)."""
+        if begin <= self._to <= end:
+            self._boundaries = [begin, end]
+            self._is_boundary |= self._to in (begin, end)
+
+    def _no_boundary(self) -> BadRequest:
+        near = " and ".join(str(offset) for offset in self._boundaries)
+        hint = f"the nearest are {near}" if near else "`rmqctl dump` lists the records"
+        return BadRequest("no record begins or ends there", path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
+
+    def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
+        """Where a queue ends afterwards, and the steps to that."""
+        first = queue.first_where(lambda unit: unit.physical_offset >= self._to)
+        if first is None:
+            return queue.max_offset, []
+        self._losses.units(key, queue.max_offset - first.queue_offset)
+        why = f"{queue.max_offset - first.queue_offset} units point behind the log's end, {self._to}"
+        if isinstance(queue, ConsumeQueue):
+            return first.queue_offset, [*cut_steps(queue, first.queue_offset, CQ_UNIT.size, store_path.CONSUMEQUEUE, why)]
+        return first.queue_offset, [Step(RebuildQueue(*key), why)]
+
+    def _checkpoint_steps(self) -> list[Step]:
+        """It must not vouch for more than there is."""
+        found = self._store.checkpoint()
+        if found is None:
+            return []
+        last_at, stored = self._last
+        physic, logics, index = (min(time, stored) for time in found[:3])
+        values = Checkpoint(physic, logics, index, found.master_flushed_offset, min(found.confirm_phy_offset, last_at))
+        return [Step(SetCheckpoint(values), "it would vouch for messages that are gone")] if values != found else []
+
+    def _index_steps(self) -> list[Step]:
+        headers = [file.header() for file in self._store.index.files]
+        if any(header is not None and header.end_phy_offset >= self._to for header in headers):
+            return [Step(RebuildIndex(), f"it leads behind the log's end, {self._to}")]
+        return []

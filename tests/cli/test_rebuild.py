@@ -1,0 +1,207 @@
+"""`rmqctl rebuild`: shown, confirmed, carried out, taken back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.store.file_scan import Item, Stretch
+from rmqctl.store.journal import undo_last
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.rebuild import Rebuild
+from tests.cli.conftest import Rmqctl
+from tests.conftest import tree_hash
+from tests.log_maker import Record, write_log
+from tests.store.test_dispatch import index_content, queue_bytes
+
+Golden = Callable[[str], Path]
+
+
+@pytest.mark.parametrize("what", ["queues", "index", "all"])
+def test_made_and_taken_back(what: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("533-basic")
+    before, queues, index = tree_hash(store), queue_bytes(store), index_content(store)
+    looked = rmqctl("rebuild", store, what, "--dry-run", "-o", "json")
+    assert looked.code == 1
+    assert tree_hash(store) == before
+    made = rmqctl("rebuild", store, what, "--yes", "-o", "json")
+    assert made.code == 3
+    assert {**made.document(), "seconds": 0} == {**looked.document(), "seconds": 0}
+    schema = json.loads(files("rmqctl.cli").joinpath("schema", "rebuild.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(made.document())
+    assert made.document()["unitsDiffer"] == 0
+    assert (queue_bytes(store), index_content(store)) == (queues, index)
+    assert rmqctl("verify", store).code == 0
+    assert undo_last(store, WritableStorage(store)) is not None
+    assert tree_hash(store) == before
+
+
+def test_damaged_queues_and_index_are_whole_again(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-497")
+    before = queue_bytes(store), index_content(store)
+    topic = next(path for path in sorted((store / "consumequeue").iterdir()) if path.name.startswith("orders"))
+    (topic / "0" / f"{0:020d}").write_bytes(bytes(6000))
+    shutil.rmtree(topic / "1")
+    (topic / "90").mkdir()
+    (topic / "90" / f"{0:020d}").write_bytes((b"\0" * 4 + b"\0\1\0\0" + b"\0\0\1\0" + bytes(8)).ljust(6000, b"\0"))
+    first = min((store / "index").iterdir())
+    first.write_bytes(first.read_bytes()[:5000] + bytes(first.stat().st_size - 5000))
+    assert rmqctl("verify", store).code == 1
+    made = rmqctl("rebuild", store, "all", "--yes", "-o", "json")
+    assert made.code == 3
+    assert made.document()["unitsDiffer"] > 0
+    assert {"action": "delete", "path": f"consumequeue/{topic.name}/90"} in made.document()["actions"]
+    assert rmqctl("verify", store).code == 0
+    assert (queue_bytes(store), index_content(store)) == before
+
+
+def test_a_deleted_topics_queues_go_as_a_whole(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-basic")
+    (store / "config").mkdir(exist_ok=True)
+    listed = {topic: {"topicName": topic} for topic, _ in ReadOnlyStore(store).queues if topic != "OrderPaid"}
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": listed}))
+    made = rmqctl("rebuild", store, "queues", "--yes", "-o", "json")
+    assert [action["path"] for action in made.document()["actions"] if action["action"] == "delete"] == ["consumequeue/OrderPaid"]
+    assert made.document()["deletedTopics"] == [{"topic": "OrderPaid", "messages": 154}]
+    assert not (store / "consumequeue" / "OrderPaid").exists()
+    assert rmqctl("rebuild", store, "queues", "--all-topics", "--yes").code == 3
+    assert (store / "consumequeue" / "OrderPaid" / "3").is_dir()
+
+
+def test_the_checkpoints_index_time_is_put_right(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    path = store / "checkpoint"
+    right = path.read_bytes()
+    path.write_bytes(right[:16] + b"\x7f" * 8 + right[24:])
+    looked = rmqctl("rebuild", store, "all", "--dry-run", "-o", "json").document()
+    assert {"action": "write", "path": "checkpoint", "fileOffset": 16, "bytes": 8} in looked["actions"]
+    assert rmqctl("rebuild", store, "queues", "--yes").code == 3
+    assert path.read_bytes() != right
+    assert rmqctl("rebuild", store, "index", "--yes").code == 3
+    assert path.read_bytes() == right
+
+
+def test_not_confirmed(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden("471-basic")
+    before = tree_hash(store)
+    assert rmqctl("rebuild", store, "all").code == 12
+    monkeypatch.setattr("rmqctl.cli.rebuild.check_can_ask", lambda **_: None)
+    monkeypatch.setattr("rmqctl.cli.confirm.check_can_ask", lambda **_: None)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert rmqctl("rebuild", store, "all").code == 12
+    assert tree_hash(store) == before
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert rmqctl("rebuild", store, "all").code == 3
+
+
+def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    code = (
+        "import sys; from pathlib import Path; from rmqctl.store.message_store import MessageStore; s = MessageStore(Path(sys.argv[1])); "
+    )
+    process = subprocess.Popen([sys.executable, "-c", code + "print('open', flush=True); input()", store], stdin=-1, stdout=-1, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    before = tree_hash(store)
+    for options in (["--yes"], ["--dry-run"]):
+        assert rmqctl("rebuild", store, "all", *options).code == 11
+    assert tree_hash(store) == before
+    process.communicate("\n", timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["queues", "--queue", "1"], 2, "give --topic, too"),
+        (["all", "--topic", "OrderPaid"], 2, "the index is one for all topics"),
+        (["queues", "--yes", "--resume"], 2, "no rebuild was interrupted"),
+        (["everything"], 2, "everything"),
+    ],
+)
+def test_what_makes_no_sense(arguments: list[str], code: int, said: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    before = tree_hash(store)
+    result = rmqctl("rebuild", store, *arguments)
+    assert result.code == code
+    assert said in result.err
+    assert tree_hash(store) == before
+
+
+def test_layouts_that_are_not_supported(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533-rocksdb")
+    before = tree_hash(store)
+    assert rmqctl("rebuild", store, "all", "--yes").code == 13
+    assert tree_hash(store) == before
+
+
+def test_a_store_without_a_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (tmp_path / "commitlog").mkdir()
+    result = rmqctl("rebuild", tmp_path, "all", "--yes")
+    assert result.code == 2
+    assert "no commit log file" in result.err
+
+
+def test_sizes_that_nothing_shows(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    write_log(tmp_path, [Record()])
+    result = rmqctl("rebuild", tmp_path, "all", "--dry-run")
+    assert result.code == 1
+    assert "6000000 bytes" in result.err
+    assert "5000000 slots" in result.err
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=10\nmaxIndexNum=40\n")
+    assert rmqctl("rebuild", tmp_path, "all", "--yes", "--broker-conf", conf).code == 3
+    assert (tmp_path / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").stat().st_size == 2000
+    assert [path.stat().st_size for path in (tmp_path / "index").iterdir()] == [40 + 10 * 4 + 40 * 20]
+
+
+def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden("broker-533")
+    queues, index, before = queue_bytes(store), index_content(store), tree_hash(store)
+    see = Rebuild._see
+
+    def and_then_ctrl_c(self: Rebuild, item: Item | Stretch) -> None:
+        see(self, item)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rebuild, "_see", and_then_ctrl_c)
+        result = rmqctl("rebuild", store, "all", "--yes", "--threads", "1")
+    assert result.code == 130
+    assert "--resume" in result.err
+    assert (queue_bytes(store), index_content(store)) == (queues, index)
+    result = rmqctl("rebuild", store, "all", "--yes", "--resume", "-o", "json")
+    assert result.code == 3
+    assert result.document()["unitsDiffer"] == 0
+    assert (queue_bytes(store), index_content(store)) == (queues, index)
+    assert undo_last(store, WritableStorage(store)) is not None
+    assert tree_hash(store) == before
+
+
+def test_an_interrupted_rebuild_is_no_obstacle(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden("471-basic")
+    before = tree_hash(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(Rebuild, "_see", lambda *_: signal.raise_signal(signal.SIGINT))
+        assert rmqctl("rebuild", store, "all", "--yes").code == 130
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("rebuild", store, "index", "--yes").code == 3
+    assert undo_last(store, WritableStorage(store)) is not None
+    assert tree_hash(store) == before
+
+
+def test_a_queue_of_lmq_alone_is_made_wholly(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("533-lmq")
+    before = rmqctl("queue", store, "%LMQ%dev1", 0, "-o", "jsonl").rows()
+    assert rmqctl("rebuild", store, "queues", "--topic", "%LMQ%dev1", "--yes").code == 3
+    assert rmqctl("queue", store, "%LMQ%dev1", 0, "-o", "jsonl").rows() == before

@@ -1,0 +1,249 @@
+"""recover: what a restart would come to, as the real brokers say; a repair that leaves nothing to do; and all of it taken back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.format.message import Message
+from rmqctl.store.mark_record import MARK
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.cli.conftest import Rmqctl
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, tree_hash, unpack
+
+CASES = damage_cases()
+PROFILES = {"326": "4.7", "471": "4.7", "497": "4.9", "533": "5.3"}
+SILENT = "body-flip-first-normal"  # a normal recovery does not look there
+
+
+def profile_of(base: str) -> str:
+    return PROFILES[base.removeprefix("broker-")[:3]]
+
+
+def damaged(name: str, into: Path) -> Path:
+    case = CASES[name]
+    store = unpack(case["base"], into)
+    apply_damage(store, case["ops"])
+    return store
+
+
+def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+    return {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in queues if queue["maxOffset"] > 0}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_plan_says_what_the_real_broker_comes_to(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    case = CASES[name]
+    store = damaged(name, tmp_path)
+    before = tree_hash(store)
+    result = rmqctl("recover", store, "--profile", profile_of(case["base"]), "--dry-run", "-o", "json")
+    assert result.code in (0, 1)
+    assert tree_hash(store) == before
+    restart = result.document()["restart"]
+    load, real = case["expected"]["load"], case["expected"]["restart"]
+    if not load.get("load"):
+        assert restart["refused"]
+        return
+    if "error" in real:
+        if restart.get("hangs"):
+            return
+        real = load
+    assert (restart["minPhyOffset"], restart["maxPhyOffset"]) == (real["minPhyOffset"], real["maxPhyOffset"])
+    assert ranges(restart["queues"]) == ranges(real["queues"])
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_repair_leaves_nothing_to_do_and_can_be_taken_back(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    case = CASES[name]
+    store = damaged(name, tmp_path)
+    before = tree_hash(store)
+    at = ("--profile", profile_of(case["base"]))
+    plan = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
+    assert rmqctl("recover", store, *at, "--yes").code == (3 if plan["actions"] else 0)
+    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
+    assert again.code == 0
+    assert again.document()["actions"] == []
+    assert again.document()["lost"] == {"records": 0, "bytes": 0}
+    assert again.document()["maxPhyOffset"] == plan["maxPhyOffset"]
+    assert ranges(again.document()["queues"]) == ranges(plan["queues"])
+    if case["case"] != SILENT:
+        findings = rmqctl("verify", store, "-o", "json").document()["findings"]
+        assert {finding["code"] for finding in findings} <= ({"log-start-missing"} if case["case"] == "first-file-expired" else set())
+    assert kept(again.document()) >= served(case["expected"])
+    if plan["actions"]:
+        assert rmqctl("undo", store, "--yes").code in (0, 3)
+    assert tree_hash(store) == before
+
+
+def kept(plan: dict[str, Any]) -> int:
+    return sum(queue["maxOffset"] - queue["minOffset"] for queue in plan["queues"])
+
+
+def served(expected: dict[str, Any]) -> int:
+    """Units of messages that the broker's own restart has left."""
+    if not expected["load"].get("load") or "error" in expected["restart"]:
+        return 0
+    return sum(isinstance(entry, list) for queue in expected["restart"]["queues"] for entry in queue["entries"])
+
+
+@pytest.mark.parametrize("name", [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"])
+def test_a_store_that_was_shut_down_in_order_needs_nothing(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(name, tmp_path)
+    result = rmqctl("recover", store)
+    assert result.code == 0
+    assert "nothing to do" in result.out
+    assert not (store / ".rmqctl").exists()
+
+
+def test_a_store_of_3x_is_read_only(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    assert rmqctl("recover", unpack("326-basic", tmp_path), "--dry-run").code == 13
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
+def test_nothing_is_done_without_a_yes(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    before = tree_hash(store)
+    result = rmqctl(verb[0], store, *verb[1:])
+    assert result.code == 12
+    assert "--yes" in result.err
+    assert tree_hash(store) == before
+
+
+HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print('held', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
+def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    before = tree_hash(store)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"held\n"
+        result = rmqctl(verb[0], store, *verb[1:], "--yes")
+        assert broker.stdin is not None
+        broker.stdin.close()
+    assert result.code == 11
+    assert tree_hash(store) == before
+
+
+def test_the_table_says_what_is_lost_and_what_a_restart_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("497-basic--body-flip-last-abnormal", tmp_path)
+    result = rmqctl("recover", store, "--dry-run")
+    assert result.code == 1
+    assert "bad-body-crc at" in result.out
+    assert "a plain restart" in result.out
+    document = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert document["schema"] == "rmqctl.recover/1"
+    assert document["lost"]["records"] == sum(queue.get("lost", 0) for queue in document["queues"])
+    assert f"{document['lost']['records']} messages" in result.out
+
+
+def pass_over_damage(store: Path) -> int:
+    """Flip a bit in the third file from the end of a store that died; its checkpoint says that all before the last file is whole."""
+    last, third = (file.physical_offset for file in (_record(store, -1, 0), _record(store, -3, 20)))
+    flip = store / "commitlog" / f"{third // 65536 * 65536:020d}"
+    data = bytearray(flip.read_bytes())
+    data[third % 65536 + 88] ^= 4
+    flip.write_bytes(data)
+    stored = ReadOnlyStore(store).commit_log.message_at(last)
+    assert stored is not None
+    (store / "abort").touch()
+    with (store / "checkpoint").open("r+b") as checkpoint:
+        checkpoint.write((stored.store_timestamp + 4000).to_bytes(8, "big") * 2)
+    return third
+
+
+def _record(store: Path, file: int, number: int) -> Message:
+    log = ReadOnlyStore(store).commit_log
+    messages = log.scan(start=log.files_in_use()[file].file_from_offset)
+    return next(islice((item for item in messages if isinstance(item, Message) and len(item.body) > 20), number, None))
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A broker of 4.x begins an abnormal recovery at the last file here, and a normal one at the third from the end."""
+    store = unpack(base, tmp_path)
+    damaged_at = pass_over_damage(store)
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["restart"]["lost"]["records"] == 0
+    assert plan["lost"]["records"] == 1
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    mark = ReadOnlyStore(store).commit_log.message_at(damaged_at)
+    assert mark is not None
+    assert mark.prepared_transaction_offset == MARK
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_explain_lists_each_step(output: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    steps = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    result = rmqctl("recover", store, "--dry-run", "--explain", "-o", output)
+    for step in steps:
+        if "path" in step:
+            assert step["path"] in result.out
+
+
+def test_a_mode_can_be_asked_for(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("497-basic--body-flip-first-normal", tmp_path)
+    normal = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    abnormal = rmqctl("recover", store, "--mode", "abnormal", "--dry-run", "-o", "json").document()
+    assert (normal["mode"], abnormal["mode"]) == ("normal", "abnormal")
+    assert abnormal["maxPhyOffset"] < normal["maxPhyOffset"]
+    assert json.dumps(abnormal["restart"]) != json.dumps(normal["restart"])
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--dirty"), ("rebuild", "queues")])
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_log_that_was_not_read_is_not_an_empty_one(verb: tuple[str, ...], linked: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    if linked:
+        (store / "commitlog").symlink_to(tmp_path / "elsewhere")
+    before = tree_hash(store)
+    result = rmqctl(verb[0], store, *verb[1:], "--yes")
+    assert result.code in (2, 4)
+    assert tree_hash(store) == before
+
+
+def test_a_short_checkpoint_is_made_anew(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    (store / "abort").touch()
+    with (store / "checkpoint").open("r+b") as file:
+        file.truncate(100)
+        file.seek(16)
+        file.write((5).to_bytes(8, "big"))
+    before = tree_hash(store)
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert (store / "checkpoint").stat().st_size == 4096
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The last record's properties end in zeros: brokers do not look, and serve it."""
+    store = unpack("497-delay", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    end = len(last.read_bytes().rstrip(b"\0"))
+    with last.open("r+b") as file:
+        file.seek(end - 30)
+        file.write(bytes(30))
+    (store / "abort").touch()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["maxPhyOffset"] == plan["restart"]["maxPhyOffset"]
+    assert plan["lost"]["records"] == 0
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["maxPhyOffset"]) == ([], plan["maxPhyOffset"])

@@ -1,0 +1,113 @@
+"""truncate: the log ends where it is told to, at a record boundary; queues and index follow; undo brings all back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Rmqctl
+from tests.conftest import READABLE_NAMES, tree_hash, unpack
+
+NAMES = [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
+
+
+def boundaries(rmqctl: Rmqctl, store: Path) -> list[int]:
+    return [row["physicalOffset"] for row in rmqctl("dump", store, "-o", "jsonl").rows()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_log_queues_and_index_end_there(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(name, tmp_path)
+    before = tree_hash(store)
+    records = boundaries(rmqctl, store)
+    end = records[len(records) * 2 // 3]
+    plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json")
+    assert plan.code == 1
+    assert tree_hash(store) == before
+    assert rmqctl("truncate", store, "--to", end, "--yes").code == 3
+    assert boundaries(rmqctl, store) == records[: len(records) * 2 // 3]
+    findings = rmqctl("verify", store, "--level", "2", "-o", "json").document()["findings"]
+    assert findings == []
+    lost = plan.document()["lost"]["records"]
+    assert 0 < lost <= len(records) - len(records) * 2 // 3
+    assert rmqctl("undo", store, "--yes").code in (0, 3)
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("name", ["497-basic", "533-batch"])
+def test_every_boundary_is_taken_and_nothing_between(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(name, tmp_path)
+    records = boundaries(rmqctl, store)
+    for begin, end in list(pairwise(records))[::40]:
+        assert rmqctl("truncate", store, "--to", begin, "--dry-run").code == 1
+        for inside in (begin + 1, end - 1):
+            refused = rmqctl("truncate", store, "--to", inside, "--yes")
+            assert refused.code == 2
+            assert f"{begin} and {end}" in refused.err or f"{begin} and" in refused.err
+
+
+def test_an_offset_outside_the_log_is_refused(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    before = tree_hash(store)
+    assert rmqctl("truncate", store, "--to", 10**12, "--yes").code == 2
+    assert rmqctl("truncate", store, "--yes").code == 2
+    assert rmqctl("truncate", store, "--to", 0, "--dirty", "--yes").code == 2
+    assert tree_hash(store) == before
+
+
+def test_dirty_zeroes_what_stands_behind_the_end(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    content = last.read_bytes()
+    end = len(content.rstrip(b"\0"))
+    with last.open("r+b") as file:
+        file.seek(end + 100)
+        file.write(b"stale bytes of an earlier life")
+    assert rmqctl("truncate", store, "--dirty", "--dry-run").code == 1
+    assert rmqctl("truncate", store, "--dirty", "--yes").code == 3
+    assert last.read_bytes() == content
+    assert rmqctl("truncate", store, "--dirty", "--yes").code == 0
+
+
+def test_keep_tail_moves_the_positions_only(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    end = boundaries(rmqctl, store)[-5]
+    actions = rmqctl("truncate", store, "--to", end, "--keep-tail", "--dry-run", "-o", "json").document()["actions"]
+    assert not any(action["action"] == "zero" and action["path"].startswith("commitlog") for action in actions)
+
+
+def test_the_whole_log_can_go(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    before = tree_hash(store)
+    assert rmqctl("truncate", store, "--to", 0, "--yes").code == 3
+    assert boundaries(rmqctl, store) == []
+    assert rmqctl("undo", store, "--yes").code in (0, 3)
+    assert tree_hash(store) == before
+
+
+def test_dirty_drops_no_good_message(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    with last.open("r+b") as file:
+        file.seek(10000)
+        file.write(b"\xff" * 20)
+    before = tree_hash(store)
+    result = rmqctl("truncate", store, "--dirty", "--yes")
+    assert result.code == 2
+    assert "good messages stand behind" in result.err
+    assert tree_hash(store) == before
+
+
+def test_the_checkpoint_does_not_vouch_for_what_is_gone(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    end = boundaries(rmqctl, store)[100]
+    assert rmqctl("truncate", store, "--to", end, "--yes").code == 3
+    assert rmqctl("verify", store).code == 0
+
+
+def test_an_end_behind_the_last_record_is_no_end(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    plan = rmqctl("truncate", store, "--to", 262144, "--dry-run", "-o", "json")
+    assert (plan.code, plan.document()["maxPhyOffset"]) == (0, 244398)
