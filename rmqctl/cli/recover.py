@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.confirm import change_options
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_fields, progress, remark
-from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, plan_json, print_repair
+from rmqctl.cli.render import print_document, print_fields, progress
+from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair
 from rmqctl.cli.verb import Verb
-from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
     from rmqctl.forensics.recovery_plan import RecoveryPlan
@@ -52,7 +50,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
-    from rmqctl.store.repair import repair, without_vain_rebuilds
+    from rmqctl.store.repair import without_vain_rebuilds
 
     planner = _planner(opened, asked, threads)
     prepared(planner.prepare)
@@ -64,14 +62,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         print_document("recover", plan.to_json() | plan_json(plan.repair))
     else:
         _print_plan(plan, explain=asked["explain"])
-    if asked["dry_run"] or not plan.repair.steps:
-        return int(ExitCode.FINDINGS if plan.repair.steps else ExitCode.CLEAN)
-    confirm(f"Recover {store}?", yes=asked["yes"])
-    with Interruption(), progress(progress_mode, opened.commit_log.size, "repair") as advance:
-        opened.commit_log.on_progress = advance
-        repair(opened, plan.repair, "recover", _summary(plan), threads)
-    remark(f"recovered; `rmqctl undo {store}` takes it back")
-    return int(ExitCode.REPAIRED)
+    how = HowToRepair(asked["dry_run"], asked["yes"], threads, progress_mode)
+    return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
 
 
 def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:

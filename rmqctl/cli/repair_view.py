@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.cli.render import print_table, remark
+from rmqctl.cli.confirm import confirm
+from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.render import print_table, progress, remark
 from rmqctl.cli.verb import CHANGE_VERB
 from rmqctl.errors import ExitCode, LayoutNotSupported, Unreadable
 
@@ -16,7 +18,17 @@ if TYPE_CHECKING:
     from rmqctl.store.repair_plan import QueueOutcome, RepairPlan, Step
 
 STEPS_SHOWN = 12
+PAST = {"recover": "recovered", "truncate": "truncated"}
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
+
+
+class HowToRepair(NamedTuple):
+    """Options of the verbs that repair."""
+
+    dry_run: bool
+    yes: bool
+    threads: int
+    progress_mode: str
 
 
 def check_writable(store: ReadOnlyStore) -> None:
@@ -49,6 +61,20 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
         "actions": [step.to_json() for step in plan.steps],
         "notes": list(plan.notes),
     }
+
+
+def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair) -> int:
+    """What follows once a plan was shown: the question, the repair, the exit status."""
+    if asked.dry_run or not plan.steps:
+        return int(ExitCode.FINDINGS if plan.steps else ExitCode.CLEAN)
+    confirm(question, yes=asked.yes)
+    from rmqctl.store.repair import repair
+
+    with Interruption(), progress(asked.progress_mode, store.commit_log.size, "repair") as advance:
+        store.commit_log.on_progress = advance
+        repair(store, plan, verb, summary, asked.threads)
+    remark(f"{PAST[verb]}; `rmqctl undo {store.path.root}` takes it back")
+    return int(ExitCode.REPAIRED)
 
 
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:

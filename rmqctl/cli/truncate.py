@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.confirm import change_options
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_fields, progress, remark
-from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, plan_json, print_repair
+from rmqctl.cli.render import print_document, print_fields, progress
+from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair
 from rmqctl.cli.verb import Verb
-from rmqctl.errors import ExitCode
-
-if TYPE_CHECKING:
-    from rmqctl.store.read_only_store import ReadOnlyStore
 
 
 @click.command(
@@ -61,7 +55,7 @@ def command(
     check_writable(opened)
     from rmqctl.store.truncation import Truncation
 
-    end = _end(opened) if to is None else to
+    end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
     prepared(truncation.prepare)
     with progress(progress_mode, max(opened.commit_log.queue.end - end, 1), "truncate") as advance:
@@ -76,17 +70,6 @@ def command(
         print_fields((("log", log), ("lost", lost)))
         print()
         print_repair(plan, explain=False)
-    if dry_run or not plan.steps:
-        return int(ExitCode.FINDINGS if plan.steps else ExitCode.CLEAN)
-    confirm(f"End the log of {store} at {end}?", yes=yes)
-    from rmqctl.store.repair import repair
-
-    with Interruption(), progress(progress_mode, opened.commit_log.size, "repair") as advance:
-        opened.commit_log.on_progress = advance
-        repair(opened, plan, "truncate", f"log ends at {end}, {plan.lost.records} messages lost", threads)
-    remark(f"truncated; `rmqctl undo {store}` takes it back")
-    return int(ExitCode.REPAIRED)
-
-
-def _end(store: ReadOnlyStore) -> int:
-    return store.commit_log.end()[0]
+    summary = f"log ends at {end}, {plan.lost.records} messages lost"
+    how = HowToRepair(dry_run, yes, threads, progress_mode)
+    return carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)

@@ -36,6 +36,7 @@ class Marks:
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
         self.added: dict[int, list[Mark]] = {}
+        self._by_place: dict[int, Mark] = {}
         self._store = store
         self._long_topics = profile.knows_long_topics
 
@@ -46,11 +47,8 @@ class Marks:
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
-        for marks in self.added.values():
-            for mark in marks:
-                if mark.physical_offset == physical_offset:
-                    return mark.message
-        return self._store.commit_log.message_at(physical_offset)
+        mark = self._by_place.get(physical_offset)
+        return self._store.commit_log.message_at(physical_offset) if mark is None else mark.message
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[Mark]:
         """The marks for damages that follow one another between the good records at physical offsets `before` and `after`.
@@ -62,6 +60,7 @@ class Marks:
             marks = [*self._marks(of_span, before, after)]
             self.added[of_span[0].physical_offset] = marks
             self.added |= {damage.physical_offset: [] for damage in of_span[1:]}
+            self._by_place |= {mark.physical_offset: mark for mark in marks}
             found += marks
         return found
 

@@ -18,13 +18,13 @@ from rmqctl.format import dispatch_scan, queue_fill, queue_span, scan, unit_matc
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
 from rmqctl.store.losses import NO_RECORDS, Losses
 from rmqctl.store.queue_spans import QueueSpans
-from rmqctl.store.recovery import FILES_FROM_END, Mode
+from rmqctl.store.recovery import Mode, third_from_end
 from rmqctl.store.repair_plan import Loss
 from rmqctl.store.restart import Restart
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch_columns import DispatchColumns
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})  # records that no broker stops at
 KEPT_GOING = SERVED | {"file-overlap", "file-gap", "file-length", "bytes-behind-end"}  # and what a mark could not mend
 
@@ -85,7 +84,6 @@ class RecoveryLook:
 
     def run(self) -> None:
         """Raises Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it."""
-        self.prepare()
         for item in self.store.commit_log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads):
             self._see(item)
         if self._unmarked:
@@ -162,7 +160,7 @@ class RecoveryLook:
             self._served = damage
         elif damage.code not in KEPT_GOING:
             self._pass(damage)
-        message = _message_in_its_place(damage)
+        message = damage.message_in_its_place
         if message is not None:
             self._take(self._describer.of(message), message)
         else:
@@ -176,8 +174,8 @@ class RecoveryLook:
 
     def _mark_passed(self) -> None:
         """Marks for what an abnormal recovery passes over, and the next start, one in order, would end the log at."""
-        begins = [file.file_from_offset for file in self.store.commit_log.queue.files if file.file_from_offset < self.end.offset]
-        start = begins[-FILES_FROM_END] if len(begins) > FILES_FROM_END else 0
+        kept = [file.file_from_offset for file in self.store.commit_log.queue.files if file.file_from_offset < self.end.offset]
+        start = kept[third_from_end(len(kept))] if kept else 0
         for damages, before, after in self._passed:
             is_met = self.restart.mode is Mode.ABNORMAL and start <= damages[0].physical_offset < self.end.offset
             try:
@@ -229,12 +227,5 @@ class RecoveryLook:
         if self.restart.refused is None:
             return self.restart.scan_end is not None
         files = self.store.commit_log.queue.files
-        in_front = self.restart.mode is Mode.NORMAL and len(files) > FILES_FROM_END
-        start = files[-FILES_FROM_END].file_from_offset if in_front else 0
+        start = files[third_from_end(len(files))].file_from_offset if self.restart.mode is Mode.NORMAL and files else 0
         return damage.physical_offset >= start and damage.code not in BROKER_OVERLOOKS
-
-
-def _message_in_its_place(damage: Damage) -> Message | None:
-    """What of a damaged record is whole enough to tell its place in a queue."""
-    message = damage.message
-    return message if message is not None and message.stored_physical_offset == damage.physical_offset else None

@@ -20,7 +20,7 @@ from rmqctl.format.message import Blank
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize, Write
 from rmqctl.store.consume_queue import ConsumeQueue
-from rmqctl.store.cuts import cut_steps, log_steps
+from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.recovery import Mode
 from rmqctl.store.repair_plan import Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.restart import RestartOutcome
 
 CUT = frozenset({"dangling-unit", "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
-FOLDERS_OF_FILES = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT, store_path.BATCHCONSUMEQUEUE)
+FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 LEFT = frozenset({"unit-lost-message"})  # units of damaged records that a restart does not look at: their messages are still served
 
 
@@ -197,15 +197,14 @@ class _Steps:
         """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
         if not self._store.conf.index_enabled:
             return
-        files = self._store.index.files
         if self._look.restart.mode is Mode.ABNORMAL:
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
         elif self._look.marks.added:
             yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
-        elif not files and self._last_has_keys():
+        elif not self._store.index.files and self._last_has_keys():
             yield Step(RebuildIndex(), "there is none")
-        elif any((header := file.header()) is not None and header.index_count > 1 and header.end_phy_offset >= end for file in files):
-            yield Step(RebuildIndex(), f"it leads behind the log's end, {end}")
+        else:
+            yield from index_steps(self._store.index, end)
 
     def _last_has_keys(self) -> bool:
         """Whether the log's last message is one that an index would have."""
@@ -242,7 +241,7 @@ class _Steps:
 
 
 def _in_words(findings: list[Finding]) -> str:
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for finding in findings:
-        counts[finding.code] = counts.get(finding.code, 0) + finding.count
+        counts[finding.code] += finding.count
     return ", ".join(f"{count} {code}" for code, count in sorted(counts.items()))

@@ -184,9 +184,10 @@ class Verification:
         overlooked = damage.code in BROKER_OVERLOOKS or _is_empty_body(damage)
         if self.report.broker_stops_at is None and not overlooked:
             self.report.broker_stops_at = damage.physical_offset
-        if damage.message is not None and damage.message.stored_physical_offset == damage.physical_offset:
+        message = damage.message_in_its_place
+        if message is not None:
             if self._queues:
-                self._tell(self._describer.of(damage.message), damage.message)
+                self._tell(self._describer.of(message), message)
         elif self._queues:
             self._queues.lost(damage)
 

@@ -27,3 +27,9 @@ class Damage(NamedTuple):
     def end(self) -> int:
         """First physical offset behind the damage."""
         return self.physical_offset + self.size
+
+    @property
+    def message_in_its_place(self) -> Message | None:
+        """The message, where it is whole enough to tell its place in a queue: it says itself that it belongs here."""
+        found = self.message
+        return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.built_queue import QueueCounts
 from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.dispatch import batch_units
+from rmqctl.store.dispatch import batch_units, have_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +46,7 @@ class BatchQueueBuilder:
         if not any(self._wanted):
             return
         messages = described.messages
-        kinds = messages["sys_flag"] & TRANSACTION_MASK
-        has_unit = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
+        has_unit = have_units(messages)
         for number in np.unique(messages["queue"][np.array(self._wanted)[messages["queue"]] & has_unit]).tolist():
             topic, queue_id = known[number]
             self._put((topic.decode("utf-8", "replace"), queue_id), messages[(messages["queue"] == number) & has_unit])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.store.file_scan import Take
 
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
+UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 
 
 NOT_SCANNED = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.store.changes import Delete, Resize, Zero
-from rmqctl.store.repair_plan import Step
+from rmqctl.store.repair_plan import RebuildIndex, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.index_service import IndexService
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
@@ -52,3 +53,10 @@ def cut_steps(queue: UnitQueue, slot: int, unit_size: int, folder: str, why: str
             start = position - file.file_from_offset
             end = -(-file.data_end(start) // unit_size) * unit_size
             yield Step(Zero(file.name, start, min(max(end, start + unit_size), file.size)), why)
+
+
+def index_steps(index: IndexService, end: int) -> Iterator[Step]:
+    """An index that leads behind the log's end is made anew."""
+    headers = [file.header() for file in index.files]
+    if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
+        yield Step(RebuildIndex(), f"it leads behind the log's end, {end}")

@@ -60,8 +60,7 @@ class Dispatcher:
     def dispatch(self, described: DispatchColumns) -> None:
         """Messages of the log, in log order."""
         messages = described.messages
-        kinds = messages["sys_flag"] & TRANSACTION_MASK
-        rows = messages[(kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)]
+        rows = messages[have_units(messages)]
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]
         for of_queue in np.split(by_queue, np.flatnonzero(np.diff(by_queue["queue"])) + 1) if len(rows) else ():
             self._put_units(self._key(int(of_queue["queue"][0])), of_queue)
@@ -117,6 +116,12 @@ class Dispatcher:
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
+
+
+def have_units(messages: Any) -> Any:
+    """Of each message (DISPATCH_COLUMNS) whether it is in its queue: prepared and rollback records are in none."""
+    kinds = messages["sys_flag"] & TRANSACTION_MASK
+    return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
 
 
 def batch_units(rows: Any, message_at: Callable[[int], Message | None]) -> Any:

@@ -39,8 +39,9 @@ class Losses:
 
     def damage(self, damage: Damage) -> None:
         """A damaged place."""
-        if damage.message is not None and damage.message.stored_physical_offset == damage.physical_offset:
-            self._dropped.see(self._describer.of(damage.message).messages)
+        message = damage.message_in_its_place
+        if message is not None:
+            self._dropped.see(self._describer.of(message).messages)
         elif damage.code not in NO_RECORDS:
             self._torn_bytes += damage.size
 

@@ -44,6 +44,7 @@ from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
 from rmqctl.store.put_message import PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.recovery import third_from_end
 from rmqctl.store.running_flags import RunningFlags
 from rmqctl.store.schedule import ScheduleMessageService
 from rmqctl.store.store_checkpoint import StoreCheckpoint
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
 
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
-FILES_CHECKED = 3  # of the log, as a broker does after a shutdown in order
 
 
 def now_ms() -> int:
@@ -359,7 +359,7 @@ class MessageStore:
         if not in_use:
             return log.min_offset
         summary = ScanSummary()
-        for item in log.scan_columns(summary, threads=self._threads, start=in_use[-FILES_CHECKED:][0].file_from_offset):
+        for item in log.scan_columns(summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset):
             if isinstance(item, Damage):
                 what = f"{item.code} in the log"
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)

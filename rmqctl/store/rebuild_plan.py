@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
     from rmqctl.store.rebuild import Rebuild
 
-QUEUE_PARTS = (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT, store_path.BATCHCONSUMEQUEUE)
 INDEX_TIME = "indexMsgTimestamp"
 
 
@@ -99,7 +98,7 @@ def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Chang
 def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
     for counts in rebuild.result.queues:
         made = rebuild.parts_of(counts.topic)
-        for part in QUEUE_PARTS:
+        for part in store_path.QUEUE_PARTS:
             path = f"{part}/{counts.topic}/{counts.queue_id}"
             if part in made:
                 yield Install(path, staging / path)
@@ -111,7 +110,7 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
         queue_ids = [queue_id for of, queue_id in gone if of == topic]
         all_go = len(queue_ids) == sum(of == topic for of, _ in store.queues) and topic not in made_topics
         below = [""] if all_go else [f"/{queue_id}" for queue_id in queue_ids]
-        paths = [f"{part}/{topic}{name}" for part in QUEUE_PARTS for name in below]
+        paths = [f"{part}/{topic}{name}" for part in store_path.QUEUE_PARTS for name in below]
         yield from (Delete(path) for path in paths if _is_there(store, path))
 
 

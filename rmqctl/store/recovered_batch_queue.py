@@ -11,7 +11,7 @@ import numpy as np
 
 from rmqctl.format.columns import BATCH_UNITS
 from rmqctl.store.destinations import batch_of
-from rmqctl.store.recovery import FILES_FROM_END, NO_QUEUE
+from rmqctl.store.recovery import NO_QUEUE, third_from_end
 from rmqctl.store.store_path import BATCHCONSUMEQUEUE
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class RecoveredBatchQueue:
 
     def recover(self) -> None:
         """Find its end in its last three files; later files are deleted."""
-        for number in range(max(len(self._files) - FILES_FROM_END, 0), len(self._files)):
+        for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
             units = file.units()
             file.wrote = _first(~_in_use(units))

@@ -15,7 +15,7 @@ from rmqctl.format import queue_fill
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.store import recovery
-from rmqctl.store.recovery import FILES_FROM_END, NO_QUEUE
+from rmqctl.store.recovery import NO_QUEUE, third_from_end
 from rmqctl.store.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class RecoveredQueue:
     def recover(self) -> None:
         """Find its end in its last three files; later files are deleted (ConsumeQueue.recover)."""
         state = self._state
-        for number in range(max(len(self._files) - FILES_FROM_END, 0), len(self._files)):
+        for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
             kept = self._used_on_disk(file, self._base_of(file), self._base_of(file) + self._units_a_file, OFFSET_MAX)
             self._end_at(self._base_of(file), kept.end)

@@ -152,6 +152,11 @@ def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
     return head.store_timestamp != 0 and head.store_timestamp <= safe
 
 
+def third_from_end(count: int) -> int:
+    """The number of the file, of `count`, that a start in order begins at."""
+    return max(count - FILES_FROM_END, 0)
+
+
 class StartFile(NamedTuple):
     """Where the scan of the log begins: the number of the file, and why this one."""
 
@@ -171,7 +176,7 @@ def start_file(mode: Mode, profile: Profile, bases: Sequence[int], queues_end: i
         if bases[found] <= queues_end:
             return StartFile(found, f"the last file that begins before the queues end, at {queues_end}")
         return StartFile(found, f"the queues end at {queues_end}, before the log begins: the first file")
-    number = max(len(bases) - FILES_FROM_END, 0)
+    number = third_from_end(len(bases))
     return StartFile(number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one")
 
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import ChangedSince
-from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import rebuild_plan, store_path
-from rmqctl.store.changes import Install, Write
+from rmqctl.store.checkpoint_plan import plan_checkpoint
 from rmqctl.store.journal import Journal
 from rmqctl.store.rebuild import Rebuild, Selection
 from rmqctl.store.repair_plan import RebuildIndex, RebuildQueue, SetCheckpoint
@@ -94,14 +93,9 @@ class _Changes:
         sets_checkpoint = any(isinstance(step.deed, SetCheckpoint) for step in plan.steps)
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
-    def _checkpoint(self, values: Checkpoint) -> Iterator[Change]:
-        """In place where the file has its length; else a new one."""
+    def _checkpoint(self, values: Checkpoint) -> list[Change]:
         if self._index_time is not None:
             values = values._replace(index_msg_timestamp=self._index_time)
-        raw = CHECKPOINT.struct.pack(*values)
-        if self._store.storage.entry(self._store.path.part(store_path.CHECKPOINT)).size == CHECKPOINT_FILE_SIZE:
-            yield Write(store_path.CHECKPOINT, 0, raw)
-            return
-        staged = self._staging / store_path.CHECKPOINT
-        WritableStorage(self._staging).replace_file(staged, raw.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
-        yield Install(store_path.CHECKPOINT, staged)
+        plan = plan_checkpoint(self._store, values._asdict())
+        plan.build(WritableStorage(self._staging), self._staging)
+        return plan.changes(self._staging)

@@ -24,6 +24,7 @@ COMMITLOG = "commitlog"
 CONSUMEQUEUE = "consumequeue"
 CONSUMEQUEUE_EXT = "consumequeue_ext"
 BATCHCONSUMEQUEUE = "batchconsumequeue"
+QUEUE_PARTS = (CONSUMEQUEUE, CONSUMEQUEUE_EXT, BATCHCONSUMEQUEUE)
 INDEX = "index"
 CONFIG = "config"
 CHECKPOINT = "checkpoint"

@@ -21,14 +21,14 @@ from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
 from rmqctl.store import store_path
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.consume_queue import ConsumeQueue
-from rmqctl.store.cuts import cut_steps, log_steps
+from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
 from rmqctl.store.losses import Losses
-from rmqctl.store.repair_plan import QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.store.repair_plan import QueueOutcome, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
 if TYPE_CHECKING:
     from rmqctl.store.consume_queue import UnitQueue
@@ -72,7 +72,7 @@ class Truncation:
             cut, more = self._queue_steps(key, queue)
             steps += more
             ends.append((key, min(queue.min_offset(log.min_offset), cut), cut))
-        steps += self._index_steps()
+        steps += index_steps(self._store.index, to)
         if steps:
             steps += self._checkpoint_steps()
         lost_of = self._losses.of_queues()
@@ -90,9 +90,7 @@ class Truncation:
     def _see(self, item: Message | Blank | Damage | Stretch) -> None:
         if isinstance(item, Damage):
             if item.code in UNREADABLE and item.end > self._to:
-                raise Unreadable(
-                    item.detail, path=item.path or "", offset=item.physical_offset, hint="copy the disk as far as it can be read"
-                )
+                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=UNREADABLE_HINT)
             self._bound(item.physical_offset, item.end)
             if item.physical_offset >= self._to:
                 self._losses.damage(item)
@@ -142,9 +140,3 @@ class Truncation:
         physic, logics, index = (min(time, stored) for time in found[:3])
         values = Checkpoint(physic, logics, index, found.master_flushed_offset, min(found.confirm_phy_offset, last_at))
         return [Step(SetCheckpoint(values), "it would vouch for messages that are gone")] if values != found else []
-
-    def _index_steps(self) -> list[Step]:
-        headers = [file.header() for file in self._store.index.files]
-        if any(header is not None and header.end_phy_offset >= self._to for header in headers):
-            return [Step(RebuildIndex(), f"it leads behind the log's end, {self._to}")]
-        return []

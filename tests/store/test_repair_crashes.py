@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
@@ -130,6 +131,7 @@ class Stores:
         for number in range(MESSAGES):
             topic = "OrderPaid" if number < 14 else "Late"
             assert store.put_message(message(number, topic=topic, queue_id=number % 2, properties={"KEYS": f"k{number}"})).is_ok
+            time.sleep(0.002)  # a time of its own for each: what is cut off then always changes the checkpoint
         store.close()
         self._middle = messages_of(self._whole)[MIDDLE].physical_offset
 
@@ -453,6 +455,7 @@ def test_short_writes_are_gone_on_with(name: str, step: int, stores: Stores, tmp
 
 KILLED = """
 import sys
+import time
 from rmqctl.cli.main import main
 from tests.faulty_system import DeadlySystem
 at, *sys.argv[1:] = sys.argv[1:]
