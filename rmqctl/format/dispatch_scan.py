@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format import properties
-from rmqctl.format.kernel import find_byte, java_hash, kernel, part
+from rmqctl.format.java import hash_code
+from rmqctl.format.kernel import find_byte, find_either, java_hash, kernel, part, word
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 
@@ -36,38 +37,58 @@ DISPATCH_COLUMNS = np.dtype(
 # marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's
 UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE = 1, 2, 4, 8
 
-QUEUE_TABLE_ROWS = np.dtype([("start", np.int64), ("length", np.int32), ("queue_id", np.int32), ("number", np.int32), ("used", np.int32)])
+# `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
+QUEUE_TABLE_ROWS = np.dtype(
+    [
+        ("start", np.int64),
+        ("length", np.int32),
+        ("queue_id", np.int32),
+        ("number", np.int32),
+        ("key_hash", np.uint32),
+        ("is_text", np.int32),
+        ("used", np.int32),
+    ]
+)
 _TABLE_SIZE_FIRST = 1024
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_MULTI_DISPATCH,
 )  # fmt: skip
 PROPERTIES_THAT_MATTER = len(_NAMES)
 TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `find_values`
-_NAME_BYTES = np.frombuffer("".join(_NAMES).encode(), np.uint8)
-_NAME_ENDS = tuple(np.cumsum([len(name) for name in _NAMES]).tolist())
+_NAME_LENGTHS = tuple(len(name) for name in _NAMES)
+_NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
-_PROPERTY_END = np.uint8(2)
+_NAME_END, _PROPERTY_END, _KEY_END = np.uint8(1), np.uint8(2), np.uint8(32)
 
 
-@kernel
+@part
 def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
     """Where a queue stands in the table, or the free place for it."""
-    h = np.uint32(queue_id) * np.uint32(0x9E3779B1)
-    for i in range(start, start + length):
-        h = (h ^ np.uint32(buffer[i])) * np.uint32(0x01000193)
-    slot: Any = np.int64(h ^ (h >> np.uint32(15))) & (len(rows) - 1)
+    end = start + length
+    h = np.uint64(queue_id + 1) * _SPREAD
+    for p in range(start, end, 8):
+        h = (h ^ word(buffer, p, end)) * _SPREAD
+        h ^= h >> np.uint64(32)
+    slot: Any = np.int64(h & np.uint64(len(rows) - 1))
     while rows[slot].used:
         row = rows[slot]
         if row.length == length and row.queue_id == queue_id:
+            away = row.start - start
             same = True
-            for i in range(length):
-                if pool[row.start + i] != buffer[start + i]:
+            for p in range(start, end, 8):
+                if word(pool, p + away, end + away) != word(buffer, p, end):
                     same = False
                     break
             if same:
                 return slot
         slot = (slot + 1) & (len(rows) - 1)
     return slot
+
+
+@kernel
+def _table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+    return table_slot(rows, pool, buffer, start, length, queue_id)
 
 
 class QueueTable:
@@ -86,9 +107,10 @@ class QueueTable:
         while self._used + len(topic) > len(self.pool):
             self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
         text = np.frombuffer(bytearray(topic), np.uint8)  # as writable as a buffer: one kernel for both
-        slot = table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
+        slot = _table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
         self.pool[self._used : self._used + len(topic)] = text
-        self.rows[slot] = (self._used, len(topic), queue_id, number, 1)
+        key_hash, is_text = _key_hash(topic)
+        self.rows[slot] = (self._used, len(topic), queue_id, number, key_hash, is_text, 1)
         self._used += len(topic)
         self._count += 1
 
@@ -97,24 +119,29 @@ class QueueTable:
         self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
         for row in old:
             start, length = int(row["start"]), int(row["length"])
-            self.rows[table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+            self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+
+
+def _key_hash(topic: bytes) -> tuple[int, bool]:
+    """The hash of what the index puts in front of a key, and whether the topic is text at all."""
+    try:
+        return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
+    except UnicodeDecodeError:
+        return 0, False
 
 
 @part
-def _name_at(buffer: Any, start: int, length: int) -> int:
-    """Which of the names that matter stands at `start`; -1 for none."""
-    name_start = 0
-    for name in range(len(_NAME_ENDS)):
-        name_end = _NAME_ENDS[name]
-        if name_end - name_start == length:
+def _name_at(buffer: Any, start: int, end: int) -> int:
+    """Which of the names that matter stands at [start, end); -1 for none."""
+    for name in range(len(_NAME_LENGTHS)):
+        if _NAME_LENGTHS[name] == end - start:
             same = True
-            for i in range(length):
-                if buffer[start + i] != _NAME_BYTES[name_start + i]:
+            for i in range(0, end - start, 8):
+                if word(buffer, start + i, end) != _NAME_WORDS[name, i >> 3]:
                     same = False
                     break
             if same:
                 return name
-        name_start = name_end
     return -1
 
 
@@ -125,18 +152,16 @@ def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
     p = start
     while p < end:
         name_start = p
-        while p < end and buffer[p] != 1 and buffer[p] != 2:
-            p += 1
-        name_end = p
-        if p == end:
+        name_end = find_either(buffer, p, end, _NAME_END, _PROPERTY_END)
+        if name_end == end:
             return
-        p += 1
+        p = name_end + 1
         if buffer[name_end] == 2:
             continue
         value_start = p
         p = find_byte(buffer, p, end, _PROPERTY_END)
         if p > value_start and name_end > name_start:
-            name = _name_at(buffer, name_start, name_end - name_start)
+            name = _name_at(buffer, name_start, name_end)
             if name >= 0:
                 spans[name, 0] = value_start
                 spans[name, 1] = p
@@ -151,22 +176,20 @@ def _positive(h: Any) -> Any:
 
 
 @part
-def _hash_keys(buffer: Any, topic_start: int, topic_end: int, spans: Any, hashes: Any, used: int) -> tuple[bool, int]:
-    """(True, how many of `hashes` are used now): UNIQ_KEY's first, then those of KEYS' words. False: no UTF-8."""
-    ok, h = java_hash(buffer, topic_start, topic_end, np.uint32(0))
-    h = np.uint32(h * np.uint32(31) + np.uint32(35))
-    if ok and spans[UNIQUE, 1]:
+def _hash_keys(buffer: Any, h: Any, spans: Any, hashes: Any, used: int) -> tuple[bool, int]:
+    """(True, how many of `hashes` are used now): UNIQ_KEY's first, then those of KEYS' words; `h` is the topic's. False: no UTF-8."""
+    ok = True
+    if spans[UNIQUE, 1]:
         ok, full = java_hash(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], h)
         hashes[used] = _positive(full)
         used += 1
     p = spans[KEYS, 0]
     end = spans[KEYS, 1]
     while ok and p < end:
-        word = p
-        while p < end and buffer[p] != 32:
-            p += 1
-        if p > word:
-            ok, full = java_hash(buffer, word, p, h)
+        start = p
+        p = find_byte(buffer, p, end, _KEY_END)
+        if p > start:
+            ok, full = java_hash(buffer, start, p, h)
             hashes[used] = _positive(full)
             used += 1
         p += 1
@@ -200,7 +223,9 @@ def _describe(
         out.tags_code = np.int64(np.int32(code))
         out.hashes_start = used
         if with_keys and ok and record.sys_flag & _MASK != _ROLLBACK:
-            ok, behind = _hash_keys(buffer, topic_start, topic_end, spans, hashes, used)
+            ok, behind = table[slot].is_text != 0, used
+            if ok:
+                ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, hashes, used)
             used = behind if ok else used
         out.hashes_count = used - out.hashes_start
         if not ok:

@@ -48,7 +48,8 @@ def keep_nothing() -> None:
 
 def part(function: Callable[..., Any]) -> Any:
     """A piece of kernels, compiled with each of them."""
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody else calls it: half the time to compile
+    # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what most parts do
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
     return njit(nogil=True, **options)(function)
 
 
@@ -57,8 +58,8 @@ def compiling() -> bool:
     return any(sum(compiled.stats.cache_misses.values()) for compiled in KERNELS)
 
 
-def _loader(bits: int, result: Any) -> Any:
-    """An intrinsic (array of uint8, position) -> the big-endian number there: one load and a byte swap, where numba makes a load a byte."""
+def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
+    """An intrinsic (array of uint8, position) -> the number there: one load, where numba makes a load a byte; big-endian by a `swap`."""
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
         del typing_context
@@ -67,7 +68,7 @@ def _loader(bits: int, result: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
             place = builder.gep(data, [context.cast(builder, arguments[1], signature.args[1], types.int64)])
             number = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()), align=1)
-            swapped = builder.bswap(number)
+            swapped = builder.bswap(number) if swap else number
             wide = types.int64 if result.signed else types.uint64
             stored = types.Integer.from_bitwidth(bits, result.signed)
             return context.cast(builder, swapped, stored, result if bits == result.bitwidth else wide)
@@ -81,6 +82,7 @@ def _loader(bits: int, result: Any) -> Any:
 u32: Any = _loader(32, types.uint32)
 i32: Any = _loader(32, types.int64)
 i64: Any = _loader(64, types.int64)
+le64: Any = _loader(64, types.uint64, swap=False)  # as little-endian machines have it
 
 
 def _storer(bits: int) -> Any:
@@ -154,23 +156,78 @@ def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -
 call_crc32: Any = intrinsic(_generate_call)
 
 
-_HIGH_BITS, _BYTE = np.uint32(0x80808080), np.uint32(0xFF)
-_LOW_BITS_8, _HIGH_BITS_8 = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
+    """Numba's intrinsic (uint64, not 0) -> how many of its lowest bits are 0, as int64."""
+    del typing_context, number
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+_trailing_zeros: Any = intrinsic(_count_trailing_zeros)
+_WORD = 8
+_LOW_BITS, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_BYTE, _HALF = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+
+
+@part
+def word(b: Any, start: int, end: int) -> Any:
+    """The first eight bytes of [start, end) as a little-endian uint64; where there are fewer, zeros follow."""
+    left = end - start
+    if start + _WORD <= len(b):
+        found = le64(b, start)
+        return found if left >= _WORD else found & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
+    found = np.uint64(0)
+    for i in range(min(left, _WORD)):
+        found |= np.uint64(b[start + i]) << np.uint64(8 * i)
+    return found
+
+
+@part
+def _zero_bytes(number: Any) -> Any:
+    """The high bit of each zero byte; behind the lowest of them others may be set, too."""
+    return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
 
 @part
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Position of the first byte `wanted` (uint8) in [start, end); `end` when there is none. Looks at eight bytes at once."""
+    position: int = find_either(b, start, end, wanted, wanted)
+    return position
+
+
+@part
+def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
+    """Position of the first byte `wanted` or `other` (uint8) in [start, end); `end` when there is none."""
     p = start
-    pattern = np.uint64(wanted) * _LOW_BITS_8
-    while p + 8 <= end:
-        difference = np.uint64(i64(b, p)) ^ pattern
-        if (difference - _LOW_BITS_8) & ~difference & _HIGH_BITS_8:  # a byte of it is zero
-            break
-        p += 8
-    while p < end and b[p] != wanted:
-        p += 1
-    return p
+    pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS
+    while p < end:
+        if p + _WORD <= len(b):
+            eight = le64(b, p)
+            found = _zero_bytes(eight ^ pattern) | _zero_bytes(eight ^ other_pattern)
+            if found:
+                position: int = min(p + (_trailing_zeros(found) >> 3), end)
+                return position
+            p += _WORD
+        elif b[p] == wanted or b[p] == other:
+            return p
+        else:
+            p += 1
+    return end
+
+
+_POWERS = np.array([31**n & 0xFFFFFFFF for n in range(_WORD + 1)], np.uint64)
+_P1, _P2, _P3, _P4, _P8 = (np.uint64(31**n & 0xFFFFFFFF) for n in (1, 2, 3, 4, 8))
+
+
+@part
+def _hash_of_four(four: Any) -> Any:
+    """The hash of four ASCII characters, the first one in the lowest byte."""
+    first = (four & _BYTE) * _P3 + (four >> np.uint64(8) & _BYTE) * _P2
+    return first + (four >> np.uint64(16) & _BYTE) * _P1 + (four >> np.uint64(24))
 
 
 @part
@@ -180,35 +237,37 @@ def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     False where the bytes are no UTF-8: what Java makes of them is left to the one-record decoder.
     """
     p = start
+    total = np.uint64(h)  # modulo 2**32 all the way
     while p < end:
-        if p + 4 <= end and u32(b, p) & _HIGH_BITS == 0:  # four at once: one multiplication waits for the one before, not four
-            c = u32(b, p)
-            first = (c >> np.uint32(24)) * np.uint32(31**3) + (c >> np.uint32(16) & _BYTE) * np.uint32(31**2)
-            last = (c >> np.uint32(8) & _BYTE) * np.uint32(31) + (c & _BYTE)
-            h = np.uint32(h * np.uint32(31**4) + first + last)
-            p += 4
+        eight = word(b, p, end)
+        if eight & _HIGH_BITS == 0:  # eight at once: one multiplication waits for the one before, not eight
+            left = min(end - p, _WORD)
+            if left < _WORD:  # NULs in front add nothing
+                eight <<= np.uint64(8 * (_WORD - left))
+            total = total * _POWERS[left] + _hash_of_four(eight & _HALF) * _P4 + _hash_of_four(eight >> np.uint64(32))
+            p += left
             continue
         c = np.uint32(b[p])
         if c < 0x80:
-            h = np.uint32(h * np.uint32(31) + c)
+            total = total * _P1 + np.uint64(c)
             p += 1
             continue
         more = 1 if 0xC2 <= c <= 0xDF else 2 if 0xE0 <= c <= 0xEF else 3 if 0xF0 <= c <= 0xF4 else 0
         if more == 0 or p + more >= end:
-            return False, h
+            return False, np.uint32(total)
         code = c & np.uint32(0x3F >> more)
         for i in range(1, more + 1):
             following = np.uint32(b[p + i])
             if following & 0xC0 != 0x80:
-                return False, h
+                return False, np.uint32(total)
             code = np.uint32(code << 6) | (following & np.uint32(0x3F))
         overlong = (more == 2 and code < 0x800) or (more == 3 and code < 0x10000)
         if overlong or 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-            return False, h
+            return False, np.uint32(total)
         if more == 3:
             code -= np.uint32(0x10000)
-            h = np.uint32(h * np.uint32(31) + (np.uint32(0xD800) | (code >> 10)))
+            total = total * _P1 + np.uint64(np.uint32(0xD800) | (code >> 10))
             code = np.uint32(0xDC00) | (code & np.uint32(0x3FF))
-        h = np.uint32(h * np.uint32(31) + code)
+        total = total * _P1 + np.uint64(code)
         p += more + 1
-    return True, h
+    return True, np.uint32(total)

@@ -6,23 +6,19 @@ buffer of the transient store pool that is later, without one the same); `flushe
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.mapped_memory import OS_PAGE_SIZE, MappedMemory
 
 if TYPE_CHECKING:
-    from mmap import mmap
     from pathlib import Path
 
     from rmqctl.logfile.transient_store_pool import TransientStorePool
     from rmqctl.logfile.writable_storage import WritableStorage
 
-OS_PAGE_SIZE = 4096
-CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-ALLOCATED_AT_ONCE = 1024 * 1024  # bytes of a mapped file
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
 
 
@@ -56,8 +52,7 @@ class WritableMappedFile(MappedFile):
         self._pool = pool
         self._buffer = pool.borrow() if pool is not None and wrote_position == 0 else None
         self._mapped = mapped
-        self._mapping: mmap | None = None
-        self._allocated = wrote_position // OS_PAGE_SIZE * OS_PAGE_SIZE
+        self._memory: MappedMemory | None = None
         self._flush_lock = threading.Lock()
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
@@ -96,37 +91,25 @@ class WritableMappedFile(MappedFile):
             raise ValueError(f"{len(data)} bytes do not fit behind position {position} of {self.size}")
         if self._buffer is not None:
             self._buffer[position:end] = data
-        elif self._mapped and (end <= self._allocated or self._allocate(end)) and self._mapping is not None:
-            self._mapping[position:end] = data
+        elif (memory := self._memory or self._map()) is not None and (end <= memory.ready or memory.make_ready(end)):
+            memory.mapping[position:end] = data
         else:
+            self._mapped, self._memory = False, None
             self._write(position, data)
         self.wrote_position = end
 
-    def _allocate(self, end: int) -> bool:
-        """Have a mapping, and blocks for it up to `end` and a MiB ahead where there is room; False: this file system has no such thing."""
-        if self._mapping is None:
-            self._mapping = self._writable.map(self._open(), self.size)
-        for ahead in (ALLOCATED_AT_ONCE, 0):
-            wanted = min(-(-(end + ahead) // OS_PAGE_SIZE) * OS_PAGE_SIZE, self.size)
-            try:
-                self._writable.allocate(self._open(), self._allocated, wanted - self._allocated)
-            except OSError as error:
-                if error.errno in CANNOT_ALLOCATE:
-                    self._mapped = False
-                    return False
-                if not ahead or error.errno != errno.ENOSPC:
-                    raise
-                continue
-            break
-        self._allocated = wanted
-        return True
+    def _map(self) -> MappedMemory | None:
+        """The file's memory; None: it is not to be written so, or this file system cannot allocate blocks."""
+        if self._mapped:
+            self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
+        return self._memory
 
     def close(self) -> None:
         """Close descriptor and mapping."""
         super().close()
-        if self._mapping is not None:
-            self._mapping.close()
-            self._mapping = None
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     def set_modified(self, time_ms: int) -> None:
         """Have the file say that it was written last at `time_ms`, ms since 1970."""

@@ -7,6 +7,7 @@ ZFS or in Btrfs with snapshots, that is no promise; a broker, which maps holes, 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 LOCK_CONTENT = b"lock"
+MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class WritableStorage(Storage):
@@ -117,6 +120,12 @@ class WritableStorage(Storage):
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """The first `size` bytes of a file as memory that can be written where blocks are allocated; `sync` syncs it, too."""
         return mmap.mmap(descriptor, size)
+
+    def populate(self, mapping: mmap.mmap, position: int, size: int) -> None:
+        """Have pages of a mapping at hand whose blocks are allocated: a page fault for each costs more than what is written to it."""
+        memory = ctypes.c_char.from_buffer(mapping, position)  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
+        if _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE) and ctypes.get_errno() != errno.EINVAL:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def sync(self, descriptor: int) -> None:
         """Have what was written on the disk."""

@@ -22,6 +22,7 @@ from rmqctl.format.encode import (
     PROPERTIES_LENGTH_MAX,
     Encoded,
     MessageExtBrokerInner,
+    TopicField,
     encode,
     properties_to_bytes,
     topic_field,
@@ -38,7 +39,6 @@ from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
@@ -85,22 +85,6 @@ def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = Fal
     )
 
 
-class _PutLock:
-    """One put at a time; `begin` (time.monotonic()) says since when, 0: there is none."""
-
-    def __init__(self) -> None:
-        self.begin = 0.0
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self.begin = time.monotonic()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.begin = 0.0
-        self._lock.release()
-
-
 class CommitLogWriter:
     """Appends to `queue`; `topic_queue_table` has the next queue offset of each queue, LMQ's too.
 
@@ -125,7 +109,9 @@ class CommitLogWriter:
         self._now = now
         self._batch_topics = batch_topics
         self._written_queues: set[QueueKey] = set()
-        self._put_lock = _PutLock()
+        self._put_lock = threading.Lock()
+        self._waiting_since = 0.0  # for the file system, time.monotonic(); 0: not
+        self._topic_fields: dict[str, TopicField] = {}  # of the topics that were put
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
@@ -222,8 +208,8 @@ class CommitLogWriter:
     @property
     def is_os_page_cache_busy(self) -> bool:
         """Whether a put has been waiting for the file system for longer than a second."""
-        begin = self._put_lock.begin
-        return begin > 0 and (time.monotonic() - begin) * 1000 > self._settings.os_page_cache_busy_ms
+        since = self._waiting_since
+        return since > 0 and (time.monotonic() - since) * 1000 > self._settings.os_page_cache_busy_ms
 
     def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
         level = _delay_level(message)
@@ -235,15 +221,11 @@ class CommitLogWriter:
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
         """The record, or why it cannot be one."""
-        if not is_topic(message.topic):
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
-            )
+        topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
+        if isinstance(topic, PutMessageResult):
+            return topic
         if message.queue_id < 0:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
-        topic = topic_field(message.topic, long_topics=self._long_topics)
-        if topic is None:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(message.topic)} bytes")
         raw = properties_to_bytes(message.properties, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
         if len(raw) > PROPERTIES_LENGTH_MAX:
             remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
@@ -252,6 +234,17 @@ class CommitLogWriter:
             remark = f"a body of {len(message.body)} bytes, at most {self._max_message_size} are taken"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         return encode(message, raw, topic, property_crc=self._property_crc)
+
+    def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
+        """A topic as it is stored, or why it cannot be one."""
+        if not is_topic(topic):
+            remark = f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        field = topic_field(topic, long_topics=self._long_topics)
+        if field is None:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")
+        self._topic_fields[topic] = field
+        return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
         """Append messages of the queue of `first`."""
@@ -288,7 +281,9 @@ class CommitLogWriter:
         self._written_queues.add(key)
         if first.topic in WAITING_ROOMS:
             self._note_real_queue(first)
-        appended = AppendMessageResult(*key, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin)
+        appended = AppendMessageResult(
+            first.topic, first.queue_id, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin
+        )
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
@@ -299,10 +294,13 @@ class CommitLogWriter:
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
         """Append bytes; what is wrong where that fails."""
+        self._waiting_since = time.monotonic()
         try:
             file.append(records)
         except OSError as error:
             return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
+        finally:
+            self._waiting_since = 0.0
         file.store_timestamp = stored
         return None
 
@@ -356,13 +354,17 @@ class CommitLogWriter:
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
         """The last file, after it was closed by a blank where there is no room in it. Raises OSError."""
-        file = self.queue.last_with_room()
-        room = file.size - file.wrote_position
-        if size + BLANK_SIZE > room:
-            file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
-            file.skip_to_end()
+        self._waiting_since = time.monotonic()
+        try:
             file = self.queue.last_with_room()
-        return file
+            room = file.size - file.wrote_position
+            if size + BLANK_SIZE > room:
+                file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
+                file.skip_to_end()
+                file = self.queue.last_with_room()
+            return file
+        finally:
+            self._waiting_since = 0.0
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """A message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""

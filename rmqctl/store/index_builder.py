@@ -54,6 +54,11 @@ class IndexBuilder:
             self._pending.popleft().result()
         self._pending.append(self._executor.submit(self._put, described))
 
+    def flush_soon(self) -> None:
+        """Begin to write all of it, while something else is done: that `flush` ends."""
+        if self._executor is not None:
+            self._pending.append(self._executor.submit(self._writer.flush))
+
     def flush(self) -> None:
         """Have all of it written. Raises OSError."""
         while self._pending:

@@ -161,7 +161,7 @@ class IndexWriter:
 
     def _write_slots(self, descriptor: int) -> None:
         if self._dirty_count > MANY_SLOTS:
-            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").tobytes())
+            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").view(np.uint8).data)
             return
         for slot in np.unique(np.concatenate(self._dirty)).tolist():
             head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)

@@ -177,7 +177,7 @@ class MessageStore:
 
     def _refusal(self) -> PutMessageResult | None:
         """Why nothing is taken now; None: it is."""
-        failure = self.failure
+        failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
         if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:

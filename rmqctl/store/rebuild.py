@@ -185,6 +185,8 @@ class Rebuild:
                 if is_over():
                     break
             finished = not is_over()
+            if self._index is not None:
+                self._index.flush_soon()
             self._queues.flush()
             if self._index is not None:
                 self._index.flush()
@@ -283,17 +285,17 @@ class Rebuild:
 
     def _count_entries(self, messages: Any) -> None:
         index, in_a_file = self.result.index, self.geometry.index_entries - 1
-        messages = messages[messages["hashes_count"] > 0]
-        if not len(messages):
+        counts, before = messages["hashes_count"], index.entries
+        index.entries += int(counts.sum())
+        if index.entries == before:
             return
-        before, entries = index.entries, index.entries + np.cumsum(messages["hashes_count"])
-        index.entries = int(entries[-1])
         full = (index.entries - 1) // in_a_file * in_a_file
         if 0 < full == before:
             index.full_until = index.end_timestamp
         elif full > before:
-            index.full_until = int(messages["store_timestamp"][np.searchsorted(entries, full)])
-        index.end_timestamp = int(messages["store_timestamp"][-1])
+            index.full_until = int(messages["store_timestamp"][np.searchsorted(before + np.cumsum(counts), full)])
+        last = len(messages) - 1 if counts[-1] else np.flatnonzero(counts)[-1]
+        index.end_timestamp = int(messages["store_timestamp"][last])
 
     def _finish(self) -> None:
         result = self.result

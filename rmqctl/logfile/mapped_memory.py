@@ -1,0 +1,83 @@
+"""A file's pages as memory that is appended to: several times as fast for small appends as a write each.
+
+A store into a hole of a full disk is a SIGBUS, so blocks are allocated before; and a page fault for each page costs more than what
+is written to it, so pages are brought in many at once. Who goes on appending has the next ones made ready by a thread meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+OS_PAGE_SIZE = 4096
+READY_AT_ONCE = 1024 * 1024  # bytes
+READY_AHEAD = 16 * READY_AT_ONCE  # by the thread, which gets its turns beside one that is always busy only every few ms
+CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class MappedMemory:
+    """The `size` bytes of an open file as `mapping`; up to position `ready` they can be written. Not for two threads at once.
+
+    Raises OSError.
+    """
+
+    def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
+        self.mapping = storage.map(descriptor, size)
+        self.ready = position // OS_PAGE_SIZE * OS_PAGE_SIZE
+        self._storage = storage
+        self._descriptor = descriptor
+        self._size = size
+        self._began_at = self.ready
+        self._executor: ThreadPoolExecutor | None = None
+        self._ahead: Future[int] | None = None
+
+    def make_ready(self, end: int) -> bool:
+        """Have it writable up to `end`, and a MiB ahead where there is room; False: this file system has no such thing."""
+        if self._ahead is not None:
+            self.ready = self._ahead.result()
+            self._ahead = None
+        if end > self.ready and not self._make_ready_now(end):
+            return False
+        if self.ready - self._began_at > 2 * READY_AT_ONCE and self.ready < self._size:  # it is more than a few messages
+            self._executor = self._executor or ThreadPoolExecutor(1, "populate")
+            self._ahead = self._executor.submit(self._make_ready_soon, min(self.ready + READY_AHEAD, self._size))
+        return True
+
+    def close(self) -> None:
+        """Unmap."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+        self.mapping.close()
+
+    def _make_ready_now(self, end: int) -> bool:
+        for ahead in (READY_AT_ONCE, 0):
+            wanted = min(-(-(end + ahead) // OS_PAGE_SIZE) * OS_PAGE_SIZE, self._size)
+            try:
+                self._prepare(wanted)
+            except OSError as error:
+                if error.errno in CANNOT_ALLOCATE:
+                    return False
+                if not ahead or error.errno != errno.ENOSPC:
+                    raise
+                continue
+            break
+        self.ready = wanted
+        return True
+
+    def _make_ready_soon(self, wanted: int) -> int:
+        """How far it is writable then; what fails is tried again when it is needed."""
+        try:
+            self._prepare(wanted)
+        except OSError:
+            return self.ready
+        return wanted
+
+    def _prepare(self, wanted: int) -> None:
+        self._storage.allocate(self._descriptor, self.ready, wanted - self.ready)
+        self._storage.populate(self.mapping, self.ready, wanted - self.ready)

@@ -1,0 +1,92 @@
+"""Memory of a file that is appended to: what is ready, and what the file has in the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqctl.logfile.mapped_memory import OS_PAGE_SIZE, READY_AHEAD, READY_AT_ONCE, MappedMemory
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+from rmqctl.logfile.writable_storage import WritableStorage
+
+SIZE = 64 * READY_AT_ONCE
+
+
+class RefusingStorage(WritableStorage):
+    """Allocates blocks up to `room` bytes of a file; beyond, it fails with `code`."""
+
+    def __init__(self, root: Path, room: int, code: int) -> None:
+        super().__init__(root)
+        self.room, self.code = room, code
+
+    def allocate(self, descriptor: int, position: int, size: int) -> None:
+        if position + size > self.room:
+            raise OSError(self.code, os.strerror(self.code))
+        super().allocate(descriptor, position, size)
+
+
+def memory_of(storage: WritableStorage, position: int = 0, size: int = SIZE) -> MappedMemory:
+    return MappedMemory(storage, storage.create(storage.root / "file", size), size, position)
+
+
+def test_a_little_more_than_is_asked_for(tmp_path: Path) -> None:
+    memory = memory_of(WritableStorage(tmp_path), position=OS_PAGE_SIZE + 5)
+    assert memory.ready == OS_PAGE_SIZE
+    assert memory.make_ready(2 * OS_PAGE_SIZE + 1)
+    assert memory.ready == 3 * OS_PAGE_SIZE + READY_AT_ONCE
+    assert (tmp_path / "file").stat().st_blocks * 512 < 2 * READY_AT_ONCE
+    memory.close()
+
+
+def test_who_goes_on_finds_the_next_pages_ready(tmp_path: Path) -> None:
+    memory = memory_of(WritableStorage(tmp_path))
+    assert memory.make_ready(1)
+    assert memory.make_ready(memory.ready + READY_AT_ONCE)
+    known = memory.ready
+    assert memory.make_ready(known + 1)
+    assert memory.ready == known + READY_AHEAD
+    memory.close()
+    assert (tmp_path / "file").stat().st_blocks * 512 >= known + READY_AHEAD
+
+
+def test_never_beyond_the_file(tmp_path: Path) -> None:
+    size = 2 * READY_AT_ONCE + OS_PAGE_SIZE
+    memory = memory_of(WritableStorage(tmp_path), size=size)
+    for end in (1, READY_AT_ONCE + OS_PAGE_SIZE + 1, size):
+        assert memory.make_ready(end)
+    assert memory.ready == size
+    memory.close()
+
+
+def test_a_file_system_that_cannot_allocate(tmp_path: Path) -> None:
+    memory = memory_of(RefusingStorage(tmp_path, 0, errno.EOPNOTSUPP))
+    assert not memory.make_ready(1)
+    memory.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_what_fails_ahead_is_told_when_it_is_needed(code: int, tmp_path: Path) -> None:
+    room = 3 * READY_AT_ONCE + 8 * OS_PAGE_SIZE
+    memory = memory_of(RefusingStorage(tmp_path, room, code))
+    assert memory.make_ready(1)
+    assert memory.make_ready(memory.ready + READY_AT_ONCE)
+    ready = memory.ready
+    with pytest.raises(OSError, match=os.strerror(code)):
+        memory.make_ready(room + 1)
+    assert memory.ready == ready
+    memory.close()
+
+
+def test_much_that_is_appended_is_there(tmp_path: Path) -> None:
+    storage = WritableStorage(tmp_path)
+    path = tmp_path / "file"
+    file = WritableMappedFile(storage, path, 0, SIZE, descriptor=storage.create(path, SIZE), mapped=True)
+    pieces = [bytes([number % 251 + 1]) * (100_000 + number) for number in range(300)]
+    for piece in pieces:
+        file.append(piece)
+    file.flush()
+    file.close()
+    assert path.read_bytes().rstrip(b"\0") == b"".join(pieces)
