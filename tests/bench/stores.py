@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,10 +36,17 @@ def dispatch_seconds(store: Path, version: str) -> float:
     return _seconds_of_copy(store, version, start=True, without=("consumequeue", "index"))
 
 
+def copy_without(store: Path, copy: Path, without: tuple[str, ...]) -> None:
+    """A copy but for these parts; what is a hole in a file stays one, as brokers leave it."""
+    shutil.rmtree(copy, ignore_errors=True)
+    subprocess.run(["cp", "-a", "--sparse=always", str(store), str(copy)], check=True)
+    for name in without:
+        shutil.rmtree(copy / name)
+
+
 def _seconds_of_copy(store: Path, version: str, *, start: bool, without: tuple[str, ...]) -> float:
     copy = store.with_name(store.name + ".copy")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(store, copy, ignore=shutil.ignore_patterns(*without))
+    copy_without(store, copy, without)
     try:
         report = RealRocketMQ(version).load(copy, start=start)
     finally:

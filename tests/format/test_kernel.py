@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import java
 from rmqctl.format.kernel import find_byte, find_either, java_hash, kernel, word
+from tests.format.property_settings import PROPERTY
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 RAW = st.binary(max_size=40)
@@ -34,13 +35,13 @@ def buffer_of(before: bytes, raw: bytes, behind: bytes) -> tuple[Any, int, int]:
     return np.frombuffer(bytearray(before + raw + behind), np.uint8), len(before), len(before) + len(raw)
 
 
-@settings(deadline=None)  # the first example compiles
+@PROPERTY
 @given(RAW, RAW, RAW)
 def test_a_word_ends_where_the_text_ends(before: bytes, raw: bytes, behind: bytes) -> None:
     assert int(_word(*buffer_of(before, raw, behind))) == int.from_bytes(raw[:8], "little")
 
 
-@settings(deadline=None)  # the first example compiles
+@PROPERTY
 @given(RAW, st.binary(max_size=40).map(lambda raw: bytes(byte % 4 for byte in raw)), RAW)
 def test_the_first_byte_of_its_kind(before: bytes, raw: bytes, behind: bytes) -> None:
     buffer, start, end = buffer_of(before, raw, behind)
@@ -49,7 +50,7 @@ def test_the_first_byte_of_its_kind(before: bytes, raw: bytes, behind: bytes) ->
     assert (one, either) == (firsts[0], min(firsts))
 
 
-@settings(deadline=None)  # the first example compiles
+@PROPERTY
 @given(RAW, TEXTS, RAW)
 def test_the_hash_of_text_is_javas(before: bytes, text: str, behind: bytes) -> None:
     is_text, found = _hash(*buffer_of(before, text.encode(), behind))
@@ -57,7 +58,7 @@ def test_the_hash_of_text_is_javas(before: bytes, text: str, behind: bytes) -> N
     assert int(found) == java.hash_code(text) & 0xFFFFFFFF
 
 
-@settings(deadline=None)  # the first example compiles
+@PROPERTY
 @given(RAW, RAW, RAW)
 def test_what_is_no_text_has_no_hash(before: bytes, raw: bytes, behind: bytes) -> None:
     is_text, _ = _hash(*buffer_of(before, raw, behind))
