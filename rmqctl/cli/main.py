@@ -28,6 +28,7 @@ VERBS = {
     "rebuild": ("rebuild", "Make queues and index anew from the log."),
     "checkpoint": ("checkpoint", "Show the checkpoint, or set its fields."),
     "undo": ("undo", "Take back what rmqctl changed in a store, byte for byte."),
+    "job": ("job", "The same questions on Spark, to huge stores."),
     "explain": ("explain", "What a finding or an exit code means, and what to do."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }

@@ -60,14 +60,12 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
     except KeyboardInterrupt:
         _remark_summary(report)
         raise
-    _print_report(report, output)
     note_unfinished_change(opened)
-    if report.incomplete:
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if report.findings else ExitCode.CLEAN)
+    return print_report(report, output)
 
 
-def _print_report(report: VerifyReport, output: str) -> None:
+def print_report(report: VerifyReport, output: str) -> int:
+    """Print what verify found; its exit code."""
     if output == "json":
         print_document("verify", report.to_json())
     elif output == "table":
@@ -79,6 +77,9 @@ def _print_report(report: VerifyReport, output: str) -> None:
     for note in report.notes:
         remark(f"note: {note}")
     _remark_summary(report)
+    if report.incomplete:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if report.findings else ExitCode.CLEAN)
 
 
 def _remark_summary(report: VerifyReport) -> None:

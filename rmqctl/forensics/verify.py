@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
-from rmqctl.store.file_scan import Stretch
+from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.kernels import prepare
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ BROKER_OVERLOOKS = frozenset(
 # causes come first: what is found below them may be nothing but their consequence
 CAUSES = ("link-not-followed", "unreadable", "log-missing", "foreign-file", "file-length", "file-gap", "file-overlap")
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
+# the log's items in order; with a describer, stretches have their dispatch columns
+Scan = Callable[[ScanSummary, Describer | None], Iterator[Item | Stretch]]
 
 
 @dataclass
@@ -91,12 +95,12 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 
 
 class Verification:
-    """One verification: the scan by `threads` threads, the audits that listen to it, and the `report`, which is right at any moment."""
+    """One verification: the scan, by `threads` threads or by `scan`, the audits that listen, and the `report`, right at any moment."""
 
-    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> None:
+    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1, scan: Scan | None = None) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
-        self._threads = threads
+        self._scan = scan or partial(_scan_here, store, threads)
         self._describer = Describer(with_keys=level >= LEVEL_ALL)
         self._level = level if store.commit_log.queue.files else 0
         self._queues: QueueCrosscheck | None = None
@@ -121,8 +125,7 @@ class Verification:
         started = time.perf_counter()
         self._queues = QueueCrosscheck(self._store, self._describer) if self._level >= LEVEL_QUEUES else None
         self._index = IndexAudit(self._store, self._describer) if self._level >= LEVEL_ALL else None
-        take = self._describer.take if self._queues else None
-        for item in self._store.commit_log.scan_columns(self.report.summary, take, threads=self._threads):
+        for item in self._scan(self.report.summary, self._describer if self._queues else None):
             if isinstance(item, Damage):
                 self._damage(item)
             elif isinstance(item, Stretch):
@@ -216,6 +219,10 @@ class Verification:
         before.count += 1
         before.size += damage.size
         return True
+
+
+def _scan_here(store: ReadOnlyStore, threads: int, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
+    return store.commit_log.scan_columns(summary, describer.take if describer else None, threads=threads)
 
 
 def _is_empty_body(damage: Damage) -> bool:

@@ -185,6 +185,13 @@ class CommitLog:
             items = (scan.items(file) for file in files)
             yield from self._parts(summary, files, items, begin, stop, strict=False)
 
+    def scan_by(
+        self, items_of: Callable[[MappedFile], Iterator[Item | Stretch | Unwritten]], summary: ScanSummary
+    ) -> Iterator[Item | Stretch]:
+        """All files, whose items someone else reads, as `scan_columns` gives them."""
+        files = self.queue.files
+        yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
+
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
         return [file for file in self.queue.files if start is None or file.end > start]
 

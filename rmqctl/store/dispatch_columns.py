@@ -34,7 +34,7 @@ class Describer:
 
     def __init__(self, *, with_keys: bool) -> None:
         self.queues: list[tuple[bytes, int]] = []
-        self._with_keys = with_keys
+        self.with_keys = with_keys
         self._numbers: dict[tuple[bytes, int], int] = {}
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -43,13 +43,13 @@ class Describer:
         """The dispatch columns of a stretch."""
         rows = columns.rows
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
-        room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self._with_keys else 0
+        room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
         hashes = self._room_for_hashes(room)
         table = self._table()
         reached, used = 0, 0
         while reached < len(rows):
             reached, used = dispatch_scan.describe(
-                columns.buffer, columns.physical_offset, rows, reached, table, messages, hashes, used, with_keys=self._with_keys
+                columns.buffer, columns.physical_offset, rows, reached, table, messages, hashes, used, with_keys=self.with_keys
             )
             if reached < len(rows):
                 self._add_queue(table, columns.message(reached))
@@ -93,7 +93,7 @@ class Describer:
 
     def _hashes(self, message: Message) -> list[int]:
         """UNIQ_KEY's first, then each word's in order, as the kernel has them."""
-        if not self._with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+        if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
         unique = unique_key_hash(message)
         words = [key_hash(message.topic, word) for word in properties.keys(message.properties)]

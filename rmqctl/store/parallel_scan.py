@@ -35,13 +35,33 @@ class _Segment(NamedTuple):
     stop: int
 
 
-class _Part(NamedTuple):
-    """What a segment holds: from `first` (None: no record begins in it) up to `position`, where the next item is."""
+class Part(NamedTuple):
+    """What [start, stop) of a file holds: from `first` (None: no record begins in it) up to `position`, where the next item is.
+
+    Positions in the file; `ended` says that the file has no more.
+    """
 
     first: int | None
     items: list[Item | Stretch | Unwritten]
     position: int
     ended: bool
+
+
+def scan_part(
+    file: MappedFile, start: int, stop: int, columns: ColumnReader, take: Take | None, *, exact: bool, border: int | None = None
+) -> Part:
+    """The items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
+
+    No stretch has messages on both sides of the physical offset `border`.
+    """
+    first = start if exact else next_readable(file, start, stop)
+    if first is None:
+        return Part(None, [], stop, ended=False)
+    columns.forget()
+    scan = FileScan(file, first, columns, take)
+    border = stop if border is None else border - file.file_from_offset
+    items = [*scan.items(min(border, stop)), *scan.items(stop)]
+    return Part(first, items, scan.position, scan.ended)
 
 
 class ParallelScan:
@@ -56,10 +76,10 @@ class ParallelScan:
     ) -> None:
         self._take = take
         self._border = border
-        self._segments = ((file, start, stop) for file in files for start, stop in _cuts(file, segment_size))
+        self._segments = ((file, start, stop) for file in files for start, stop in cuts(file, segment_size))
         self._executor = ThreadPoolExecutor(threads, "scan")
         self._ahead = threads + SEGMENTS_AHEAD
-        self._pending: deque[tuple[_Segment, Future[_Part]]] = deque()
+        self._pending: deque[tuple[_Segment, Future[Part]]] = deque()
         self._done_with: MappedFile | None = None
         self._local = threading.local()
 
@@ -98,17 +118,9 @@ class ParallelScan:
                 segment = _Segment(file, file.apart(), start, stop)
                 self._pending.append((segment, self._executor.submit(self._scan, segment, exact=start == 0)))
 
-    def _scan(self, segment: _Segment, *, exact: bool) -> _Part:
+    def _scan(self, segment: _Segment, *, exact: bool) -> Part:
         with segment.file as file:
-            first = segment.start if exact else next_readable(file, segment.start, segment.stop)
-            if first is None:
-                return _Part(None, [], segment.stop, ended=False)
-            columns = self._column_reader()
-            columns.forget()
-            scan = FileScan(file, first, columns, self._take)
-            border = segment.stop if self._border is None else self._border - file.file_from_offset
-            items = [*scan.items(min(border, segment.stop)), *scan.items(segment.stop)]
-            return _Part(first, items, scan.position, scan.ended)
+            return scan_part(file, segment.start, segment.stop, self._column_reader(), self._take, exact=exact, border=self._border)
 
     def _column_reader(self) -> ColumnReader:
         """The reader of the thread that asks."""
@@ -118,7 +130,7 @@ class ParallelScan:
         return reader
 
 
-def _cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
+def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
     """[start, stop) of a file's segments."""
     end = end_position(file)
     for start in range(0, end, segment_size):

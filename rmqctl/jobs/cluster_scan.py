@@ -1,0 +1,95 @@
+"""A log that Spark's tasks read, given in order on the driver: the same items as from one thread.
+
+A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a record), so
+each part tells where it began; where that is not where the one before it ended, the driver reads it once more from there. So the
+parts join without a gap, or the job fails. Parts come in waves of jobs, each small enough for the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.errors import Unreadable
+from rmqctl.jobs.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.store.file_scan import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmqctl.store.commit_log import CommitLog, ScanSummary
+    from rmqctl.store.dispatch_columns import Describer
+    from rmqctl.store.file_scan import Item, Unwritten
+
+WAVE_SPLITS = 64
+ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Found]]
+
+
+class ClusterScan:
+    """Scans the log of the store at `root` by tasks, each of `split_size` bytes; `read` has a wave of them done.
+
+    They keep kernels in the folder `cache`, where it is there.
+    """
+
+    def __init__(self, read: ReadSplits, log: CommitLog, root: Path, cache: Path | None, split_size: int) -> None:
+        self._read = read
+        self._log = log
+        self._cache = None if cache is None else str(cache)
+        self._splits = splits_of(log, root, split_size)
+
+    def scan(self, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
+        """All items of the log. Raises Unreadable where a part is missing or Spark fails."""
+        found = self._found(describer)
+        of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
+        parts = _Parts(self._splits, found, self._reading(describer), describer)
+        yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
+
+    def _reading(self, describer: Describer | None) -> Reading:
+        return Reading(describer is not None, describer is not None and describer.with_keys, self._cache)
+
+    def _found(self, describer: Describer | None) -> Iterator[Found]:
+        """What the tasks found, by the numbers of their splits."""
+        for begin in range(0, len(self._splits), WAVE_SPLITS):
+            wave = self._splits[begin : begin + WAVE_SPLITS]
+            found = self._read(wave, self._reading(describer))
+            missing = [split for split in wave if split not in found]
+            if missing:
+                what = f"Spark's tasks left out {len(missing)} of {len(wave)} splits"
+                raise Unreadable(what, path=missing[0].path, offset=missing[0].start)
+            for split in wave:
+                yield found.pop(split)
+
+
+class _Parts:
+    """The parts of all files in order, asked for file by file."""
+
+    def __init__(self, splits: list[Split], found: Iterator[Found], reading: Reading, describer: Describer | None) -> None:
+        self._splits = iter(splits)
+        self._found = found
+        self._reading = reading
+        self._describer = describer
+        self._next: Split | None = next(self._splits, None)
+
+    def items(self, file: int) -> Iterator[Item | Stretch | Unwritten]:
+        position, ended = 0, False
+        while (split := self._next) is not None and split.file == file:
+            found = next(self._found)
+            self._next = next(self._splits, None)
+            if ended or position >= split.stop:
+                continue
+            if found.part.first != position:
+                found = read_split(split, self._reading, position)
+            yield from (self._numbered(item, found) for item in found.part.items)
+            position, ended = found.part.position, found.part.ended
+
+    def _numbered(self, item: Item | Stretch | Unwritten, found: Found) -> Item | Stretch | Unwritten:
+        """With the driver's numbers of queues in place of the task's."""
+        if self._describer is None or not isinstance(item, Stretch):
+            return item
+        numbers = np.array([self._describer.number(*queue) for queue in found.queues], np.int32)
+        messages = item.taken.messages
+        messages["queue"] = numbers[messages["queue"]]
+        return item

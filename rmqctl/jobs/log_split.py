@@ -1,0 +1,95 @@
+"""A log in splits, each read by one task: what a task is told, and what it tells."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format import dispatch_scan, scan
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.kernels import keep_in, prepare
+from rmqctl.store.parallel_scan import Part, cuts, scan_part
+
+if TYPE_CHECKING:
+    from rmqctl.store.commit_log import CommitLog
+
+
+class Split(NamedTuple):
+    """[start, stop) of the `file`th file of a log, bytes of it; `file_from_offset` and `size` are the file's."""
+
+    root: str
+    path: str
+    file: int
+    file_from_offset: int
+    size: int
+    start: int
+    stop: int
+
+
+class Found(NamedTuple):
+    """What a task found: the part; and the queues (topic, queueId) by the numbers that its columns have, none where nobody asked."""
+
+    part: Part
+    queues: list[tuple[bytes, int]]
+
+
+class Reading(NamedTuple):
+    """How splits are read: with dispatch columns, and with keys in them; kernels are kept in `cache`, where that folder is there."""
+
+    described: bool
+    with_keys: bool
+    cache: str | None
+
+
+def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
+    """All of a log, in order, in splits of so many bytes."""
+    return [
+        Split(str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, start, stop)
+        for number, file in enumerate(log.queue.files)
+        for start, stop in cuts(file, split_size)
+    ]
+
+
+class _Pickler(pickle.Pickler):
+    """Takes the views that bodies are, too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (memoryview, (bytes(value),)) if isinstance(value, memoryview) else NotImplemented
+
+
+def packed(found: Found) -> bytes:
+    """As it is sent to the driver."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
+    return buffer.getvalue()
+
+
+def unpacked(raw: bytes) -> Found:
+    """What a task of ours sent."""
+    found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
+    return found
+
+
+def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
+    """What a split holds, from its first record on, or from `position` in the file on, where an item must begin."""
+    _prepare_once(reading.cache, described=reading.described)
+    describer = Describer(with_keys=reading.with_keys) if reading.described else None
+    storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
+    with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        start = split.start if position is None else position
+        exact = position is not None or split.start == 0
+        part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
+    return Found(part, describer.queues if describer else [])
+
+
+@cache
+def _prepare_once(cache_folder: str | None, *, described: bool) -> None:
+    folder = Path(cache_folder) if cache_folder is not None else None
+    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else None)
+    prepare(scan, *([dispatch_scan] if described else []))

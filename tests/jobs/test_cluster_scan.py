@@ -1,0 +1,66 @@
+"""Splits read one by one, in any order, and joined: the same as from one scan, on every store and damage case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import Unreadable
+from rmqctl.forensics.verify import Verification, verify
+from rmqctl.jobs.cluster_scan import ClusterScan
+from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+
+CASES = damage_cases()
+SPLIT_SIZE = 10_000
+
+
+def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    """As Spark's tasks do, the last one first."""
+    return {split: unpacked(packed(read_split(split, reading))) for split in reversed(splits)}
+
+
+def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
+    store = ReadOnlyStore(root)
+    scan = ClusterScan(read_here, store.commit_log, root, None, split_size).scan
+    verification = Verification(store, level, scan=scan)
+    verification.run()
+    return without_seconds(verification.report.to_json())
+
+
+def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "seconds"}
+
+
+@pytest.mark.parametrize("name", READABLE_NAMES)
+def test_every_golden_store(name: str, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    assert by_splits(root, 3) == without_seconds(verify(ReadOnlyStore(root)).to_json())
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_damage_case(name: str, tmp_path: Path) -> None:
+    root = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(root, CASES[name]["ops"])
+    assert by_splits(root, 3) == without_seconds(verify(ReadOnlyStore(root)).to_json())
+
+
+@pytest.mark.parametrize("split_size", [500, 1_000, 65_535, 65_536, 65_537, 10**9])
+def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    assert by_splits(root, 1, split_size) == without_seconds(verify(ReadOnlyStore(root), 1).to_json())
+
+
+def test_a_split_that_no_task_read(tmp_path: Path) -> None:
+    store = ReadOnlyStore(unpack("533-basic", tmp_path))
+
+    def read_but_one(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        return read_here([*splits[:3], *splits[4:]], reading)
+
+    scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+    with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
+        Verification(store, 1, scan=scan).run()
