@@ -65,8 +65,9 @@ def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
 
 
 def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
-    from rmqctl.forensics.state_audit import config_files, consumer_offsets, delay_offsets
+    from rmqctl.forensics.state_audit import config_files
     from rmqctl.store.config import table
+    from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
 
     configs = {config.name: config for config in config_files(store)}
     problems = [f"config/{config.name}: {config.problem}" for config in configs.values() if config.problem]

@@ -26,6 +26,7 @@ VERBS = {
     "recover": ("recover", "Make a store whole after a crash or damage; --dry-run: what a restart would lose."),
     "truncate": ("truncate", "End the log at a record boundary; queues and index follow."),
     "rebuild": ("rebuild", "Make queues and index anew from the log."),
+    "clean": ("clean", "Delete expired files, by age, by the disk, or by hand; from cron, too."),
     "checkpoint": ("checkpoint", "Show the checkpoint, or set its fields."),
     "undo": ("undo", "Take back what rmqctl changed in a store, byte for byte."),
     "job": ("job", "The same questions on Spark, to huge stores."),

@@ -32,14 +32,21 @@ class HowToRepair(NamedTuple):
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Raises StoreInUse, NeedsRecovery where an earlier change was left half done, LayoutNotSupported for 3.x, Unreadable.
+    """Raises StoreInUse, and as `check_complete`."""
+    from rmqctl.store.journals import check_not_in_use
+
+    check_not_in_use(store.storage, store.path.root)
+    check_complete(store)
+
+
+def check_complete(store: ReadOnlyStore) -> None:
+    """Raises NeedsRecovery where an earlier change was left half done, LayoutNotSupported for 3.x, Unreadable.
 
     What was not read must not be taken for what is not there: without the log every queue would be one too many.
     """
-    from rmqctl.store.journals import check_none_unfinished, check_not_in_use
+    from rmqctl.store.journals import check_none_unfinished
     from rmqctl.store.profile_guess import looks_like_3x
 
-    check_not_in_use(store.storage, store.path.root)
     check_none_unfinished(store.storage, store.path.root)
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.storage import Kind
-from rmqctl.store.config import HOUR_MS, table
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.expiry_settings import HOUR_MS
 from rmqctl.store.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.store_path import CHECKPOINT as CHECKPOINT_NAME
+from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,43 +100,6 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
         return None
 
 
-class StoredOffset(NamedTuple):
-    """How far a consumer group, or a delay level, is in a queue (units); `source` is the config file."""
-
-    owner: str
-    topic: str
-    queue_id: int
-    offset: int
-    source: str
-
-
-def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """The offsets of consumerOffset.json (`topic@group`: queueId -> offset)."""
-    found = []
-    for key, offsets in table(store.config("consumerOffset.json"), "offsetTable").items():
-        topic, _, group = key.partition("@")
-        found += [StoredOffset(group, topic, queue_id, offset, "consumerOffset.json") for queue_id, offset in _integers(offsets)]
-    return found
-
-
-def delay_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """The offsets of delayOffset.json (delay level -> offset); level n is queue n - 1."""
-    levels = table(store.config("delayOffset.json"), "offsetTable")
-    return [
-        StoredOffset(f"delay level {level}", SCHEDULE_TOPIC, level - 1, offset, "delayOffset.json")
-        for level, offset in _integers(levels)
-        if level
-    ]
-
-
-def _integers(offsets: Any) -> Iterator[tuple[int, int]]:
-    if not isinstance(offsets, dict):
-        return
-    for key, value in offsets.items():
-        if isinstance(key, str) and key.isdecimal() and len(key) <= 10 and isinstance(value, int):
-            yield int(key), value
-
-
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
     """Units before the log's start, although the log's first message is younger than what expires.
 
@@ -145,7 +108,7 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
     """
     if not expired_units or not oldest:
         return
-    reserved = store.conf.file_reserved_ms
+    reserved = store.conf.expiry.reserved_ms
     if newest - oldest < reserved:
         start = store.commit_log.min_offset
         detail = (

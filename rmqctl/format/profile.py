@@ -37,6 +37,10 @@ class Profile(NamedTuple):
     """Whether recovery without abort begins where the queues end, and fills them (since 5.3.2); else at the third file from the end."""
     dispatches_in_start: bool
     """Whether start() dispatches what lies behind the queues' end, and waits for it (4.x)."""
+    counts_usable_space: bool
+    """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); else of the whole disk."""
+    force_level_asks: bool
+    """Whether a disk over the force level alone asks for deletion, and the levels have bounds (5.x); else diskMaxUsedSpaceRatio asks."""
 
 
 PROFILE_4_7 = Profile(
@@ -54,8 +58,12 @@ PROFILE_4_7 = Profile(
     checks_room=False,
     recovers_from_queues=False,
     dispatches_in_start=True,
+    counts_usable_space=False,
+    force_level_asks=False,
 )
-PROFILE_4_9 = PROFILE_4_7._replace(name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False, dispatches_to_lmq=True)
+PROFILE_4_9 = PROFILE_4_7._replace(
+    name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False, dispatches_to_lmq=True, counts_usable_space=True
+)
 PROFILE_5_3 = Profile(
     "5.3",
     ends_properties_with_separator=True,
@@ -71,5 +79,7 @@ PROFILE_5_3 = Profile(
     checks_room=True,
     recovers_from_queues=True,
     dispatches_in_start=False,
+    counts_usable_space=True,
+    force_level_asks=True,
 )
 PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}

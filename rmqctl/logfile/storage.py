@@ -57,6 +57,15 @@ class Stamp(NamedTuple):
     device: int
 
 
+class DiskSpace(NamedTuple):
+    """Bytes of a file system: all, not used, and those of them that a user may still use; `device` is its number."""
+
+    total: int
+    free: int
+    usable: int
+    device: int
+
+
 OPEN_FILES_MAX = 64
 _BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
@@ -118,6 +127,15 @@ class Storage:
         kind = _kind(found.st_mode)
         mode = stat.S_IMODE(found.st_mode)
         return Stamp(kind, found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
+
+    def disk_space(self, path: Path) -> DiskSpace | None:
+        """The room on the disk of `path`; None where nothing is there, or it cannot be asked."""
+        try:
+            found = os.statvfs(path)
+            device = os.stat(path).st_dev
+        except OSError:
+            return None
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize, device)
 
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted. Raises OSError."""

@@ -14,10 +14,10 @@ from rmqctl.errors import BadRequest, LayoutNotSupported
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.java import fastjson_loads
 from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.store.expiry_settings import USUAL_EXPIRY, ExpirySettings, expiry_settings
 from rmqctl.store.java_properties import CONFIG_SIZE_MAX, NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.writing_conf import USUAL, WritingConf, writing_conf
 
-HOUR_MS = 3_600_000
 TOPICS_CONFIG = "topics.json"
 
 
@@ -39,9 +39,9 @@ class BrokerConf(NamedTuple):
     index_slots: int | None = None
     index_entries: int | None = None
     index_enabled: bool = True
-    file_reserved_ms: int = 72 * HOUR_MS
     delays_ms: tuple[int, ...] = DELAYS_MS
     writing: WritingConf = USUAL
+    expiry: ExpirySettings = USUAL_EXPIRY
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
@@ -53,7 +53,6 @@ def read_broker_conf(path: Path) -> BrokerConf:
         raise LayoutNotSupported("a RocksDB store (storeType)", path=str(path), hint="rmqctl reads stores with storeType=default")
 
     read_only = said.paths("readOnlyCommitLogStorePaths")
-    reserved = said.number("fileReservedTime", least=0)
     queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
     return BrokerConf(
         commitlog_paths=tuple(dict.fromkeys((*said.paths("storePathCommitLog"), *read_only))),
@@ -66,9 +65,9 @@ def read_broker_conf(path: Path) -> BrokerConf:
         index_slots=said.number("maxHashSlotNum"),
         index_entries=said.number("maxIndexNum"),
         index_enabled=said.text("messageIndexEnable").lower() != "false",
-        file_reserved_ms=72 * HOUR_MS if reserved is None else reserved * HOUR_MS,
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
+        expiry=expiry_settings(said),
     )
 
 

@@ -37,6 +37,7 @@ STORE_VERBS = (
     ("config", "show"),
     ("checkpoint",),
     ("undo",),
+    ("clean", "--dry-run"),
 )
 
 
@@ -294,6 +295,7 @@ def test_every_verbs_help_lists_its_exit_codes_and_examples(rmqctl: Rmqctl) -> N
         ["config", "show"],
         ["checkpoint"],
         ["undo"],
+        ["clean"],
         ["explain"],
         ["completion"],
     ):
@@ -360,6 +362,7 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
         ("checkpoint", ["checkpoint", "STORE"]),
         ("checkpoint", ["checkpoint", "STORE", "set", "--physic-msg-timestamp", "0", "--dry-run"]),
         ("undo", ["undo", "STORE", "--list"]),
+        ("clean", ["clean", "STORE", "--keep-files", "2", "--dry-run"]),
     ],
 )
 @pytest.mark.parametrize("damaged", [False, True])

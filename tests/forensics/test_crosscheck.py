@@ -15,6 +15,7 @@ import pytest
 
 from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, verify
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.expiry_settings import ExpirySettings
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.log_maker import Record, encode, write_log
@@ -393,7 +394,7 @@ def test_expired_units_are_a_note(basic: Path) -> None:
         physical_offset < LOG_FILE_SIZE for queue in expected("497-basic")["queues"] for _, physical_offset, _ in queue["entries"]
     )
     assert said(basic, LEVEL_QUEUES) == set()
-    at_once = ReadOnlyStore(basic, BrokerConf(file_reserved_ms=0))
+    at_once = ReadOnlyStore(basic, BrokerConf(expiry=ExpirySettings(reserved_ms=0)))
     assert verify(at_once).notes == [f"{expired} queue units point before the log's first file: expired messages"]
 
 

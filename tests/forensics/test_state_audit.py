@@ -14,6 +14,7 @@ from rmqctl.cli.main import run
 from rmqctl.forensics.finding import CATALOGUE
 from rmqctl.forensics.verify import LEVEL_QUEUES, verify
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.expiry_settings import ExpirySettings
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import STORE_NAMES, expected
 from tests.forensics.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, Said, notes, peek, poke, said
@@ -229,7 +230,7 @@ def test_the_age_of_what_is_left_is_told_by_the_store_itself(basic: Path, more: 
     first = min(left, key=lambda message: int(message["physicalOffset"]))
     age = max(message["storeTimestamp"] for message in left) - first["storeTimestamp"]
     assert age > 0
-    assert {finding.code for finding in said(basic, conf=BrokerConf(file_reserved_ms=age + more))} == codes
+    assert {finding.code for finding in said(basic, conf=BrokerConf(expiry=ExpirySettings(reserved_ms=age + more)))} == codes
 
 
 def test_a_log_that_is_missing_altogether(basic: Path) -> None:

@@ -168,12 +168,24 @@ class RealRocketMQ:
         with tempfile.TemporaryDirectory(prefix="rmqctl-confs-") as folder:
             confs = [Path(folder) / f"{number}.conf" for number in range(len(stores))]
             for conf, store in zip(confs, stores, strict=True):
-                conf.write_text(_broker_conf(store, geometry, settings), encoding="ascii")
+                conf.write_text(broker_conf(store, geometry, settings), encoding="ascii")
             listed = Path(folder) / "confs"
             listed.write_text("".join(f"{conf}\n" for conf in confs), encoding="utf-8")
             options: dict[str, int | str] = {"confs": str(listed), "start": start}
             options |= {"keyMessages": key_messages, "timeLookUps": time_look_ups}
             answers: list[dict[str, Any]] = self._run_program("ReadAll", options)
+        return answers
+
+    def clean_all(self, confs: Sequence[Path]) -> list[dict[str, Any]]:
+        """Each store that a broker.conf is for is loaded and deletes files, as it would every 10 seconds: loaded, minPhyOffset, queues.
+
+        Keys of ours in a broker.conf: `cleanRounds`, how often; `cleanManually` (true), as after mqadmin's deleteExpiredCommitLog;
+        `cleanForciblyRatio`, the system property diskSpaceCleanForciblyRatio.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
+            listed.writelines(f"{conf}\n" for conf in confs)
+            listed.flush()
+            answers: list[dict[str, Any]] = self._run_program("Clean", {"confs": listed.name})
         return answers
 
     def serve(
@@ -223,7 +235,7 @@ class RealRocketMQ:
         exit_code: int = 0,
     ) -> dict[str, Any]:
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-conf-", encoding="ascii") as file:
-            file.write(_broker_conf(store, geometry, settings))
+            file.write(broker_conf(store, geometry, settings))
             file.flush()
             document: dict[str, Any] = self._run_program(program, {"conf": file.name, **options}, exit_code=exit_code)
         return document
@@ -252,7 +264,8 @@ class RealRocketMQ:
             raise RuntimeError(f"{what} ended with {code}:\n{_last_lines(log)}")
 
 
-def _broker_conf(store: Path, geometry: Geometry, settings: Mapping[str, str]) -> str:
+def broker_conf(store: Path, geometry: Geometry, settings: Mapping[str, str]) -> str:
+    """The text of a broker.conf."""
     root = store.absolute()
     paths = {"storePathRootDir": str(root), "storePathCommitLog": str(root / "commitlog")}
     return javaproperties.dumps({**paths, **SETTINGS, **geometry.broker_conf(), **settings}, timestamp=False)

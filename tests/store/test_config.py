@@ -8,7 +8,8 @@ import pytest
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.storage import Storage
-from rmqctl.store.config import HOUR_MS, BrokerConf, ConfigFile, load_config, read_broker_conf, table
+from rmqctl.store.config import BrokerConf, ConfigFile, load_config, read_broker_conf, table
+from rmqctl.store.expiry_settings import HOUR_MS
 from tests.logfile.memory_storage import FailingStorage
 
 TOPICS = "topics.json"
@@ -22,7 +23,7 @@ def conf(tmp_path: Path, text: str) -> BrokerConf:
 
 def test_an_empty_broker_conf_says_nothing(tmp_path: Path) -> None:
     assert conf(tmp_path, "# brokerName=a\n") == BrokerConf()
-    assert BrokerConf().file_reserved_ms == 72 * HOUR_MS
+    assert BrokerConf().expiry.reserved_ms == 72 * HOUR_MS
 
 
 @pytest.mark.parametrize("name", ["mappedFileSizeCommitLog", "mapedFileSizeCommitLog"])
@@ -46,7 +47,7 @@ def test_several_log_folders_are_separated_by_commas(tmp_path: Path) -> None:
 
 def test_slots_index_and_expiry_are_read(tmp_path: Path) -> None:
     said = conf(tmp_path, "maxHashSlotNum=100\nmessageIndexEnable=False\nfileReservedTime=48")
-    assert (said.index_slots, said.index_enabled, said.file_reserved_ms) == (100, False, 48 * HOUR_MS)
+    assert (said.index_slots, said.index_enabled, said.expiry.reserved_ms) == (100, False, 48 * HOUR_MS)
 
 
 def test_the_file_is_java_properties(tmp_path: Path) -> None:

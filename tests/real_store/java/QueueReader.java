@@ -38,7 +38,10 @@ final class QueueReader {
         return document;
     }
 
-    /** A triple for each message, and a map {at, status} for each place that gives none. */
+    /**
+     * A triple for each message, and a map {at, status} for each place that gives none. A unit to offset 0 leads to the log's
+     * first file, whichever that is: then what is found there is no record.
+     */
     private List<Object> entries(List<MessageExt> consumed) {
         List<Object> entries = new ArrayList<>();
         long offset = range.minOffset;
@@ -63,6 +66,10 @@ final class QueueReader {
         for (ByteBuffer record : result.getMessageBufferList()) {
             // read the body, do not decompress it: its CRC is that of the stored bytes
             MessageExt message = MessageDecoder.decode(record.duplicate(), true, false);
+            if (message == null) {
+                entries.add(gap(0, GetMessageStatus.MESSAGE_WAS_REMOVING));
+                continue;
+            }
             entries.add(Arrays.asList(message.getQueueOffset(), message.getCommitLogOffset(), message.getStoreSize()));
             consumed.add(message);
         }

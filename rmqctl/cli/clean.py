@@ -1,0 +1,264 @@
+"""`rmqctl clean`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rmqctl.cli.clean_metrics import CleanMetrics, with_metrics
+from rmqctl.cli.clean_view import print_plan, summary
+from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.options import COUNT, OFFSET, POSITIVE, output_option, store_argument
+from rmqctl.cli.render import remark
+from rmqctl.cli.repair_view import check_complete
+from rmqctl.cli.times import TimeType
+from rmqctl.cli.verb import CHANGE_VERB, Verb
+from rmqctl.errors import ExitCode, StoreInUse
+
+if TYPE_CHECKING:
+    from rmqctl.store.clean import Cleaned
+    from rmqctl.store.disk_use import DiskUse
+    from rmqctl.store.expiry_plan import ExpiryPlan
+    from rmqctl.store.expiry_settings import ExpirySettings
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+PERCENT = click.IntRange(0, 100)
+SECONDS = click.FloatRange(0, 86_400)
+IN_USE_HINT = "it deletes expired files itself, at once with `mqadmin deleteExpiredCommitLog` and `cleanExpiredCQ`"
+HOUR_MS = 3_600_000
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples=(
+        ("rmqctl clean store --dry-run", "each file, whether a broker would delete it now, and why"),
+        ("rmqctl clean store --broker-conf broker.conf --yes", "what the broker would do in this hour; one line says what was done"),
+        ("rmqctl clean store --reserved-hours 48 --manual --yes", "whatever hour it is, what is older than two days"),
+        ("rmqctl clean store --keep-bytes 500000000000 --yes", "the oldest files go, until the log has 500 GB at most"),
+        ("rmqctl clean copy --by store-timestamp --dry-run", "a copy made without `cp -p`: the files' times say nothing"),
+    ),
+)
+@store_argument
+@click.option("--reserved-hours", type=COUNT, help="How old a file must be.  [default: fileReservedTime, 72]")
+@click.option(
+    "--when", metavar="HOURS", help="The hours of this host's clock in which that counts, 04 or 04;05.  [default: deleteWhen, 04]"
+)
+@click.option(
+    "--max-disk-percent",
+    type=PERCENT,
+    help="On a disk that is fuller, it counts in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
+)
+@click.option("--force-percent", type=PERCENT, help="On a disk that is fuller, files go whatever their age.  [default: 85]")
+@click.option("--manual", is_flag=True, help="In any hour, as after mqadmin deleteExpiredCommitLog: 20 rounds of --batch files.")
+@click.option("--keep-bytes", type=OFFSET, help="Whatever their age and the hour: files go until the log has at most so many bytes.")
+@click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
+@click.option("--batch", type=POSITIVE, help="Files of the log in one of the broker's rounds.  [default: deleteFileBatchMax, 10]")
+@click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
+@click.option("--max-bytes-per-second", type=OFFSET, help="Wait longer where more would be freed in a second; 0: no limit.")
+@click.option("--now", type=TimeType(), help="What is expired at this time.  [default: now]")
+@click.option(
+    "--by",
+    type=click.Choice(("mtime", "store-timestamp")),
+    default="mtime",
+    show_default=True,
+    help="A file's age: by its time, as brokers have it, or by its last message.",
+)
+@click.option("--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all behind them.")
+@click.option("--unused-topics", is_flag=True, help="Empty queues of topics that config/topics.json does not have go as a whole.")
+@click.option("--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait so many seconds for a store that is in use.")
+@click.option(
+    "--log-json",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append the receipts to this file.  [default: STORE/rmqctl-clean.log]",
+)
+@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write what the run came to, for Prometheus.")
+@change_options
+@output_option("table", "json", "jsonl", "csv")
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, metrics: Path | None, **asked: Any) -> int:
+    """Delete expired files, as a broker would: by age, by the disk, or by hand.
+
+    Files of the log go, the oldest first, never the last; queues, extensions and the index follow the log. Each is taken out of the
+    store first, then deleted, and a receipt tells of it. A run that was interrupted leaves nothing missing in the middle, and the
+    next one goes on with it.
+
+    There is no undo: --dry-run shows each file that goes or stays, and why, and what still waits for a consumer in it. The
+    broker must be down: one that runs deletes its own files, and would hold the space of those that we delete.
+    """
+    from rmqctl.store.config import BrokerConf, read_broker_conf
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+    conf = read_broker_conf(broker_conf) if broker_conf is not None else BrokerConf()
+    settings = _settings(conf.expiry, asked)
+    _check_outside((store, *map(Path, conf.commitlog_paths)), {"--metrics": metrics, "--log-json": asked["log_json"]})
+    gauges = CleanMetrics(store)
+
+    def run() -> int:
+        _wait_for_lock(store, asked)
+        opened = ReadOnlyStore(store, conf, follow_links=follow_links)
+        return _Run(opened, settings, asked, output, gauges).run()
+
+    return with_metrics(gauges, metrics, run)
+
+
+def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
+    """What broker.conf says, where no option says otherwise."""
+    from rmqctl.store.expiry_settings import parse_hours
+
+    said: dict[str, Any] = {name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")}
+    said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
+    if asked["when"] is not None:
+        try:
+            said["delete_when"] = parse_hours(asked["when"])
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--when") from error
+    always = {name: asked[name] for name in ("by", "manual", "protect_unconsumed", "unused_topics")}
+    return usual._replace(**{name: value for name, value in said.items() if value is not None}, **always)
+
+
+def _check_outside(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
+    """A broker takes what lies in its folders for its own."""
+    for option, file in files.items():
+        for folder in folders:
+            if file is not None and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+                raise click.BadParameter(f"{file} is in the store, where a broker may take it for one of its own", param_hint=option)
+
+
+def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.clean import wait_for_lock
+
+    if not asked["dry_run"]:
+        wait_for_lock(Storage(store), store, asked["lock_wait"])
+
+
+class _Looked(NamedTuple):
+    """What was seen of the store: its stamps come first, so that what changed meanwhile shows."""
+
+    stamps: Any
+    disks: list[DiskUse]
+    plan: ExpiryPlan
+    left: list[int]  # bytes of what an interrupted clean left
+    now_ms: int
+
+
+class _Run:
+    """The plan, the question, and the deletion."""
+
+    def __init__(self, store: ReadOnlyStore, settings: ExpirySettings, asked: dict[str, Any], output: str, gauges: CleanMetrics) -> None:
+        self._store = store
+        self._root = store.path.root
+        self._settings = settings
+        self._asked = asked
+        self._output = output
+        self._gauges = gauges
+
+    def run(self) -> int:
+        """The exit status."""
+        store, asked = self._store, self._asked
+        check_complete(store)
+        looked = self._look()
+        plan = looked.plan
+        has_work = bool(plan.going or looked.left)
+        holder = store.lock_holder()
+        is_shown = asked["dry_run"] or (has_work and (holder is not None or not asked["yes"]))
+        if is_shown or self._output != "table":
+            print_plan(plan, looked.disks, looked.left, looked.now_ms, self._output)
+            self._note_kept()
+        for warning in plan.warnings:
+            remark(f"note: {warning}")
+        if asked["dry_run"] or not has_work:
+            self._sum_up(summary(self._root, plan, len(looked.left)))
+            return int(ExitCode.FINDINGS if has_work else ExitCode.CLEAN)
+        if holder is not None:
+            raise StoreInUse("a broker has the store open: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
+        confirm(f"Delete what goes of {self._root}? Nothing brings it back.", yes=asked["yes"])
+        return self._delete(looked)
+
+    def _note_kept(self) -> None:
+        """What else takes room."""
+        from rmqctl.store.journals import kept_bytes, list_journals
+
+        kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
+        if kept:
+            remark(f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {self._root} --drop` frees them")
+
+    def _look(self) -> _Looked:
+        from rmqctl.store.clean import empty_folders, leftovers
+        from rmqctl.store.disk_use import disk_use
+        from rmqctl.store.expiry import plan_expiry
+        from rmqctl.store.profile_guess import guess_profile
+        from rmqctl.store.store_path import CONSUMEQUEUE
+
+        store, storage = self._store, self._store.storage
+        profile, stamps = guess_profile(store), store.stamps()
+        now_ms = self._asked["now"] if self._asked["now"] is not None else time.time_ns() // 1_000_000
+        disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
+        logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
+        plan = plan_expiry(store, self._settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics)
+        self._gauges.set("expired_files", len(plan.going))
+        self._gauges.set("expired_bytes", plan.bytes)
+        self._gauges.set("waiting_messages", plan.waiting.total)
+        self._gauges.set("kept_files", sum(not file.goes for file in plan.files if file.kind == "commitlog"))
+        self._gauges.set("log_min_offset_bytes", plan.min_phy_offset)
+        self._gauges.set_disks([(disk.path, disk.used_percent) for disk in (*disks, logics)])
+        left = [stamp.size for _, stamp in leftovers(storage, self._root)]
+        left += [0 for _ in empty_folders(storage, self._root) if self._settings.unused_topics]
+        return _Looked(stamps, [*disks, logics], plan, left, now_ms)
+
+    def _delete(self, looked: _Looked) -> int:
+        from rmqctl.logfile.writable_storage import WritableStorage
+        from rmqctl.store.clean import RECEIPTS_NAME, Clean, Pace, check_unchanged, locked
+        from rmqctl.store.receipts import Receipts
+
+        root, asked, storage = self._root, self._asked, WritableStorage(self._root)
+        self._store.close()  # a file that is open keeps its space
+        with (
+            Interruption() as interruption,
+            locked(storage, root),
+            Receipts(storage, asked["log_json"] or root / RECEIPTS_NAME) as receipts,
+        ):
+            check_unchanged(looked.stamps, self._store.stamps(), root)
+            pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
+            with_empty_folders = self._settings.unused_topics
+            clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted, with_empty_folders=with_empty_folders)
+            try:
+                clean.run()
+            finally:
+                self._measure(clean.done, looked.plan)
+                for line in receipts.unwritten:
+                    remark(line)
+            self._sum_up(summary(root, looked.plan, len(looked.left), clean.done))
+        if interruption.noted:
+            raise KeyboardInterrupt
+        return int(ExitCode.CLEAN)
+
+    def _measure(self, done: Cleaned, plan: ExpiryPlan) -> None:
+        self._gauges.set("deleted_files", done.files)
+        self._gauges.set("deleted_bytes", done.bytes)
+        if done.files == len(plan.going):
+            self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset)
+
+    def _sum_up(self, line: str) -> None:
+        """One line: for people it is what they asked for."""
+        if self._output == "table":
+            print(line)
+        else:
+            remark(line)
+
+
+def _sleep_in(interruption: Interruption) -> Callable[[float], None]:
+    """A signal ends the wait at once."""
+
+    def sleep(seconds: float) -> None:
+        if not interruption.noted:
+            with interruption.waiting():
+                time.sleep(seconds)
+
+    return sleep

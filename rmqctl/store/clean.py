@@ -1,0 +1,243 @@
+"""Carries the plan of `clean` out: expired files go, the oldest first, so that wherever it ends nothing is missing in the middle.
+
+    out    the file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are synced
+    told   its receipt is appended to the receipts, on the disk
+    gone   it is unlinked
+
+Only then comes the next file. So a crash costs at most that one file of those that were to go is neither in its place nor gone yet, and
+the next `clean` removes it; of each file that is gone there is a receipt, twice where a crash came between. Brokers take every name in a
+folder of files for one of theirs, 4.x a folder, too: no other name there is safe. Where `.rmqctl` is on another disk than the file, or
+the disk is too full for a folder, the file is unlinked in its place, which is one step for a broker as well.
+
+There is no way back: the space is what is wanted. The broker must be down. One that runs keeps its files mapped and open, and the disk
+gets nothing back before the broker unmaps them in a round of its own (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3), which its lists,
+and the min offset that it tells its clients, wait for, too.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import ChangedSince, ChangeFailed
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile import file_tree
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.journals import check_none_unfinished, in_use, rmqctl_folder
+from rmqctl.store.receipts import NO_ROOM
+from rmqctl.store.store_path import LOCK, QUEUE_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rmqctl.logfile.storage import Stamp, Storage
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
+    from rmqctl.store.receipts import Receipts
+
+EXPIRED_FOLDER = "expired"
+RECEIPTS_NAME = "rmqctl-clean.log"
+LEFT_BEHIND = "left by a clean that was interrupted"
+LOCK_POLL_SECONDS = 0.5
+NAME_BYTES_MAX = 200
+
+
+@dataclass
+class Cleaned:
+    """What was deleted so far; `bytes` as they were on the disk."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+class Pace:
+    """How long to wait in front of the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
+
+    def __init__(self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._interval = interval_ms / 1000
+        self._bytes_per_second = bytes_per_second
+        self._sleep = sleep
+
+    def wait(self, deleted: int) -> None:
+        """After a file of `deleted` bytes."""
+        seconds = max(self._interval, deleted / self._bytes_per_second if self._bytes_per_second else 0)
+        if seconds:
+            self._sleep(seconds)
+
+
+def leftovers(storage: Storage, root: Path) -> list[tuple[Path, Stamp]]:
+    """The files that an interrupted `clean` took out of the store and did not delete. Raises OSError."""
+    folder = rmqctl_folder(root) / EXPIRED_FOLDER
+    return [(path, stamp) for path, stamp in file_tree.tree_of(storage, folder) if stamp.kind is not Kind.DIRECTORY]
+
+
+def empty_folders(storage: Storage, root: Path) -> list[Path]:
+    """The folders of queues and topics that hold nothing: what a topic's queues leave when they go as a whole. Raises OSError."""
+    topics = [topic for part in QUEUE_PARTS for topic in _folders(storage, root / part)]
+    queues = [queue for topic in topics for queue in _folders(storage, topic)]
+    return [folder for folder in (*queues, *topics) if not storage.names(folder)]
+
+
+def _folders(storage: Storage, folder: Path) -> list[Path]:
+    return [entry.path for entry in storage.listing(folder) if entry.kind is Kind.DIRECTORY]
+
+
+def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Return as soon as nobody holds the store's lock, or after so many seconds. Raises OSError. Not for who holds it."""
+    waited = 0.0
+    while waited < seconds and storage.lock_holder(root / LOCK) is not None:
+        sleep(LOCK_POLL_SECONDS)
+        waited += LOCK_POLL_SECONDS
+
+
+@contextmanager
+def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
+    """The store's lock, held inside. Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile.
+
+    A `lock` that is made anew belongs to whom the store belongs: a broker opens it for writing.
+    """
+    is_new = storage.stamp(root / LOCK) is None
+    like = storage.stamp(root)
+    lock = storage.lock(root / LOCK)
+    if lock is None:
+        raise in_use(root)
+    try:
+        if is_new and like is not None:
+            storage.set_owner(root / LOCK, like)
+        yield
+    finally:
+        storage.close(lock)
+
+
+class Clean:
+    """Deletes what `plan` says of the store at `root`, whose lock is held; `is_stopped` is asked in front of each file.
+
+    With `with_empty_folders` those of queues and topics go, too.
+    """
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        root: Path,
+        plan: ExpiryPlan,
+        receipts: Receipts,
+        pace: Pace,
+        is_stopped: Callable[[], bool],
+        *,
+        with_empty_folders: bool,
+    ) -> None:
+        self.done = Cleaned()
+        self._storage = storage
+        self._root = root
+        self._files = plan.going
+        self._receipts = receipts
+        self._pace = pace
+        self._is_stopped = is_stopped
+        self._with_empty_folders = with_empty_folders
+        self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
+
+    def run(self) -> Cleaned:
+        """Raises NeedsRecovery where another change was left half done, Unreadable, ChangeFailed: what was not done, the next run does."""
+        check_none_unfinished(self._storage, self._root)
+        try:
+            self._receipts.open()
+            self._remove_leftovers()
+            self._delete_all()
+            self._receipts.flush()
+            self._tidy()
+        except OSError as error:
+            with suppress(OSError):
+                self._receipts.flush()
+            raise self._failed(error) from error
+        return self.done
+
+    def _remove_leftovers(self) -> None:
+        for path, stamp in leftovers(self._storage, self._root):
+            self._receipts.add(_receipt(path.name.replace(":", "/"), stamp.size, LEFT_BEHIND))
+            self._storage.remove_file(path)
+
+    def _delete_all(self) -> None:
+        has_place = self._has_place()
+        for number, fate in enumerate(self._files):
+            if number:
+                self._pace.wait(self._files[number - 1].bytes)
+            if self._is_stopped():
+                return
+            self._delete(fate, has_place=has_place)
+        while self._with_empty_folders and (empty := empty_folders(self._storage, self._root)):
+            for folder in empty:
+                self._storage.remove_folder(folder)
+                self._storage.sync_folder(folder.parent)
+
+    def _delete(self, fate: FileFate, *, has_place: bool) -> None:
+        storage, path = self._storage, self._root / fate.path
+        aside = self._expired / _one_name(fate.path)
+        is_out = has_place and self._renamed(path, aside)
+        if is_out:
+            storage.sync_folder(path.parent)
+            storage.sync_folder(self._expired)
+        self._receipts.add(_receipt_of(fate))
+        storage.remove_file(aside if is_out else path)
+        if not is_out:
+            storage.sync_folder(path.parent)
+        self.done.files += 1
+        self.done.bytes += fate.bytes
+
+    def _has_place(self) -> bool:
+        """Whether there is a folder that files can be moved to."""
+        if not self._files:
+            return False
+        try:
+            self._storage.make_folder(self._expired)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    def _renamed(self, path: Path, aside: Path) -> bool:
+        try:
+            return self._storage.rename(path, aside)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+
+    def _tidy(self) -> None:
+        """Of what it needed meanwhile nothing is left."""
+        for folder in (self._expired, self._expired.parent):
+            if self._storage.stamp(folder) is not None and not self._storage.names(folder):
+                self._storage.remove_folder(folder)
+                self._storage.sync_folder(folder.parent)
+
+    def _failed(self, error: OSError) -> ChangeFailed:
+        where = f"{error.filename}: " if error.filename else ""
+        count = len(self._receipts.unwritten)
+        where += f"receipts that could not be written: {count}; " if count else ""
+        state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
+        hint = "the next clean goes on with it"
+        return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
+
+
+def check_unchanged(before: tuple[tuple[str, Stamp | None], ...], now: tuple[tuple[str, Stamp | None], ...], root: Path) -> None:
+    """Raises ChangedSince where the store is not as it was when the plan was made."""
+    if before != now:
+        raise ChangedSince("the store was changed while it was looked at; nothing was deleted", path=str(root), hint="run it again")
+
+
+def _receipt_of(fate: FileFate) -> dict[str, Any]:
+    more = {"kind": fate.kind, "bytes": fate.bytes, "mtime": fate.mtime_ms, "lastStoreTimestamp": fate.last_store_timestamp}
+    return _receipt(fate.path, fate.size, fate.why) | more
+
+
+def _receipt(path: str, size: int, why: str) -> dict[str, Any]:
+    now = time.time_ns() // 1_000_000
+    return {"time": rfc3339(now), "timestamp": now, "path": path, "size": size, "why": why}
+
+
+def _one_name(path: str) -> str:
+    """A path as the name of one file; of a long one its end. No topic has a colon."""
+    return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

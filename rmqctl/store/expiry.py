@@ -1,0 +1,99 @@
+"""What RocketMQ's CleanCommitLogService and CleanConsumeQueueService would delete, as a plan. Nothing here writes.
+
+One plan is what a broker does in many rounds, so that one run from cron does what the broker would in its hour: `expired_log.py` says
+which files of the log go, `expired_queues.py` what follows them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.store import store_path
+from rmqctl.store.expired_log import ExpiredLog, ahead, log_files
+from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
+from rmqctl.store.expiry_plan import ExpiryPlan
+from rmqctl.store.outstanding import Outstanding
+from rmqctl.store.read_only_store import TIMER_TOPIC
+from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.disk_use import DiskUse
+    from rmqctl.store.expiry_plan import QueueRise
+    from rmqctl.store.expiry_settings import ExpirySettings
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+NOT_READ = frozenset({"log-missing", "link-not-followed", "unreadable"})
+
+
+def plan_expiry(
+    store: ReadOnlyStore, settings: ExpirySettings, profile: Profile, *, now_ms: int, disks: Sequence[DiskUse], logics_disk: DiskUse
+) -> ExpiryPlan:
+    """What goes and what stays at `now_ms`, and why.
+
+    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder. Raises OSError;
+    BadRequest where `now_ms` is no date; Unreadable where a part of the log is not there, or it is not known what waits although that is
+    to be protected.
+    """
+    _check_log_is_whole(store)
+    local = _local(now_ms)
+    files = log_files(store)
+    outstanding = Outstanding(store, [one.file for one in files[:-1]])
+    unknown = [*_unknown_offsets(store), *outstanding.problems]
+    if unknown and settings.protect_unconsumed:
+        raise Unreadable(f"what waits for someone cannot be protected: {unknown[0]}", path=str(store.path.root))
+    log = ExpiredLog(files, settings, profile, local.hour, now_ms, outstanding)
+    log.keep_by_hand()
+    log.rounds(disks, logics_disk, stored_bytes(store))
+
+    min_offset = store.commit_log.min_offset
+    new_min_offset = files[len(log.gone)].file.file_from_offset if log.gone else min_offset
+    rest = ExpiredQueues(store, min_offset, new_min_offset, unused_topics=settings.unused_topics)
+    rest.look()
+    return ExpiryPlan(
+        trigger=log.trigger,
+        reason=log.reason,
+        hour=local.hour,
+        time_zone=f"{local.tzname()} (UTC{local:%z})",
+        files=(*log.fates(), *ahead(store, len(files)), *rest.fates),
+        min_phy_offset=min_offset,
+        new_min_phy_offset=new_min_offset,
+        rises=tuple(rest.rises),
+        warnings=(
+            *(f"which messages wait for someone is not fully known: {what}" for what in unknown),
+            *log.warnings(),
+            *rest.warnings,
+            *_timer_warnings(rest.rises),
+        ),
+    )
+
+
+def _check_log_is_whole(store: ReadOnlyStore) -> None:
+    """What of the log was not seen would be a gap."""
+    folders = tuple(store.storage.display(folder) for folder in store.path.commitlogs)
+    for damage in store.foreign:
+        if damage.code in NOT_READ and damage.path.startswith(folders):
+            raise Unreadable(f"no plan without the whole log: {damage.detail}", path=damage.path)
+
+
+def _local(now_ms: int) -> datetime:
+    """The time of this host."""
+    try:
+        return datetime.fromtimestamp(now_ms / 1000).astimezone()
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadRequest(f"{now_ms} ms since 1970 is no date that this host knows") from error
+
+
+def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
+    """What of the offsets cannot be read."""
+    configs = [store.config(name) for name in (CONSUMER_OFFSET, DELAY_OFFSET)]
+    return [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in configs if config.content is None]
+
+
+def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
+    count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
+    return [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"] if count else []

@@ -1,0 +1,200 @@
+"""Who waits for what, in files that may go."""
+
+from __future__ import annotations
+
+import errno
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import Unreadable
+from rmqctl.logfile.storage import Storage
+from rmqctl.store.expiry_plan import Waiting
+from rmqctl.store.outstanding import Outstanding
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.log_maker import Record
+from tests.store.expiring_store import FILE_SIZE, RECORDS_A_FILE, log_files, ms, write_aged, write_store
+from tests.store.test_expiry import OLD, TIME, first_left, gone, plan
+
+HALF, OP_HALF, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
+
+
+def write_offsets(root: Path, offsets: dict[str, dict[int, int]], name: str = "consumerOffset.json") -> None:
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / name).write_text(json.dumps({"offsetTable": offsets}), encoding="ascii")
+
+
+def waiting(root: Path) -> list[tuple[int, int, int]]:
+    """What waits in each file but the last."""
+    store = ReadOnlyStore(root)
+    files = store.commit_log.queue.files[:-1]
+    found = Outstanding(store, files)
+    return [(one.unconsumed, one.scheduled, one.half) for one in map(found.of, range(len(files)))]
+
+
+def unconsumed(root: Path) -> list[int]:
+    return [found[0] for found in waiting(root)]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [
+        ({}, [0, 0, 0, 0]),
+        ({"g": 0}, [4, 4, 4, 4]),
+        ({"g": 1}, [3, 4, 4, 4]),
+        ({"g": 6}, [0, 2, 4, 4]),
+        ({"g": 16}, [0, 0, 0, 0]),  # only in the last file
+        ({"g": 20}, [0, 0, 0, 0]),
+        ({"g": 1000}, [0, 0, 0, 0]),  # beyond the queue's end
+        ({"g": 15, "h": 9}, [0, 0, 3, 4]),  # the group that is farthest behind counts
+    ],
+)
+def test_messages_behind_a_groups_offset_wait(offsets: dict[str, int], found: list[int], tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {f"OrderPaid@{group}": {1: offset} for group, offset in offsets.items()})
+    assert unconsumed(root) == found
+
+
+def test_offsets_of_queues_that_are_not_there_say_nothing(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {"OrderPaid@g": {0: 0, 7: 0}, "Other@g": {1: 0}, "no group": {1: 0}})
+    assert unconsumed(root) == [0] * 4
+
+
+def test_units_in_front_of_the_log_do_not_wait(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {"OrderPaid@g": {1: 0}})
+    for path in log_files(root)[:2]:
+        path.unlink()
+    assert unconsumed(root) == [4, 4]
+    (root / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").unlink()  # its first five units, too
+    assert unconsumed(root) == [4, 4]
+
+
+def test_a_batch_queue_counts_the_messages_of_its_units(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    write_store(root, [[Record()] * 2] * 3)
+    folder = root / "batchconsumequeue" / "Batches" / "0"
+    folder.mkdir(parents=True)
+    units = [(number * FILE_SIZE, 100, 0, 0, number * 10, 10, -1, 0) for number in range(3)]
+    (folder / f"{0:020d}").write_bytes(b"".join(struct.pack(">qiqqqhii", *unit) for unit in units))
+    for offset, found in [(0, [10, 10]), (4, [6, 10]), (10, [0, 10]), (17, [0, 3]), (20, [0, 0])]:
+        write_offsets(root, {"Batches@g": {0: offset}})
+        assert unconsumed(root) == found
+
+
+@pytest.mark.parametrize(("delivered", "found"), [(None, [2, 2]), ({3: 0}, [2, 2]), ({3: 3}, [0, 1]), ({3: 6}, [0, 0]), ({2: 6}, [2, 2])])
+def test_scheduled_messages_wait_behind_their_levels_offset(delivered: dict[int, int] | None, found: list[int], tmp_path: Path) -> None:
+    """Level 3 is queue 2."""
+    root = write_store(tmp_path / "store", [[Record(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)] * 2] * 3)
+    if delivered is not None:
+        (root / "config").mkdir()
+        (root / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": delivered}), encoding="ascii")
+    assert [tuple(counts) for counts in waiting(root)] == [(0, count, 0) for count in found]
+
+
+class TestHalfMessages:
+    """Two in each of three files, the first of them in the log's second; op messages in the last file."""
+
+    @staticmethod
+    def store(root: Path, *bodies: bytes) -> Path:
+        half = [Record(topic=HALF, queue_id=0, body=b"")] * 2
+        ops = [Record(topic=OP_HALF, queue_id=0, body=body, properties=b"TAGS\x01d\x02") for body in bodies]
+        return write_store(root, [[Record()], half, half, half, ops or [Record()]])
+
+    @pytest.mark.parametrize(
+        ("bodies", "found"),
+        [
+            ((), [0, 2, 2, 2]),
+            ((b"0", b"1", b"3"), [0, 0, 1, 2]),  # 4.x
+            ((b"0,1,2,", b"5,"), [0, 0, 1, 1]),  # 5.x
+            ((b"not a number", b""), [0, 2, 2, 2]),
+        ],
+    )
+    def test_op_messages_decide(self, bodies: tuple[bytes, ...], found: list[int], tmp_path: Path) -> None:
+        assert waiting(self.store(tmp_path / "store", *bodies)) == [(0, 0, count) for count in found]
+
+    def test_what_the_broker_has_checked_does_not_wait(self, tmp_path: Path) -> None:
+        root = self.store(tmp_path / "store")
+        write_offsets(root, {f"{HALF}@{GROUP}": {0: 3}, f"{OP_HALF}@{GROUP}": {0: 0}})
+        assert waiting(root) == [(0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 0, 2)]
+
+    def test_op_messages_are_read_from_where_the_check_is(self, tmp_path: Path) -> None:
+        root = self.store(tmp_path / "store", b"3", b"4")
+        write_offsets(root, {f"{HALF}@{GROUP}": {0: 2}, f"{OP_HALF}@{GROUP}": {0: 1}})
+        assert waiting(root) == [(0, 0, 0), (0, 0, 0), (0, 0, 2), (0, 0, 1)]
+
+
+def aged_store_with(root: Path, offsets: dict[str, dict[int, int]]) -> Path:
+    write_aged(root, OLD)
+    write_offsets(root, offsets)
+    return root
+
+
+def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
+    root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}, "OrderPaid@fast": {1: 19}})
+    found = plan(root, **TIME)
+    assert gone(found) == 3
+    assert [file.waiting.unconsumed for file in found.files[:4]] == [0, 3, 4, 4]  # the first that stays has its count, too
+    assert found.waiting == Waiting(unconsumed=7)
+    assert found.warnings == (
+        "messages in files that go wait for someone: 7 not consumed (farthest behind: slow); --protect-unconsumed keeps them",
+    )
+
+
+@pytest.mark.parametrize("settings", [TIME, {"keep_files": 1}, {"manual": True}])
+def test_protected_files_stay_and_all_behind_them(settings: dict[str, Any], tmp_path: Path) -> None:
+    root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}})
+    found = plan(root, protect_unconsumed=True, **settings)
+    assert gone(found) == 1
+    assert first_left(found) == "messages in it wait for someone: 3 not consumed (farthest behind: slow)"
+    assert (found.waiting, found.warnings) == (Waiting(), ())
+
+
+def test_protected_files_stay_even_when_the_disk_forces(tmp_path: Path) -> None:
+    root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}})
+    assert gone(plan(root, protect_unconsumed=True, disks=(99,))) == 1
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "delayOffset.json"])
+def test_where_it_is_not_known_what_waits_nothing_can_be_protected(name: str, tmp_path: Path) -> None:
+    root = aged_store_with(tmp_path / "store", {})
+    (root / "config" / name).write_text("{", encoding="ascii")
+    found = plan(root, **TIME)
+    assert any("which messages wait for someone is not fully known" in warning for warning in found.warnings)
+    with pytest.raises(Unreadable, match="cannot be protected"):
+        plan(root, protect_unconsumed=True, **TIME)
+
+
+@pytest.mark.parametrize("topic", ["OrderPaid", "SCHEDULE_TOPIC_XXXX"])
+def test_a_queue_that_cannot_be_read_is_told_and_stays(topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_aged(tmp_path / "store", OLD, topic=topic)
+    write_offsets(root, {"OrderPaid@g": {1: 0}})
+    real_open = Storage.open
+
+    def failing(storage: Storage, path: Path) -> int:
+        if topic in path.parts:
+            raise OSError(errno.EIO, "a bad sector", str(path))
+        return real_open(storage, path)
+
+    monkeypatch.setattr(Storage, "open", failing)
+    found = plan(root, **TIME)
+    assert gone(found) == 3
+    assert all(topic not in file.path for file in found.going)
+    assert found.warnings == (
+        f"which messages wait for someone is not fully known: queue {topic} 1: a bad sector",
+        f"queue {topic} 1 stays as it is, it cannot be read: a bad sector",
+    )
+    with pytest.raises(Unreadable, match="a bad sector"):
+        plan(root, protect_unconsumed=True, **TIME)
+
+
+def test_timer_messages_that_go_are_told(tmp_path: Path) -> None:
+    root = write_store(
+        tmp_path / "store", [[Record(topic="rmq_sys_wheel_timer", queue_id=0, store_timestamp=ms(100))] * RECORDS_A_FILE] * 3
+    )
+    found = plan(root, keep_files=1)
+    assert any(warning.startswith("8 timer messages") for warning in found.warnings)
