@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
+from codecs import BOM_UTF8
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -15,26 +15,27 @@ import click
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import POSITIVE, progress_option
-from rmqctl.cli.render import print_document, print_table, progress, remark, remark_fields, to_json
+from rmqctl.cli.render import progress
 from rmqctl.cli.verb import STORE_VERB, Verb
-from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.errors import BadRequest, ExitCode, NotAStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedIOBase
 
     from rmqctl.format.encode import MessageExtBrokerInner
-    from rmqctl.store.appender import Appender, Refused
+    from rmqctl.store.line_appender import LineAppender
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.put_message import AppendMessageResult
 
 PROFILES = ("4.7", "4.9", "5.3")
 TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
+QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.topic_config
 GARBAGE_THRESHOLD = 100_000  # objects
 BLOCK_SIZE = 1024 * 1024  # bytes of lines
 OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
+OPTIONS_OF_PROPERTIES = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
 OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
 
 
@@ -56,14 +57,14 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--tags", help="Its TAGS.")
 @click.option("--keys", help="Its KEYS, words separated by spaces.")
 @click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times.")
-@click.option("--queue", "queue_id", type=click.IntRange(0, 2**31 - 1), help="Its queueId.  [default: 0]")
+@click.option("--queue", "queue_id", type=QUEUE_ID, help="Its queueId; the topic gets as many queues as that takes.  [default: 0]")
 @click.option("--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that.")
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
 @click.option("--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin.")
 @click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Append so many at once where they follow in one queue.")
 @click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
 @click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
-@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty or not there.")
+@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not be there.")
 @click.option("--profile", type=click.Choice(PROFILES), help="Write as brokers of this version do.  [default: as the store shows]")
 @click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
@@ -81,17 +82,30 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     Topics and queues that config/topics.json lacks are added to it, or a broker would give none of their messages to anyone.
 
+    A line has dump's keys; of a new message: topic, and any of body, bodyEncoding (utf8, hex, base64), queueId (at most
+    65535), properties (TAGS, KEYS, and your own), flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. Where it
+    has bodyCrc, as dump's have, its body must be the one that this tells of: `dump --body base64` gives that of every message.
+
     A line that cannot be stored is told with its number and why; nothing of it is written, the others are, and the exit
-    status is 4. -o jsonl prints where each message went, the other formats each queue's new offsets.
+    status is 4. Of several in a row with the same fault the first is told, then up to which line they go.
+
+    What is appended cannot be taken back: `rmqctl undo` is for repairs. Work on a copy, or keep one.
+
+    When it ends before the lines do (Ctrl-C, a full disk, --stop-on-error, a reader of stdout that goes away), what was begun
+    is ended in order, and the last line on stderr says how many messages are stored, and which line to go on with.
+
+    -o jsonl prints where each message went, the other formats each queue's new offsets.
     """
     _check_usage(source, asked)
+    from rmqctl.cli.append_report import AppendReport
     from rmqctl.store.appender import PUT_AT_ONCE, Appender
     from rmqctl.store.line_appender import LineAppender
     from rmqctl.store.message_store import now_ms
     from rmqctl.store.store_stats import StoreStats
 
-    report = _Report(output)
-    given = [_one(asked)] if source is None else []
+    named = None if source is None else "" if source is sys.stdin.buffer else source.name
+    report = AppendReport(store, named, output)
+    given = _one(asked) if source is None else None
     hears_of_each = source is None or asked["sync"] or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
     prepared(partial(_prepare, with_lines=not hears_of_each))
     opened = _open(store, asked)
@@ -101,70 +115,35 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
     appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
     with Interruption() as interruption:
+        encoder = None if hears_of_each or sync else opened.line_encoder()
+        lines = LineAppender(appender, now_ms, encoder, lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]))
+        is_whole = False
         try:
-            size = _size_of(source)
-            with progress(progress_mode if size else "none", size, "append") as advance:
-                for message in given:
-                    appender.put(1, message, is_copy=False)
-                if source is not None:
-                    encoder = None if hears_of_each or sync else opened.line_encoder()
-                    lines = LineAppender(
-                        appender, now_ms, encoder, lambda: interruption.noted or (report.lines_refused > 0 and asked["stop_on_error"])
-                    )
-                    for block in _blocks(source, interruption):
-                        lines.put(block)
-                        advance(len(block))
+            if given is not None:
+                appender.put(1, given, is_copy=False)
                 appender.finish()
+            if source is not None:
+                _put_lines(source, lines, interruption, progress_mode)
+            is_whole = not lines.takes_no_more
+        except OSError as error:
+            if error is not opened.failure:  # that one is told with how the store is left
+                raise
         finally:
             try:
-                opened.close()
+                report.close(opened)
             finally:
-                report.print_all(opened, appender)
-    if interruption.noted:
-        return int(ExitCode.INTERRUPTED)
-    return int(ExitCode.PARTIAL if report.lines_refused else ExitCode.CLEAN)
+                report.print_all(opened, appender, None if is_whole else lines.next_line)
+    return int(ExitCode.INTERRUPTED if interruption.noted else report.exit_code(appender))
 
 
-class _Report:
-    """What is said while messages go in, and at the end; as JSON Lines a line for each that was stored."""
-
-    def __init__(self, output: str) -> None:
-        self.lines_refused = 0
-        self._output = output
-        self._started = time.perf_counter()
-
-    def stored(self, appended: AppendMessageResult) -> None:
-        """Messages that were stored together."""
-        if self._output != "jsonl":
-            return
-        for number, (offset, message_id) in enumerate(zip(appended.physical_offsets, appended.msg_id.split(","), strict=True)):
-            row = {
-                "topic": appended.topic, "queueId": appended.queue_id, "queueOffset": appended.logics_offset + number,
-                "physicalOffset": offset, "msgId": message_id, "storeTimestamp": appended.store_timestamp,
-            }  # fmt: skip
-            print(to_json(row))
-
-    def refused(self, refused: Refused) -> None:
-        """Lines whose messages were not stored."""
-        self.lines_refused += len(refused.lines)
-        first, last = refused.lines[0], refused.lines[-1]
-        where = f"line {first}" if first == last else f"lines {first} to {last}"
-        remark(f"{where}: not stored: {refused.why}")
-
-    def print_all(self, store: MessageStore, appender: Appender) -> None:
-        """What came of it, also where it was interrupted or failed: the queues, what was counted, and the last line, on stderr."""
-        seconds = time.perf_counter() - self._started
-        stats = store.stats.document() if store.stats is not None else None
-        _print_queues(appender.queues, self._output, stats)
-        if store.topic_configs.problem:
-            remark(f"config/topics.json is left as it is, new topics are not in it: {store.topic_configs.problem}")
-        if stats is not None:
-            remark_fields(_flat(stats))
-        speed = f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
-        refused = f", {self.lines_refused} refused" if self.lines_refused else ""
-        remark(f"{appender.stored} messages appended as {store.profile.name} does{refused}{speed}")
-        if store.failure is not None:
-            remark("queues and index are not whole, and `abort` is left there: start the store's broker once, which recovers it")
+def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption, progress_mode: str) -> None:
+    size = _size_of(source)
+    with progress(progress_mode if size else "none", size, "append") as advance:
+        for number, block in enumerate(_blocks(source, interruption)):
+            lines.put(block if number else block.removeprefix(BOM_UTF8))
+            advance(len(block))
+            if lines.takes_no_more:
+                return
 
 
 def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
@@ -213,19 +192,20 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         return MessageStore.create(store, settings, usual._replace(**sizes), conf)
     except FileExistsError as error:
         raise BadRequest("there is something already", path=error.filename, hint="without --create it is appended to") from error
+    except NotADirectoryError as error:
+        raise NotAStore("a store is a folder, this is not one", path=str(store)) from error
 
 
 def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
     """The message that the options say."""
     from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.commit_log_writer import TOPIC_LENGTH_MAX, is_topic
     from rmqctl.store.message_lines import BORN_HOST, STORE_HOST, checked_properties
     from rmqctl.store.message_store import now_ms
 
-    given = dict(pair.partition("=")[::2] for pair in asked["pairs"])
-    if any("=" not in pair for pair in asked["pairs"]):
-        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
-    named = {"TAGS": asked["tags"], "KEYS": asked["keys"], "DELAY": asked["delay_level"]}
-    given |= {name: str(value) for name, value in named.items() if value is not None}
+    if not is_topic(asked["topic"]):
+        raise click.BadParameter(f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic")
+    given = _given_properties(asked)
     try:
         found = checked_properties(given, is_copy=False)
     except ValueError as error:
@@ -233,6 +213,20 @@ def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
     body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
     kind = TRANSACTIONS[asked["transaction"] or "none"]
     return MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind)
+
+
+def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
+    """What --property, --tags, --keys and --delay-level say."""
+    if any("=" not in pair for pair in asked["pairs"]):
+        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
+    said = [pair.partition("=")[::2] for pair in asked["pairs"]]
+    said += [(name, str(asked[option])) for name, option in OPTIONS_OF_PROPERTIES.items() if asked[option] is not None]
+    given: dict[str, str] = {}
+    for name, value in said:
+        if name in given:
+            raise click.UsageError(f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)")
+        given[name] = value
+    return given
 
 
 def _blocks(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
@@ -265,20 +259,3 @@ def _size_of(source: BinaryIO | None) -> int:
     if source is None or source is sys.stdin.buffer or not source.seekable():
         return 0
     return os.fstat(source.fileno()).st_size
-
-
-def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and value of each number that is not 0; those of a bucket or a topic have it behind their name."""
-    for name, value in stats.items():
-        for key, number in value.items() if isinstance(value, dict) else (("", value),):
-            if number:
-                yield f"{name} {key}".rstrip(), number
-
-
-def _print_queues(queues: dict[tuple[str, int], Any], output: str, stats: dict[str, Any] | None) -> None:
-    rows = [(topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(queues.items())]
-    if output == "json":
-        named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
-        print_document("append", {"queues": named} | ({"stats": stats} if stats is not None else {}))
-    elif output == "table" and rows:
-        print_table(["TOPIC", "QUEUE", "FIRST", "NEXT", "MESSAGES"], [[*row, row[3] - row[2]] for row in rows])

@@ -16,6 +16,11 @@ SCAN_VERB = (*STORE_VERB, ExitCode.FINDINGS)
 CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CONFIRMED)
 
 
+def drop_output() -> None:
+    """After stdout failed: what is still buffered for it has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Verb(click.Command):
     """A click command with `examples` ((command line, what it does), ...) and `exit_codes` in its help and man page."""
 
@@ -43,6 +48,6 @@ class Verb(click.Command):
             status = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered has nowhere to go
+            drop_output()
             ctx.exit(ExitCode.PIPE_CLOSED)
         return status

@@ -148,7 +148,7 @@ class Verification:
         """Abort, checkpoint, configuration, a missing start of the log, or a missing log."""
         holder = self._store.lock_holder()
         if holder is not None:
-            self.report.notes.append(f"a broker (pid {holder}) has the store open: its end moves while we read")
+            self.report.notes.append(f"a broker, or another rmqctl (pid {holder}), has the store open: its end moves while we read")
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
         if self._queues is None or self._index is None:

@@ -4,10 +4,10 @@ The same bytes as the one-line way writes (`rmqctl.store.message_lines`, `rmqctl
 What is rare is left to that, and so is every line with something wrong: only it says what. A line is plain iff
 
   (1) it is one flat JSON object of ASCII without a backslash, with what comes after a string or an integer where it must
-  (2) keys that are read come once, with a value of their kind and in its range; others have a string or an integer
+  (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer
   (3) its queue is in the table; the topic has at most 127 bytes, and queueId is not negative
   (4) `properties` has at most 64 names, each once, none empty and none without a value; no name asks for more than a record
-  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros
+  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros; and it is the one that `bodyCrc` tells of
   (6) hosts are IPv4; sysFlag has no transaction and no inner batch
   (7) no part is longer than it may be, nor the record longer than a file
 
@@ -33,15 +33,17 @@ LINE_COLUMNS = np.dtype([("start", np.int64), ("size", np.int32), ("queue", np.i
 
 _KEYS = (
     "topic", "body", "bodyEncoding", "properties", "queueId", "flag", "sysFlag", "reconsumeTimes", "bornTimestamp",
-    "preparedTransactionOffset", "physicalOffset", "bornHost", "storeHost", "damage",
+    "preparedTransactionOffset", "bodyCrc", "physicalOffset", "bornHost", "storeHost", "damage",
+    # not read
+    "queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path", "detail",
 )  # fmt: skip
 KEY_COUNT = len(_KEYS)
 (
     _TOPIC, _BODY, _BODY_ENCODING, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, BORN_TIMESTAMP, _PREPARED,
-    _PHYSICAL_OFFSET, BORN_HOST, STORE_HOST, _DAMAGE,
+    _BODY_CRC, _PHYSICAL_OFFSET, BORN_HOST, STORE_HOST, _DAMAGE, *_NOT_READ,
 ) = range(KEY_COUNT)  # fmt: skip
-_IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING = range(6)
-_KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 5], np.uint8)
+_IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING, _IS_NOT_READ = range(7)
+_KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, *(_IS_NOT_READ for _ in _NOT_READ)], np.uint8)
 # names that ask for more than a record of its own; then UNIQ_KEY
 _RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM, properties.CRC32)
 _UNIQ_KEY = len(_RARE)
@@ -227,15 +229,16 @@ def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
 @part
 def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
     """Behind the value of a key at `p`, or -1."""
-    kind = _KINDS[key] if key >= 0 else (_IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG)
+    kind = _KINDS[key]
+    if kind == _IS_NOT_READ:
+        kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
     if kind == _IS_PAIRS:
         return _pairs(b, p, end, pairs, found)
     if kind in (_IS_INT, _IS_LONG):
         p, value = _integer(b, p, end)
         if kind == _IS_INT and not _INT_MIN <= value <= _INT_MAX:
             return _NO_PLACE
-        if key >= 0:
-            values[key] = value
+        values[key] = value
         return p
     start = p + 1
     p = _string(b, p, end)
@@ -245,7 +248,7 @@ def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: A
         values[key] = _host(b, start, p)
         if values[key] == _NO_PLACE:
             return _NO_PLACE
-    elif key >= 0:
+    else:
         spans[key, 0], spans[key, 1] = start, p
     return p + 1
 
@@ -265,10 +268,9 @@ def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found:
             return _NO_PLACE
         key = _which(b, name_start, name_end, _KEY_BYTES, _KEY_ENDS)
         p = _past_blanks(b, name_end + 1, end)
-        if p >= end or b[p] != _COLON or (key >= 0 and seen >> key & 1):
+        if p >= end or b[p] != _COLON or key < 0 or seen >> key & 1:
             return _NO_PLACE
-        if key >= 0:
-            seen |= np.int64(1) << key
+        seen |= np.int64(1) << key
         p = _value(b, _past_blanks(b, p + 1, end), end, key, values, spans, pairs, found)
         if p < 0:
             return _NO_PLACE
@@ -420,7 +422,10 @@ def _encode(
         body_at = used + _HEAD_SIZE
         if not _write_body(b, body_start, body_end, encoding, out, body_at, body_size):
             break
-        _write_head(out, used, size, values, body_size, call_crc32(crc32, address + body_at, np.uint32(body_size)) & _CRC_MASK)
+        body_crc = np.int64(call_crc32(crc32, address + body_at, np.uint32(body_size)) & _CRC_MASK)
+        if seen >> _BODY_CRC & 1 and values[_BODY_CRC] != body_crc:
+            break
+        _write_head(out, used, size, values, body_size, body_crc)
         at = body_at + body_size
         out[at] = topic_size
         at = _copy(b, topic_start, topic_end, out, at + 1)

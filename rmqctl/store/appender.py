@@ -25,7 +25,7 @@ _Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of 
 
 
 class Refused(NamedTuple):
-    """Messages that were not stored: the numbers of their lines, and why."""
+    """Messages that were not stored: the numbers of their lines, and why, with PutMessageStatus's name where a put said so."""
 
     lines: tuple[int, ...]
     why: str
@@ -46,7 +46,9 @@ class Appender:
     Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
     another in the same queue. `sync` flushes each put.
 
-    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts messages.
+    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts messages, and
+    `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and not a message, it ends:
+    `ended` has the first message that is not stored for that, and none behind it is.
     """
 
     store: MessageStore
@@ -56,6 +58,8 @@ class Appender:
     at_once: int = PUT_AT_ONCE
     sync: bool = False
     stored: int = 0
+    unqueued: int = 0
+    ended: Refused | None = None
     queues: dict[QueueKey, QueueGrowth] = field(default_factory=dict)
     _waiting: list[tuple[int, MessageExtBrokerInner]] = field(default_factory=list)
     _kind: _Kind = (False, None)
@@ -75,44 +79,63 @@ class Appender:
     def finish(self) -> None:
         """Put what waits."""
         waiting, self._waiting = self._waiting, []
+        if not waiting or self.ended is not None:
+            return
         messages = [message for _, message in waiting]
         is_copy, batched = self._kind
         if batched is not None and len(waiting) > 1:
             result = self.store.put_messages(messages)
             if result.append is not None:
-                self._take(tuple(line for line, _ in waiting), result)
+                self._take([(tuple(line for line, _ in waiting), result)])
                 return
-        for (line, _), result in zip(waiting, self.store.put_each(messages, as_it_is=is_copy), strict=True):
-            self._take((line,), result)
+        results = self.store.put_each(messages, as_it_is=is_copy)
+        self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """The messages of lines that follow one another, each for itself."""
-        self.finish()
+        """The messages of lines that follow one another, each for itself; behind `finish`."""
         done = 0
-        while done < len(encoded.rows):
+        while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)
             if result.failure is not None:
-                for line in range(first_line + done, first_line + done + result.records):
-                    self.on_refused(Refused((line,), _why(result.failure)))
-            else:
-                self.stored += result.records
+                self.ended = Refused((first_line + done,), _why(result.failure))
+                break
+            self.stored += result.records
             for key, first, behind in result.queues:
                 self._grow(key, first, behind)
             done += result.records
         self._dispatch_behind(self.store.max_phy_offset)
 
-    def _take(self, lines: tuple[int, ...], result: PutMessageResult) -> None:
-        appended = result.append
-        if appended is None:
-            self.on_refused(Refused(lines, _why(result)))
-            return
-        if self.sync:
-            self.store.flush_log()  # before anybody hears that they are stored
+    def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
+        """What came of puts, with the numbers of their lines: all that is stored is counted before anybody hears of some of it."""
+        if self.sync and any(result.is_ok for _, result in results):
+            self._flush(results[0][0])
+        failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))
+        for _, result in results[:failed]:
+            if result.append is not None:
+                self._count(result.append)
+        if failed < len(results):
+            lines, result = results[failed]
+            self.ended = Refused(lines, _why(result))
+        for lines, result in results[:failed]:
+            if result.append is not None:
+                self.on_stored(result.append)
+            else:
+                self.on_refused(Refused(lines, _why(result)))
+        self._dispatch_behind(self.store.max_phy_offset)
+
+    def _flush(self, lines: tuple[int, ...]) -> None:
+        try:
+            self.store.flush_log()
+        except OSError as error:
+            self.ended = Refused(lines, f"cannot be flushed: {error.strerror}; it may be there all the same")
+            raise
+
+    def _count(self, appended: AppendMessageResult) -> None:
         self.stored += appended.msg_num
-        self.on_stored(appended)
         if appended.takes_offset:
             self._grow((appended.topic, appended.queue_id), appended.logics_offset, appended.logics_offset + appended.msg_num)
-        self._dispatch_behind(appended.wrote_offset)
+        else:
+            self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
         """Queue offsets [first, behind) were given."""

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from rmqctl.format import line_encode, properties
 from rmqctl.format.encode import (
     PROPERTIES_LENGTH_MAX,
+    TOPIC_LENGTH_MAX_V1,
     Encoded,
     MessageExtBrokerInner,
     TopicField,
@@ -125,7 +126,10 @@ class CommitLogWriter:
         return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """As `put_message` for each, several times as fast: the messages of a file are written at once."""
+        """As `put_message` for each, several times as fast: the messages of a file are written at once.
+
+        Where the store fails the rest are not tried, and have the same result: what is stored has no gap.
+        """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
         for message in messages:
@@ -135,8 +139,12 @@ class CommitLogWriter:
                 continue
             results += self._put_run(run)
             run = []
-            results.append(self.put_message(message, as_it_is=as_it_is) if encoded is None else encoded)
-        return results + self._put_run(run)
+            if not _has_failed(results):
+                results.append(self.put_message(message, as_it_is=as_it_is) if encoded is None else encoded)
+            if _has_failed(results):
+                break
+        results += self._put_run(run)
+        return results + results[-1:] * (len(messages) - len(results))
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
         """Store a batch: messages of one queue, without transaction and delay, together or not at all."""
@@ -242,7 +250,8 @@ class CommitLogWriter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         field = topic_field(topic, long_topics=self._long_topics)
         if field is None:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"a topic of {len(topic)} bytes")
+            remark = f"a topic of {len(topic)} bytes, 4.x takes at most {TOPIC_LENGTH_MAX_V1}"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         self._topic_fields[topic] = field
         return field
 
@@ -305,9 +314,9 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one behind the other, each for itself."""
+        """Append records one behind the other, each for itself; fewer results where the store fails."""
         results: list[PutMessageResult] = []
-        while len(results) < len(run):
+        while len(results) < len(run) and not _has_failed(results):
             message, encoded = run[len(results)]
             if encoded.size + BLANK_SIZE > self.queue.file_size:
                 results.append(self._put(message, [encoded]))  # which refuses it
@@ -406,6 +415,11 @@ class CommitLogWriter:
         if encoded.size + BLANK_SIZE > self.queue.file_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
         return self._append(message, [encoded], encoded.size)
+
+
+def _has_failed(results: list[PutMessageResult]) -> bool:
+    """Whether the last of these could not be stored for the store's sake."""
+    return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:

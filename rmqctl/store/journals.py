@@ -208,7 +208,7 @@ def check_not_in_use(storage: Storage, root: Path) -> None:
 
 def in_use(root: Path) -> StoreInUse:
     """What there is to say of such a store."""
-    return StoreInUse("a broker has the store open", path=str(root), hint="stop it, or work on a copy")
+    return StoreInUse("a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy")
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:

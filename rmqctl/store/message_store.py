@@ -13,6 +13,7 @@ keeps two tools apart, and a broker's start() from us; it is no licence to work 
 from __future__ import annotations
 
 import errno
+import shlex
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported, NeedsRecovery
 from rmqctl.format import dispatch_scan, index_build, scan
+from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.logfile.allocate import AllocateMappedFileService
+from rmqctl.logfile.storage import Kind
 from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
@@ -118,9 +121,9 @@ class MessageStore:
 
     @classmethod
     def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
-        """A new, empty store. Raises FileExistsError where something is there already."""
+        """A new, empty store. Raises FileExistsError where something is there already, but for a store that never had a message."""
         storage = WritableStorage(root)
-        if storage.listing(root):
+        if not _is_as_created(storage, root):
             raise FileExistsError(17, "there is something already", str(root))
         for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
             if storage.listing(folder):
@@ -309,7 +312,8 @@ class MessageStore:
         """`held` gets what is to be given back when the store is closed."""
         before = self._before
         if before.path.has_abort:
-            raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=SEE_VERIFY)
+            hint = f"`rmqctl recover {shlex.quote(str(root))} --dry-run` shows what it takes"
+            raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=hint)
         self.prepare()
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
@@ -386,6 +390,20 @@ class MessageStore:
         if self._before.index.files:
             writer.go_on_with(self._before.index.files[-1])
         return writer
+
+
+def _is_as_created(storage: WritableStorage, root: Path) -> bool:
+    """Whether a folder is empty, or a store that `create` made and nothing was ever put into: empty folders, a zero checkpoint, `lock`."""
+    for entry in storage.listing(root):
+        if entry.kind is Kind.DIRECTORY and entry.name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX):
+            is_ours = not storage.listing(entry.path)
+        elif entry.kind is Kind.FILE and entry.name == store_path.CHECKPOINT:
+            is_ours = storage.read_file(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
+        else:
+            is_ours = entry.kind is Kind.FILE and entry.name == store_path.LOCK
+        if not is_ours:
+            return False
+    return True
 
 
 def _check_layout(store: ReadOnlyStore) -> None:

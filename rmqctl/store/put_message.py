@@ -28,6 +28,11 @@ class PutMessageStatus(Enum):
     OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
+    @property
+    def is_of_message(self) -> bool:
+        """Whether the message cannot be stored, here and by this broker; any other failure is the store's, and the next message's, too."""
+        return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+
 
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
     """Where messages were stored: offsets and sizes in bytes, `logics_offset` in units, of the first one; time in ms since 1970.
@@ -68,6 +73,11 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def is_ok(self) -> bool:
         """Whether it was stored, flushed in time or not."""
         return self.append is not None
+
+    @property
+    def is_store_failure(self) -> bool:
+        """Whether it was not stored, and the message is not why: a full disk, a store that is closed."""
+        return self.append is None and not self.status.is_of_message
 
 
 class PutEncodedResult(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -15,10 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
+from rmqctl.cli.append import QUEUE_ID
 from rmqctl.cli.main import run
+from rmqctl.forensics.message_row import ROW_KEYS
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+from rmqctl.store.message_lines import Line
 from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.topic_config import QUEUE_NUMS_MAX
 from tests.cli.conftest import Rmqctl
 from tests.conftest import READABLE_NAMES, tree_hash, unpack
 
@@ -110,6 +118,11 @@ BAD_LINES = {
     "deep json": "[" * 100_000,
     "a negative queueId": '{"topic":"T","queueId":-1}',
     "a dump without bodies, of an empty one": '{"topic":"T","physicalOffset":0,"bodyLength":0}',
+    "a body that is not the one that was dumped": '{"topic":"T","body":"123456788","bodyCrc":1274296614}',
+    "a CRC that is none": '{"topic":"T","body":"123456789","bodyCrc":"cbf43926"}',
+    "a key that is none": '{"topic":"T","tags":"a"}',
+    "a queueId that no topic gets": '{"topic":"T","queueId":65536}',
+    "the other separator in a property": '{"topic":"T","properties":{"a":"b\\u0001c"}}',
 }
 
 
@@ -171,6 +184,13 @@ def test_sync_and_a_body_from_a_file(store: Path, tmp_path: Path, rmqctl: Rmqctl
         ("--body", "x"),
         ("--topic", "T", "--body", "x", "--from", "-"),
         ("--topic", "T", "--body", "x", "--property", "a"),
+        ("--topic", "T", "--body", "x", "--property", "a=1", "--property", "a=2"),
+        ("--topic", "T", "--body", "x", "--property", "KEYS=a", "--keys", "b"),
+        ("--topic", "T", "--body", "x", "--property", "TAGS=a", "--tags", "b"),
+        ("--topic", "T", "--body", "x", "--property", "DELAY=1", "--delay-level", "2"),
+        ("--topic", "T", "--body", "x", "--property", "a=b\x01c"),
+        ("--topic", "T", "--body", "x", "--queue", "65536"),
+        ("--topic", "no topic", "--body", "x"),
         ("--topic", "T", "--body", "x", "--index-slots", "7"),
         ("--topic", "T", "--body", "x", "--profile", "4.9", "--property-crc"),
         ("--topic", "T", "--body", "x", "--create"),
@@ -301,7 +321,7 @@ def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
         out, err = appending.communicate(timeout=60)
     assert appending.returncode == 130
     assert json.loads(out)["queues"] == [{"topic": "T", "queueId": 0, "firstOffset": 0, "nextOffset": 2}]
-    assert "2 messages appended" in err
+    assert "2 messages appended as 4.9 does; go on with line 3\n" in err
     assert not (store / "abort").exists()
 
 
@@ -317,3 +337,253 @@ def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
 def test_a_new_store_of_5_is_gone_on_with_as_5(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("append", tmp_path / "s", "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
     assert "1 messages appended as 5.3 does" in rmqctl("append", tmp_path / "s", "--topic", "T", "--body", "x").err
+
+
+def test_dump_with_text_copies_the_bodies_that_are_exact(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Inflated bodies, and those that are no UTF-8, are refused: the others come as they were."""
+    golden = unpack("broker-497", tmp_path)
+    lines = tmp_path / "lines"
+    lines.write_text(rmqctl("dump", golden, "--body", "utf8", "-o", "jsonl").out)
+    copy = tmp_path / "copy"
+    result = rmqctl("append", copy, "--create", "--profile", "4.9", *LARGE, "--from", lines)
+    originals = rows_of(rmqctl, golden)
+    exact = [row for row in originals if not row["sysFlag"] & 1]
+    assert len(exact) < len(originals)
+    assert [kept(row) for row in rows_of(rmqctl, copy)] == [kept(row) for row in exact]
+    assert result.code == 4
+    assert "dump it with --body base64" in result.err
+    assert rmqctl("verify", copy).code == 0
+
+
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+def test_a_body_that_is_no_text_is_not_copied_as_one(output: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """By the kernel and without."""
+    body, lines = tmp_path / "body", tmp_path / "lines"
+    body.write_bytes(b"\xff\xfe")
+    assert rmqctl("append", store, "--topic", "T", "--body-file", body).code == 0
+    lines.write_text(rmqctl("dump", store, "--body", "utf8", "-o", "jsonl").out)
+    result = rmqctl("append", store, "--from", lines, "-o", output)
+    assert result.code == 4
+    assert "line 2: not stored: the body is not what was dumped (its CRC-32 is " in result.err
+    assert [row["topic"] for row in rows_of(rmqctl, store)] == ["OrderPaid", "T", "OrderPaid"]
+
+
+def test_a_stored_property_is_copied_with_its_separator(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"T","body":"","physicalOffset":0,"properties":{"a":"b\\u0001c"}}\n')
+    assert rmqctl("append", store, "--from", lines).code == 0
+    assert rows_of(rmqctl, store)[-1]["properties"] == {"a": "b\x01c"}
+
+
+def test_a_line_may_have_what_dump_prints() -> None:
+    names = {field.encode_name for field in msgspec.structs.fields(Line)}
+    assert names == set(ROW_KEYS)
+
+
+def test_queue_ids_are_those_that_a_topic_gets(store: Path, rmqctl: Rmqctl) -> None:
+    assert QUEUE_ID.max == QUEUE_NUMS_MAX - 1
+    assert rmqctl("append", store, "--topic", "T", "--body", "x", "--queue", QUEUE_NUMS_MAX - 1).code == 0
+    assert f'"readQueueNums":{QUEUE_NUMS_MAX}' in (store / "config" / "topics.json").read_text().replace(" ", "")
+
+
+def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    bad = '{"topic":"T","physicalOffset":0}\n'
+    lines.write_text(bad * 300 + '{"topic":"T"}\n' + bad * 2 + "{}\n")
+    result = rmqctl("append", store, "--from", lines, "-o", "json")
+    no_body = "the line has no body: dump with --body base64"
+    assert result.err.splitlines() == [
+        f"line 1: not stored: {no_body}",
+        "lines 2 to 300: not stored, for the same reason",
+        f"line 302: not stored: {no_body}",
+        "line 303: not stored, for the same reason",
+        "line 304: not stored: the line has no topic",
+        "1 messages appended as 4.9 does, 303 refused",
+    ]
+    assert (result.document()["messages"], result.document()["refused"]) == (1, 303)
+
+
+def test_a_key_that_is_none_is_named(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"T","tags":"a"}\n')
+    assert rmqctl("append", store, "--from", lines).err.startswith("line 1: not stored: tags: a line has no such key; TAGS, KEYS and")
+
+
+def test_a_byte_order_mark_in_front_is_none_of_the_first_line(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b'\xef\xbb\xbf{"topic":"T"}\n\xef\xbb\xbf{"topic":"T"}\n')
+    result = rmqctl("append", store, "--from", lines)
+    assert (result.code, "line 2: not stored" in result.err, "1 messages appended" in result.err) == (4, True, True)
+
+
+def test_one_message_that_cannot_be_stored_is_wrong_usage(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(bytes(70000))
+    result = rmqctl("append", store, "--topic", "T", "--body-file", large, "-o", "json")
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
+    assert result.err.startswith("rmqctl: not stored: MESSAGE_ILLEGAL: a record of ")
+    assert rmqctl("verify", store).code == 0
+
+
+def test_messages_that_no_queue_has_are_told(store: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("append", store, "--topic", "T", "--body", "x", "--transaction", "prepared", "-o", "json")
+    assert result.code == 0
+    assert {"queues": [], "messages": 1, "inNoQueue": 1, "refused": 0}.items() <= result.document().items()
+    assert f"in no queue; `rmqctl dump {store} --transaction prepared` or rollback shows them" in result.err
+
+
+def test_create_takes_a_store_that_nothing_was_put_into(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, lines = tmp_path / "new", tmp_path / "lines"
+    lines.write_text("{}\n")
+    assert rmqctl("append", root, "--create", *SIZES, "--from", lines).code == 4
+    assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
+    before = tree_hash(root)
+    assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 2
+    assert tree_hash(root) == before
+
+
+@pytest.mark.parametrize("what", ["abort", "other", "commitlog/00000000000000000000", "config/topics.json", "checkpoint"])
+def test_create_takes_no_other_store(what: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "new"
+    (root / what).parent.mkdir(parents=True)
+    (root / what).write_bytes(b"\0\1")
+    before = tree_hash(root)
+    assert rmqctl("append", root, "--create", "--topic", "T", "--body", "x").code == 2
+    assert tree_hash(root) == before
+
+
+def test_create_where_a_file_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (tmp_path / "file").write_text("x")
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = rmqctl("append", root, "--create", "--topic", "T", "--body", "x")
+        assert (result.code, result.err) == (10, f"rmqctl: {root}: a store is a folder, this is not one\n")
+
+
+def test_a_store_with_abort_is_for_recover(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack("497-crash", tmp_path)
+    assert f"(`rmqctl recover {root} --dry-run` shows what it takes)" in rmqctl("append", root, "--topic", "T", "--body", "x").err
+
+
+def append_command(store: Path, *arguments: object) -> list[str]:
+    return list(map(str, (sys.executable, "-m", "rmqctl", "append", store, *arguments)))
+
+
+def test_a_reader_that_goes_away_does_not_change_what_is_told(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"T"}\n' * 3000)
+    command = append_command(store, "--from", lines, "-o", "jsonl")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as appending:
+        assert appending.stdout is not None
+        assert appending.stderr is not None
+        appending.stdout.readline()
+        appending.stdout.close()
+        told = appending.stderr.read()
+    stored = len(rows_of(rmqctl, store)) - 1
+    assert appending.returncode == 141
+    assert 0 < stored < 3000
+    assert told == f"{stored} messages appended as 4.9 does; go on with line {stored + 1} (`tail -n +{stored + 1} {lines}`)\n"
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("output", ["table", "json", "jsonl"])
+def test_an_output_that_cannot_be_written_is_told_beside_what_is_stored(output: str, store: Path, rmqctl: Rmqctl) -> None:
+    with Path(os.devnull).open("rb") as not_for_writing:
+        command = append_command(store, "--topic", "T", "--body", "x", "-o", output)
+        result = subprocess.run(command, stdout=not_for_writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    told = "1 messages appended as 4.9 does; the output could not be written: Bad file descriptor\n"
+    assert (result.returncode, result.stderr) == (4, told)
+    assert len(rows_of(rmqctl, store)) == 2
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+@pytest.mark.parametrize("output", ["table", "jsonl"])
+def test_a_full_disk_ends_it_at_the_first_line(
+    output: str, at: int, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the kernel and without; what is behind that line is not stored, also where it would fit."""
+    lines = tmp_path / "my lines"
+    lines.write_text("".join(json.dumps({"topic": "T", "body": "b" * 500}) + "\n" for _ in range(1000)))
+    append, written = WritableMappedFile.append, 0
+
+    def full(self: WritableMappedFile, data: bytes) -> None:
+        nonlocal written
+        written += "commitlog" in str(self.path)
+        if written == at and "commitlog" in str(self.path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableMappedFile, "append", full)
+        result = rmqctl("append", store, "--from", lines, "-o", output)
+    stored = len(rows_of(rmqctl, store)) - 1
+    assert (result.code, stored > 0) == (4, at > 1)
+    failed = "(CREATE_MAPPED_FILE_FAILED: no new file|UNKNOWN_ERROR: cannot be written)"
+    why = f"ended at line {stored + 1}: {failed}: No space left on device"
+    go_on = f"go on with line {stored + 1} (`tail -n +{stored + 1} '{lines}'`)"
+    assert re.fullmatch(f"{stored} messages appended as 4.9 does; {why}; {re.escape(go_on)}\n", result.err)
+    assert rmqctl("verify", store).code == 0
+
+
+def test_one_message_on_a_full_disk(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableMappedFile, "append", full)
+        result = rmqctl("append", store, "--topic", "T", "--body", "x")
+    told = f"rmqctl: {store}: not stored: UNKNOWN_ERROR: cannot be written: No space left on device\n"
+    assert (result.code, result.out, result.err) == (4, "", told)
+    assert rmqctl("verify", store).code == 0
+
+
+def test_a_flush_that_fails_ends_it_at_its_line(store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"T"}\n' * 9)
+    flushes = iter([True] * 4)
+    flush = WritableMappedFile.flush
+
+    def fail(self: WritableMappedFile, least_pages: int = 0) -> int:
+        if "commitlog" in str(self.path) and not next(flushes, False):
+            raise OSError(errno.EIO, "Input/output error")
+        return flush(self, least_pages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableMappedFile, "flush", fail)
+        result = rmqctl("append", store, "--from", lines, "--sync", "-o", "jsonl")
+    why = "cannot be flushed: Input/output error; it may be there all the same"
+    assert (result.code, len(result.rows())) == (4, 4)
+    assert result.err.splitlines() == [
+        f"queues and index are not whole (Input/output error), and `abort` is left there: `rmqctl recover {store}` makes them whole",
+        f"4 messages appended as 4.9 does; ended at line 5: {why}; go on with line 5 (`tail -n +5 {lines}`)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"),
+    [(2**20, "20 messages appended as 4.9 does"), (0, "2 messages appended as 4.9 does; go on with line 3 (`tail -n +3 {lines}`)")],
+)
+def test_queues_that_cannot_be_written_are_for_recover(
+    ahead: int, told: str, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end, or on the way: then what is in the log counts, and the first line that is not."""
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic":"T"}\n' * 20)
+    append = WritableMappedFile.append
+
+    def full(self: WritableMappedFile, data: bytes) -> None:
+        if "consumequeue" in str(self.path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+        append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rmqctl.store.appender.DISPATCH_BYTES", ahead)
+        patch.setattr(WritableMappedFile, "append", full)
+        result = rmqctl("append", store, "--from", lines)
+    assert result.code == 4
+    assert result.err.splitlines() == [
+        f"queues and index are not whole (No space left on device), and `abort` is left there: `rmqctl recover {store}` makes them whole",
+        told.format(lines=lines),
+    ]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("queue", store, "-o", "jsonl").rows()[-1]["maxOffset"] == int(told.split(maxsplit=1)[0])
+    assert rmqctl("verify", store).code == 0

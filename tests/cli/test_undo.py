@@ -158,7 +158,7 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
         ):
             result = rmqctl(*arguments)
             assert result.code == 11
-            assert result.err == f"rmqctl: {store}: a broker has the store open (stop it, or work on a copy)\n"
+            assert result.err == f"rmqctl: {store}: a broker, or another rmqctl, has the store open (stop it, or work on a copy)\n"
         broker.communicate()
     assert tree_hash(store) == before
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.cli.main import run
+from rmqctl.format.crc import masked_crc32
 from rmqctl.format.profile import PROFILES
 from rmqctl.store import line_appender, message_store
 from rmqctl.store.appender import Appender, QueueGrowth, Refused
@@ -24,7 +25,7 @@ from rmqctl.store.line_appender import LineAppender
 from rmqctl.store.line_encoder import LineEncoder
 from rmqctl.store.message_lines import UNIQUE_KEYS
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.put_message import PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
 from tests.conftest import READABLE_NAMES, tree_hash, unpack
 from tests.format.property_settings import PROPERTY
 
@@ -158,6 +159,7 @@ USUAL: dict[str, st.SearchStrategy[str]] = {
     "reconsumeTimes": INT,
     "bornTimestamp": LONG,
     "preparedTransactionOffset": LONG,
+    "bodyCrc": st.just("0"),  # the right one, put in where the line is made
     "physicalOffset": LONG,
     "bornHost": PLAIN_HOST,
     "storeHost": PLAIN_HOST,
@@ -175,13 +177,23 @@ STRANGE = USUAL | {
     "msgId": quoted(RAW_TEXT),
     "damage": st.sampled_from(("null", '"bad-magic"')),
 } | dict.fromkeys(
-    ("queueId", "flag", "reconsumeTimes", "bornTimestamp", "preparedTransactionOffset", "physicalOffset", "queueOffset"), NUMBER
+    ("queueId", "flag", "reconsumeTimes", "bornTimestamp", "preparedTransactionOffset", "bodyCrc", "physicalOffset", "queueOffset"), NUMBER
 )  # fmt: skip
 SCARS = (b"", b",", b"}", b"{", b'"', b"\\", b"\xff", b"\x00", b"\x0b", b" ", b"x")
 
 
 def rarely(draw: st.DrawFn) -> bool:
     return draw(st.integers(0, 7)) == 7
+
+
+def crc_of(said: dict[str, str]) -> str:
+    """bodyCrc of the body that a line says; 0 where it says none."""
+    raw = said.get("body", "").encode()[1:-1]
+    try:
+        body = base64.b64decode(raw, validate=True) if said.get("bodyEncoding") == '"base64"' else raw
+    except ValueError:
+        return "0"
+    return str(masked_crc32(body))
 
 
 @st.composite
@@ -194,10 +206,15 @@ def line(draw: st.DrawFn) -> bytes:
         keys.remove(draw(st.sampled_from(keys)))
     keys = draw(st.permutations(keys))
     strange = draw(st.sampled_from(["", *keys]))
+    values = (OTHER if key == strange and rarely(draw) else STRANGE[key] if key in (strange, "damage") else USUAL[key] for key in keys)
+    said = [(key, draw(value)) for key, value in zip(keys, values, strict=True)]
+    crc = crc_of(dict(said))
     items = []
-    for key in keys:
-        value = draw(OTHER if key == strange and rarely(draw) else STRANGE[key] if key in (strange, "damage") else USUAL[key])
-        items.append(f'{draw(BLANKS)}"{key}"{draw(BLANKS)}:{draw(BLANKS)}{value}{draw(BLANKS)}')
+    for key, value in said:
+        told = crc if key == "bodyCrc" != strange and not rarely(draw) else value
+        items.append(f'{draw(BLANKS)}"{key}"{draw(BLANKS)}:{draw(BLANKS)}{told}{draw(BLANKS)}')
+    if rarely(draw) and rarely(draw):
+        items.append('"tags":"a"')
     text = f"{draw(BLANKS)}{{{','.join(items)}}}{draw(BLANKS)}".encode("utf-8", "surrogatepass")
     if rarely(draw):
         at = draw(st.integers(0, len(text)))
@@ -218,6 +235,7 @@ def test_lines_are_stored_as_one_by_one(lines: list[bytes], size: int, profile: 
         assert in_blocks(Path(folder) / "b", lines, size, settings=of_store) == wanted
 
 
+NOT_READ = ("queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path", "detail")
 PLAIN = {
     "topic only": b'{"topic":"T"}',
     "blanks": b' {\t"topic" : "T"\r, "queueId" : 2 } \r\n',
@@ -226,6 +244,10 @@ PLAIN = {
     "no bytes of base64": b'{"topic":"T","body":"","bodyEncoding":"base64"}',
     "properties": b'{"topic":"T","properties":{ "KEYS":"a b" , "REAL_TOPIC":"x"}}',
     "a copy": b'{"topic":"T","body":"","physicalOffset":0,"msgId":"AB","tagsCode":-7}',
+    "the CRC of its body": b'{"topic":"T","body":"123456789","bodyCrc":1274296614}',
+    "the CRC of a body in base64": b'{"topic":"T","body":"MTIzNDU2Nzg5","bodyEncoding":"base64","bodyCrc":1274296614}',
+    "the CRC of no body": b'{"topic":"T","bodyCrc":0}',
+    "all keys of dump": json.dumps(dict.fromkeys(NOT_READ, 7) | dict.fromkeys(("topic", "msgId", "storeTime"), "T")).encode(),
     "hosts": b'{"topic":"T","bornHost":"255.0.0.1:9","storeHost":"1.2.3.4:2147483647"}',
     "numbers": b'{"topic":"T","flag":-2147483648,"bornTimestamp":-5,"sysFlag":49,"reconsumeTimes":2147483647}',
 }
@@ -234,6 +256,9 @@ NOT_PLAIN = {
     "a new queue": b'{"topic":"T","queueId":3}',
     "an escape": b'{"topic":"T","body":"\\n"}',
     "no ASCII": '{"topic":"T","body":"é"}'.encode(),
+    "a key that is none": b'{"topic":"T","tags":"a"}',
+    "another body than was dumped": b'{"topic":"T","body":"123456788","bodyCrc":1274296614}',
+    "another body than was dumped, in base64": b'{"topic":"T","body":"MTIzNDU2Nzg4","bodyEncoding":"base64","bodyCrc":1274296614}',
     "a key twice": b'{"topic":"T","topic":"T"}',
     "a property twice": b'{"topic":"T","properties":{"a":"b","a":"c"}}',
     "a property without a value": b'{"topic":"T","properties":{"a":""}}',
@@ -298,21 +323,38 @@ def test_a_store_with_property_crcs_has_no_encoder(tmp_path: Path) -> None:
     assert encoder is None
 
 
-def test_what_cannot_be_written_is_refused_line_for_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_ends_it_at_the_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "s", by_kernel=True)
     no = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark="cannot be written: no")
     monkeypatch.setattr(store.store, "put_encoded", lambda *_: PutEncodedResult(2, no, []))
     store.lines.put(b"\n" + b'{"topic":"T"}\n' * 4)
-    assert store.refused == [((line,), "UNKNOWN_ERROR: cannot be written: no") for line in (2, 3, 4, 5)]
+    assert store.appender.ended == ((2,), "UNKNOWN_ERROR: cannot be written: no")
+    assert (store.lines.next_line, store.lines.takes_no_more, store.refused) == (2, True, [])
     assert store.close()[2] == 0
 
 
-def test_a_store_that_takes_nothing_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path / "s", by_kernel=True)
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_a_store_that_takes_nothing_says_so(by_kernel: bool, tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", by_kernel=by_kernel)
     store.store.close()
-    store.lines.put(b'{"topic":"T"}\n' * 2)
-    assert [lines for lines, _ in store.refused] == [(1,), (2,)]
-    assert store.refused[0][1].startswith("SERVICE_NOT_AVAILABLE")
+    store.lines.put(b'{}\n{"topic":"T"}\n' + b'{"topic":"T"}\n{}\n' * 2)
+    ended = store.appender.ended
+    assert ended is not None
+    assert ended.lines == (2,)
+    assert ended.why.startswith("SERVICE_NOT_AVAILABLE")
+    assert [lines for lines, _ in store.refused] == [(1,)]
+
+
+def test_what_is_stored_is_counted_before_anybody_hears_of_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s", by_kernel=False)
+
+    def hear(_: AppendMessageResult) -> None:
+        raise BrokenPipeError
+
+    store.appender.on_stored = hear
+    with pytest.raises(BrokenPipeError):
+        store.lines.put(b'{"topic":"T"}\n' * 5)
+    assert store.close()[2:] == (5, {("T", 0): QueueGrowth(0, 5)})
 
 
 @pytest.mark.parametrize("name", [name for name in READABLE_NAMES if name != "471-cqext"])
