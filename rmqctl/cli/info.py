@@ -11,6 +11,7 @@ from rmqctl.cli.options import note_unfinished_change, open_store, output_option
 from rmqctl.cli.render import print_document, print_fields, print_table
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
+from rmqctl.format.plural import counted
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024
@@ -51,22 +52,20 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
     version, lock = document["version"], document["lock"]
+    of_topics = f"{queues['queues']} of {counted(queues['topics'], 'topic')}"
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     fields = [
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
-        ("commit log", f"{log['files']} files of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),
+        ("commit log", f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
         ("  last message", _moment(log["lastStoreTime"], log["lastStoreTimestamp"])),
         ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
-        (
-            "consume queues",
-            f"{queues['queues']} of {queues['topics']} topics, {queues['files']} files, {_bytes(queues['allocatedBytes'])} on disk",
-        ),
-        ("index", f"{index['files']} files, {_bytes(index['allocatedBytes'])} on disk"),
+        ("consume queues", f"{of_topics}, {counted(queues['files'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk"),
+        ("index", f"{counted(index['files'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
     ]
     return fields + [("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]") for anomaly in document["anomalies"]]

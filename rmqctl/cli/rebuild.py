@@ -12,7 +12,7 @@ from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_table, progress, remark
-from rmqctl.cli.repair_view import REPAIR_VERB, check_writable
+from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
 
@@ -105,11 +105,7 @@ def _check_store(store: ReadOnlyStore, selection: Selection) -> None:
         raise BadRequest("there is no commit log file to make anything from", path=root)
     if store.partly_read:
         raise BadRequest("a part of the store cannot be read, or lies behind a link: `rmqctl verify` shows which", path=root)
-    sized = [queue for queue in store.queues.values() if queue.queue.files]
-    if selection.queues and not sized and not store.conf.consumequeue_file_size:
-        remark("no queue shows how large its files are: they get the broker's own size, 6000000 bytes (--broker-conf says otherwise)")
-    if selection.index and not store.index.files and not store.conf.index_slots:
-        remark("no index file shows its size: it gets the broker's own, 5000000 slots, 20000000 entries (--broker-conf says otherwise)")
+    note_assumed_sizes(store, queues=selection.queues, index=selection.index)
 
 
 def _look(store: ReadOnlyStore, selection: Selection, threads: int, output: str, progress_mode: str) -> int:

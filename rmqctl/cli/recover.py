@@ -12,8 +12,18 @@ from rmqctl.cli.confirm import change_options
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields, progress
-from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair
+from rmqctl.cli.repair_view import (
+    REPAIR_VERB,
+    HowToRepair,
+    carry_out,
+    check_writable,
+    note_assumed_sizes,
+    plan_json,
+    print_repair,
+    words_of_loss,
+)
 from rmqctl.cli.verb import Verb
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.recovery_plan import RecoveryPlan
@@ -47,6 +57,13 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     The log ends where the broker's own recovery ends it; stale bytes behind that are zeroed. Queues and index are brought to
     what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
+
+    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells.
+
+    --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
+    property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
+    get marks as they get any message: they must know what to do with them. `verify` counts the marks of a store. A file of the
+    log that is too short, or missing, is filled up with marks, too.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
@@ -62,6 +79,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         print_document("recover", plan.to_json() | plan_json(plan.repair))
     else:
         _print_plan(plan, explain=asked["explain"])
+    note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)
     how = HowToRepair(asked["dry_run"], asked["yes"], threads, progress_mode)
     return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
 
@@ -78,7 +96,8 @@ def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
 
 
 def _summary(plan: RecoveryPlan) -> str:
-    return f"log ends at {plan.repair.max_phy_offset}, {plan.repair.lost.records} messages lost, {len(plan.repair.steps)} steps"
+    lost, steps = counted(plan.repair.lost.records, "message"), counted(len(plan.repair.steps), "step")
+    return f"log ends at {plan.repair.max_phy_offset}, {lost} lost, {steps}"
 
 
 def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
@@ -86,14 +105,24 @@ def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
     print_fields(
         (
             ("recovery", f"{restart.mode.value}, as {restart.profile.name} brokers do{_start(plan)}"),
-            ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {repair.records} messages"),
+            ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
             ("ends because", repair.end_reason or "there are no more records"),
-            ("lost", f"{repair.lost.records} messages, {repair.lost.bytes} bytes"),
+            ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
+            *_marks(repair.marks_served),
             ("a plain restart", _restart_in_words(plan)),
         )
     )
     print()
     print_repair(repair, explain=explain)
+
+
+def _keepable(plan: RecoveryPlan) -> str:
+    return f"; --keep-going would keep {plan.keepable} of them" if plan.keepable else ""
+
+
+def _marks(count: int) -> list[tuple[str, str]]:
+    words = f"{counted(count, 'message')} written in place of what is damaged or missing: consumers get them (`rmqctl explain mark`)"
+    return [("marks", words)] if count else []
 
 
 def _start(plan: RecoveryPlan) -> str:
@@ -110,5 +139,6 @@ def _restart_in_words(plan: RecoveryPlan) -> str:
         return f"the broker never gets ready: {restart.hangs}"
     units = sum(queue.max_offset - queue.min_offset for queue in restart.queues)
     ours = sum(queue.max_offset - queue.min_offset for queue in plan.repair.queues)
-    fewer = f"; {ours - units} messages fewer in its queues than after this" if units < ours else ""
-    return f"the log up to {restart.max_phy_offset}, {restart.lost_records} messages ({restart.lost_bytes} bytes) lost{fewer}"
+    fewer = f"; {counted(ours - units, 'message')} fewer in its queues than after this" if units < ours else ""
+    lost = f"{counted(restart.lost.records, 'message')} ({counted(restart.lost.bytes, 'byte')})"
+    return f"the log up to {restart.max_phy_offset}, {lost} lost{fewer}"

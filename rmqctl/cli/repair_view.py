@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.confirm import confirm
 from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.printable import printable
 from rmqctl.cli.render import print_table, progress, remark
 from rmqctl.cli.verb import CHANGE_VERB
 from rmqctl.errors import ExitCode, LayoutNotSupported, Unreadable
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 STEPS_SHOWN = 12
 PAST = {"recover": "recovered", "truncate": "truncated"}
 REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
+# several steps of a kind in words: how many, and of which folder of the store, or topic
+WORDS_OF_STEPS = {
+    "add-file": ("add {} to {place}", "missing file"),
+    "delete": ("delete {} of {place}", "item"),
+    "rebuild-queue": ("rebuild {} of {place}", "queue"),
+    "resize": ("give {} of {place} the right length", "file"),
+    "write": ("write {} into {place}", "mark"),
+    "zero": ("zero {} of {place}", "range"),
+}
 
 
 class HowToRepair(NamedTuple):
@@ -56,6 +66,20 @@ def check_complete(store: ReadOnlyStore) -> None:
         raise Unreadable(what, path=str(store.path.root), hint="--follow-links, --broker-conf, or mend permissions")
     if queues and not store.commit_log.queue.files:
         raise Unreadable(f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies")
+
+
+def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
+    """Say so where files are going to be made whose size nothing tells."""
+    sized = [queue for queue in store.queues.values() if queue.queue.files]
+    if queues and not sized and not store.conf.consumequeue_file_size:
+        remark("no queue shows how large its files are: they get the broker's own size, 6000000 bytes (--broker-conf says otherwise)")
+    if index and not store.index.files and not store.conf.index_slots:
+        remark("no index file shows its size: it gets the broker's own, 5000000 slots, 20000000 entries (--broker-conf says otherwise)")
+
+
+def words_of_loss(plan: RepairPlan) -> str:
+    """What is lost."""
+    return f"{counted(plan.lost.records, 'message')}, {counted(plan.lost.bytes, 'byte')}"
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
@@ -104,12 +128,19 @@ def _print_steps(steps: Sequence[Step], *, each: bool) -> None:
         print("nothing to do")
     elif each:
         for step in steps:
-            print(step.describe())
+            print(printable(step.describe()))
     else:
-        kinds = Counter((step.to_json()["action"], _place(step)) for step in steps)
-        for (action, place), count in kinds.items():
-            print(f"{f'{action} {place}'.strip()}: {count}")
+        kinds: dict[tuple[str, str], list[Step]] = {}
+        for step in steps:
+            kinds.setdefault((step.to_json()["action"], _place(step)), []).append(step)
+        for (action, place), of_kind in kinds.items():
+            print(printable(of_kind[0].describe()) if len(of_kind) == 1 else _in_words(action, place, len(of_kind)))
         print("(--explain shows each)")
+
+
+def _in_words(action: str, place: str, count: int) -> str:
+    words, noun = WORDS_OF_STEPS[action]
+    return printable(words.format(counted(count, noun), place=place))
 
 
 def _place(step: Step) -> str:

@@ -10,8 +10,9 @@ from rmqctl.cli.confirm import change_options
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields, progress
-from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair
+from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair, words_of_loss
 from rmqctl.cli.verb import Verb
+from rmqctl.format.plural import counted
 
 
 @click.command(
@@ -26,7 +27,12 @@ from rmqctl.cli.verb import Verb
 @store_argument
 @click.option("--to", type=OFFSET, help="Physical offset at which the log is to end: where a record begins or ends.")
 @click.option("--dirty", is_flag=True, help="At its end: only what stands behind that goes.")
-@click.option("--keep-tail", is_flag=True, help="Leave the bytes behind the end, as a broker does: they can come back to life.")
+@click.option(
+    "--keep-tail",
+    is_flag=True,
+    help="Leave the bytes behind the end in its file, as a broker does. Good messages there are part of the log again at once.",
+)
+@click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -38,6 +44,7 @@ def command(
     to: int | None,
     dirty: bool,
     keep_tail: bool,
+    explain: bool,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -48,8 +55,13 @@ def command(
 
     Whole files behind the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
     brings it back.
+
+    --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
+    the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files behind go all the same.
     """
-    if (to is None) == (not dirty):
+    if to is not None and dirty:
+        raise click.UsageError("--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them")
+    if to is None and not dirty:
         raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
@@ -66,10 +78,9 @@ def command(
     if output == "json":
         print_document("truncate", plan_json(plan))
     else:
-        log, lost = f"{plan.min_phy_offset} to {plan.max_phy_offset}", f"{plan.lost.records} messages, {plan.lost.bytes} bytes"
-        print_fields((("log", log), ("lost", lost)))
+        print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
         print()
-        print_repair(plan, explain=False)
-    summary = f"log ends at {end}, {plan.lost.records} messages lost"
+        print_repair(plan, explain=explain)
+    summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
     how = HowToRepair(dry_run, yes, threads, progress_mode)
     return carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)

@@ -12,6 +12,7 @@ from rmqctl.cli.options import note_unfinished_change, open_store, output_option
 from rmqctl.cli.render import print_document, print_rows, print_table, progress, remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.verify import VerifyReport
@@ -85,15 +86,19 @@ def print_report(report: VerifyReport, output: str) -> int:
 def _remark_summary(report: VerifyReport) -> None:
     summary = report.summary
     remark(
-        f"scanned {summary.bytes_scanned} bytes in {report.seconds:.2f} s: {summary.messages} messages, {summary.blanks} blanks, "
-        f"{summary.damages} damaged places; ok up to {summary.ok_up_to}; stopped at {summary.end}: {summary.stopped}"
+        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: {counted(summary.messages, 'message')}, "
+        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to {summary.ok_up_to}; "
+        f"stopped at {summary.end}: {summary.stopped}"
     )
+    if report.marks:
+        marks = f"{report.marks} {'is a mark' if report.marks == 1 else 'are marks'}"
+        remark(f"of the messages {marks}, which `recover --keep-going` wrote in place of others (`rmqctl explain mark`)")
     if any(finding.code == "file-length" for finding in report.findings):
         remark("a broker does not load this store as it is: a file has a wrong length")
     elif report.broker_stops_at is not None:
         remark(
             f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is behind it: "
-            f"{report.behind_damage_messages} good messages, {report.behind_damage_bytes} bytes"
+            f"{counted(report.behind_damage_messages, 'good message')}, {counted(report.behind_damage_bytes, 'byte')}"
         )
 
 

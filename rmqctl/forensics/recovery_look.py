@@ -17,6 +17,8 @@ from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format import dispatch_scan, queue_fill, queue_span, scan, unit_match
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
+from rmqctl.format.plural import counted
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.dispatch_columns import Describer
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})  # records that no broker stops at
-KEPT_GOING = SERVED | {"file-overlap", "file-gap", "file-length", "bytes-behind-end"}  # and what a mark could not mend
+KEPT_GOING = SERVED | {"file-overlap", "file-gap", "file-length"}  # and what lies between files
 
 
 class _Passed(NamedTuple):
@@ -49,8 +51,9 @@ class RecoveryLook:
     """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it; `mode` None: as `abort` says. Changes nothing.
 
     After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages in front of
-    the end, `losses` what is behind it; `marks` stand for `marked`, in queues `marked_of`; `last` is where the last message begins,
-    and its store time; `passed_over` counts damaged places in front of where recovery begins. `restart` played the broker's own.
+    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `marks` stand for `marked`, in
+    queues `marked_of`; `last` is where the last message begins, and its store time; `passed_over` counts damaged places in front of
+    where recovery begins. `restart` played the broker's own.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, mode: Mode | None, threads: int, *, keep_going: bool = False) -> None:
@@ -67,12 +70,14 @@ class RecoveryLook:
         self.losses = Losses(describer, log.message_at)
         self.records = 0
         self.last: tuple[int, int] = (0, 0)  # where the last message begins, and when it was stored
+        self.newest = 0  # when the youngest was
         self.marked = Loss()
         self.marked_of: Counter[QueueKey] = Counter()
         self.passed_over = 0
         self._holes: list[Damage] = []
         self._unmarked: list[Damage] = []
         self._served: Damage | None = None
+        self._is_dropped_for_damage = False
         self._passing: list[Damage] = []
         self._passed: list[_Passed] = []
         self.notes: list[str] = []
@@ -97,6 +102,42 @@ class RecoveryLook:
         for finding in self.queues.findings:
             if finding.code == "unreadable":
                 raise Unreadable(finding.detail, path=finding.path, hint=UNREADABLE_HINT)
+        self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
+
+    def _is_gap_in_the_log(self, damage: Damage) -> bool:
+        return damage.code == "file-gap" and damage.physical_offset < self.end.offset
+
+    def _note_of_gap(self, gap: Damage) -> str:
+        """No broker minds: consumers are led around it."""
+        count = 0
+        for (topic, _), queue in self.store.queues.items():
+            first = queue.first_where(lambda unit: unit.physical_offset >= gap.physical_offset)
+            behind = queue.first_where(lambda unit: unit.physical_offset >= gap.end)
+            if first is not None and not topic.startswith(LMQ_PREFIX):  # those are other queues' messages
+                count += (queue.max_offset if behind is None else behind.queue_offset) - first.queue_offset
+            queue.queue.close()
+        size = self.store.commit_log.queue.file_size
+        files, lost = counted(-(-gap.size // size), "file"), counted(count, "message") if count else "messages that no queue knows of"
+        return (
+            f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, and "
+            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with marks"
+        )
+
+    @property
+    def keepable(self) -> int:
+        """Good messages behind damage that ends the log; none where they are of an earlier life of the log."""
+        return self.losses.good if self._is_dropped_for_damage else 0
+
+    def _is_stale(self, physical_offset: int) -> bool:
+        """Whether a message behind damage was there before those in front of it: it is older, and its queue does not lead to it.
+
+        Such are left where a broker cut the log, which moves positions only, and wrote on.
+        """
+        message = self.store.commit_log.message_at(physical_offset)
+        if message is None or message.store_timestamp >= self.last[1] or (message.topic, message.queue_id) not in self.store.queues:
+            return False
+        unit = self.store.unit(message.topic, message.queue_id, message.queue_offset)
+        return unit is None or unit.physical_offset != physical_offset
 
     def _see(self, item: Message | Blank | Damage | Stretch) -> None:
         if self._unmarked and not isinstance(item, Damage):
@@ -123,6 +164,8 @@ class RecoveryLook:
             self.end.end(scan_end.physical_offset, scan_end.why)  # what this version takes for no record
             described = self._split(described, scan_end.physical_offset)
         if self.end.is_final:
+            if self._is_dropped_for_damage and not self.losses.good:
+                self._is_dropped_for_damage = not self._is_stale(starts_at)
             self.losses.messages(described.messages)
             return
         self._take(described, None)
@@ -141,16 +184,21 @@ class RecoveryLook:
         self.kept.see(messages)
         self.records += len(messages)
         self.last = int(messages[-1]["physical_offset"]), int(messages[-1]["store_timestamp"])
+        self.newest = max(self.newest, int(messages["store_timestamp"].max()))
 
     def _damage(self, damage: Damage) -> None:
         if damage.code in UNREADABLE:
             path = damage.path or self.store.commit_log.path_of(damage.physical_offset)
             raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=UNREADABLE_HINT)
         self.restart.damage(damage)
-        if self._keep_going and not self.end.is_final and damage.code not in KEPT_GOING:
+        if self._keep_going and not self.end.is_final and (damage.code not in KEPT_GOING or self._is_missing(damage)):
             self._unmarked.append(damage)
             return
-        if not self.end.is_final and self._ends_the_log(damage):
+        if self._unmarked and damage.code in SERVED:
+            self._mark(damage.physical_offset)
+        is_kept = self._keep_going and damage.code in SERVED
+        if not self.end.is_final and not is_kept and self._ends_the_log(damage):
+            self._is_dropped_for_damage = True
             self.end.end(self.end.offset, f"{damage.code} at {damage.physical_offset}: {damage.detail}")
         if self.end.is_final:
             self.losses.damage(damage)
@@ -165,6 +213,12 @@ class RecoveryLook:
             self._take(self._describer.of(message), message)
         else:
             self._holes.append(damage)
+
+    def _is_missing(self, damage: Damage) -> bool:
+        """Whether these are bytes that the log should have, and no file has."""
+        file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
+        is_too_short = damage.code == "file-length" and file is not None and file.name == damage.path and file.end == damage.physical_offset
+        return is_too_short or damage.code == "file-gap"
 
     def _pass(self, damage: Damage) -> None:
         """Damage in front of where the recovery begins."""
@@ -197,6 +251,9 @@ class RecoveryLook:
     def _mark(self, good: int) -> None:
         """A good record follows, at `good`: what is damaged in front of it gets marks. Where that cannot be, the log ends there."""
         damages, self._unmarked = self._unmarked, []
+        if self._is_stale(good):
+            self._end_at_damage(damages, f"; what is behind it, at {good}, is older, and no queue leads there")
+            return
         try:
             marks = self.marks.replace(damages, self.last[0], good)
         except ValueError as error:
@@ -212,8 +269,9 @@ class RecoveryLook:
         stand_ins = [message for message in messages if transaction_type(message.sys_flag) is not TransactionType.ROLLBACK]
         self.marked_of.update((message.topic, message.queue_id) for message in stand_ins)
         gone = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
-        records = self.marked.records + max(len(stand_ins), len(gone))
-        self.marked = Loss(records, self.marked.bytes + sum(damage.size for damage in gone))
+        records = max(len(stand_ins), len(gone))
+        size = max(sum(message.size for message in stand_ins), sum(damage.size for damage in gone))
+        self.marked = Loss(self.marked.records + records, self.marked.bytes + size)
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """Damaged places that nothing stands for: the log ends at the first, and what they held is lost."""
@@ -228,4 +286,6 @@ class RecoveryLook:
             return self.restart.scan_end is not None
         files = self.store.commit_log.queue.files
         start = files[third_from_end(len(files))].file_from_offset if self.restart.mode is Mode.NORMAL and files else 0
-        return damage.physical_offset >= start and damage.code not in BROKER_OVERLOOKS
+        # an empty file gets zeros, at which the log ends
+        is_empty = damage.code == "file-length" and self._is_missing(damage) and damage.size == self.store.commit_log.queue.file_size
+        return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)

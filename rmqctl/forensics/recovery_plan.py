@@ -10,20 +10,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.forensics import state_audit
 from rmqctl.forensics.recovery_look import RecoveryLook
 from rmqctl.format import properties
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
+from rmqctl.format.plural import counted
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize, Write
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.recovery import Mode
-from rmqctl.store.repair_plan import Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.store.repair_plan import AddLogFile, Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +44,14 @@ LEFT = frozenset({"unit-lost-message"})  # units of damaged records that a resta
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone."""
+    """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone.
+
+    `keepable`: so many good messages behind damage would stay with --keep-going.
+    """
 
     repair: RepairPlan
     restart: RestartOutcome
+    keepable: int
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -57,6 +64,8 @@ class RecoveryPlan:
             "startReason": restart.start_file.why if restart.start_file else None,
             "endReason": self.repair.end_reason,
             "records": self.repair.records,
+            "keepable": self.keepable,
+            "marks": self.repair.marks_served,
             "restart": restart.to_json(),
             "seconds": round(self.seconds, 6),
         }
@@ -85,7 +94,7 @@ class RecoveryPlanner:
         look = RecoveryLook(self._store, self._profile, self._mode, self._threads, keep_going=self._keep_going)
         look.run()
         repair = _Steps(self._store, look, self._profile).plan(stamps)
-        return RecoveryPlan(repair, look.restart.finish(), time.perf_counter() - started)
+        return RecoveryPlan(repair, look.restart.finish(), look.keepable, time.perf_counter() - started)
 
 
 class _Steps:
@@ -102,7 +111,7 @@ class _Steps:
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
-        steps = [*self._foreign_steps(), *self._mark_steps(), *self._log_steps(end), *queue_steps, *self._index_steps(end)]
+        steps = [*self._foreign_steps(), *self._log_steps(end), *self._mark_steps(), *queue_steps, *self._index_steps(end)]
         steps += [*self._beside_steps(bool(steps))]
         rebuilt = {(step.deed.topic, step.deed.queue_id) for step in queue_steps if isinstance(step.deed, RebuildQueue)}
         return RepairPlan(
@@ -125,8 +134,9 @@ class _Steps:
 
     def _note_passed_over(self) -> Iterator[str]:
         if self._look.passed_over:
-            where = f"{self._look.passed_over} damaged places in front of where the recovery begins stay as they are"
-            yield f"{where}: `rmqctl verify` shows them, --keep-going puts marks there"
+            root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
+            where = f"damage remains: {places} in front of where this recovery begins, which brokers serve as they are"
+            yield f"{where}; `rmqctl verify {root}` shows them, `rmqctl recover {root} --keep-going` puts marks there"
 
     def _foreign_steps(self) -> Iterator[Step]:
         """What does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
@@ -136,9 +146,19 @@ class _Steps:
                     yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
 
     def _mark_steps(self) -> Iterator[Step]:
-        for mark in self._look.marks.all:
-            why = f"{mark.code} at {mark.physical_offset}; what is behind it stays"
-            yield Step(Write(mark.path, mark.file_offset, mark.data), why)
+        """Behind the log's own steps: a file that is too short has its length by then."""
+        files = self._store.commit_log.queue
+        there = {file.name for file in files.files}
+        for path, marks in groupby(self._look.marks.all, lambda mark: mark.path):
+            if path in there:
+                for mark in marks:
+                    why = f"{mark.code} at {mark.physical_offset}; what is behind it stays"
+                    yield Step(Write(path, mark.file_offset, mark.data), why)
+                continue
+            of_file = [*marks]
+            before = files.at_or_before(of_file[0].physical_offset)
+            pieces = tuple((mark.file_offset, mark.data) for mark in of_file)
+            yield Step(AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; what is behind it stays")
 
     def _log_steps(self, end: int) -> Iterator[Step]:
         last = self._store.commit_log.at(end)
@@ -213,14 +233,17 @@ class _Steps:
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
         """The checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
-        if not any_other and not self._store.path.has_abort:
+        log_end = self._store.commit_log.queue.end
+        wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
+        if not any_other and not self._store.path.has_abort and wrong is None:
             return
         found = self._store.checkpoint()
         last_at, stored = self._look.last
         index_time = min(found.index_msg_timestamp, stored) if found else 0
         values = Checkpoint(stored, stored, index_time, found.master_flushed_offset if found else 0, last_at)
-        if found is None or found._replace(confirm_phy_offset=last_at) != values:
-            yield Step(SetCheckpoint(values), "all of the log, and its queues, are on the disk")
+        if wrong is not None or found is None or found._replace(confirm_phy_offset=last_at) != values:
+            why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
+            yield Step(SetCheckpoint(values, is_wrong=wrong is not None), why)
         if self._store.path.has_abort:
             yield Step(Delete(store_path.ABORT), "the store is as after a shutdown in order")
 

@@ -17,6 +17,7 @@ from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.index_audit import IndexAudit
 from rmqctl.format import crc, dispatch_scan, index_match, properties, scan, unit_match
 from rmqctl.format.damage import Damage
+from rmqctl.format.dispatch_scan import STANDS_IN
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
@@ -46,7 +47,8 @@ Scan = Callable[[ScanSummary, Describer | None], Iterator[Item | Stretch]]
 class VerifyReport:
     """What verify found. Offsets in bytes; `seconds` is the scan alone.
 
-    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the log.
+    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the log. `marks` are
+    messages that `recover --keep-going` wrote in place of others; None: not counted, at level 1.
     """
 
     level: int
@@ -55,6 +57,7 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    marks: int | None = None
     broker_stops_at: int | None = None
     behind_damage_messages: int = 0
     behind_damage_bytes: int = 0
@@ -71,6 +74,7 @@ class VerifyReport:
             "records": self.summary.records,
             "messages": self.summary.messages,
             "blanks": self.summary.blanks,
+            "marks": self.marks,
             "bytesScanned": self.summary.bytes_scanned,
             "okUpTo": self.summary.ok_up_to,
             "minPhyOffset": self.min_phy_offset,
@@ -125,6 +129,7 @@ class Verification:
         started = time.perf_counter()
         self._queues = QueueCrosscheck(self._store, self._describer) if self._level >= LEVEL_QUEUES else None
         self._index = IndexAudit(self._store, self._describer) if self._level >= LEVEL_ALL else None
+        self.report.marks = 0 if self._queues else None
         for item in self._scan(self.report.summary, self._describer if self._queues else None):
             if isinstance(item, Damage):
                 self._damage(item)
@@ -173,6 +178,7 @@ class Verification:
             self._oldest = self._oldest or int(stored[np.argmax(stored != 0)])
             self._newest = max(self._newest, int(stored.max()))
             self._last = int(stored[-1])
+            self.report.marks = (self.report.marks or 0) + int(np.count_nonzero(described.messages["marks"] & STANDS_IN))
             self._tell(described)
 
     def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:

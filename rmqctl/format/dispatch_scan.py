@@ -15,7 +15,8 @@ import numpy as np
 
 from rmqctl.format import properties
 from rmqctl.format.java import hash_code
-from rmqctl.format.kernel import find_byte, find_either, java_hash, kernel, part, word
+from rmqctl.format.kernel import find_byte, find_either, i64, java_hash, kernel, part, word
+from rmqctl.format.message import HEADS, MARK
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 
@@ -34,8 +35,9 @@ DISPATCH_COLUMNS = np.dtype(
         ("marks", np.int32),
     ]
 )
-# marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE = 1, 2, 4, 8
+# marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a mark that
+# `recover --keep-going` wrote, and has a place in a queue
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN = 1, 2, 4, 8, 16
 
 # `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
 QUEUE_TABLE_ROWS = np.dtype(
@@ -60,6 +62,8 @@ _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _NAME_END, _PROPERTY_END, _KEY_END = np.uint8(1), np.uint8(2), np.uint8(32)
+_MARK = MARK
+_PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
 @part
@@ -236,6 +240,8 @@ def _describe(
             marks |= MULTI_DISPATCH
         if spans[UNIQUE, 1] and out.hashes_count:
             marks |= HAS_UNIQUE
+        if i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK and record.sys_flag & _MASK != _ROLLBACK:
+            marks |= STANDS_IN
         out.marks = marks
         row += 1
     return row, used

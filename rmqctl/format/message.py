@@ -38,6 +38,8 @@ MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 MAGIC_OFFSET = 4
 BLANK_SIZE = 8
+# PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/store/mark_record.py)
+MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 
 
 def _head(born_host: int, store_host: int) -> Layout:

@@ -129,7 +129,15 @@ class MappedFileQueue:
 
 
 def _common_size(files: list[MappedFile]) -> int:
-    """The length that most files have or leave room for until the next; of equally good ones the largest."""
-    votes = Counter(file.size for file in files if file.size)
-    votes.update(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))
-    return max(votes, key=lambda size: (votes[size], size), default=0)
+    """The length that most files have or leave room for until the next.
+
+    Of equally good ones: one that all names are multiples of, then one that some file has, then the largest.
+    """
+    sizes = Counter(file.size for file in files if file.size)
+    votes = sizes + Counter(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))
+    most = max(votes.values(), default=0)
+
+    def rank(size: int) -> tuple[bool, bool, int]:
+        return not any(file.file_from_offset % size for file in files), size in sizes, size
+
+    return max((size for size, count in votes.items() if count == most), key=rank, default=0)

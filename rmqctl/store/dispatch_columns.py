@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import dispatch_scan, properties
-from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, HAS_UNIQUE, MULTI_DISPATCH, UNUSUAL, QueueTable
+from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, HAS_UNIQUE, MULTI_DISPATCH, STANDS_IN, UNUSUAL, QueueTable
 from rmqctl.format.index_entry import key_hash
-from rmqctl.format.message import tags_code
+from rmqctl.format.message import MARK, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.destinations import unique_key_hash
 
@@ -112,4 +112,6 @@ def _marks(message: Message, hashes: list[int]) -> int:
     found = message.properties
     delayed = DELAYED if properties.DELAY in found else 0
     multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
-    return delayed | multi | (HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0)
+    unique = HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
+    is_mark = message.prepared_transaction_offset == MARK and transaction_type(message.sys_flag) is not TransactionType.ROLLBACK
+    return delayed | multi | unique | (STANDS_IN if is_mark else 0)

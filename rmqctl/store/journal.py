@@ -254,6 +254,8 @@ class Journal:
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
     """What the system said, and what that left; it names what failed only where that has a path."""
+    if error.filename and Path(error.filename).is_relative_to(root):
+        return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
     where = f"{error.filename}: " if error.filename else ""
     return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(root), hint=hint)
 

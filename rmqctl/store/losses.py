@@ -1,4 +1,8 @@
-"""What a repair takes away, counted alike for all of them."""
+"""What a repair, or a broker's restart, takes away, counted alike for all of them.
+
+A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more, a unit that
+pointed there does.
+"""
 
 from __future__ import annotations
 

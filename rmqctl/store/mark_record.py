@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.format import crc, properties
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
-from rmqctl.format.message import BLANK_SIZE, HEADS, HOST_V4, MAGIC_BLANK, MAGIC_V1, MIN_SIZE, Message, topic_length_size
+from rmqctl.format.message import BLANK_SIZE, HEADS, HOST_V4, MAGIC_BLANK, MAGIC_V1, MARK, MIN_SIZE, Message, topic_length_size
 from rmqctl.format.sys_flag import (
     BORNHOST_V6,
     COMPRESSED,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
     from rmqctl.store.read_only_store import QueueKey
 
-MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 NAME = "RMQCTL_DAMAGED"
 FILLER_SIZE_MAX = 4 * 1024 * 1024  # maxMessageSize's default; brokers take as much memory for each record that they check
 # a body that is replaced is neither compressed nor many messages

@@ -6,19 +6,21 @@ A crash leaves the store as it was, as it is to be, or so that `rmqctl undo` bri
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import ChangedSince
+from rmqctl.format.plural import counted
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import rebuild_plan, store_path
+from rmqctl.store.changes import Install
 from rmqctl.store.checkpoint_plan import plan_checkpoint
 from rmqctl.store.journal import Journal
 from rmqctl.store.rebuild import Rebuild, Selection
-from rmqctl.store.repair_plan import RebuildIndex, RebuildQueue, SetCheckpoint
+from rmqctl.store.repair_plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.store.changes import Change
@@ -51,9 +53,10 @@ def without_vain_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) 
     vain = {(queue.topic, queue.queue_id) for queue in rebuild_plan.queue_plans(rebuild, store) if not queue.differ}
     vain |= set(rebuild.result.as_they_are)
     steps = tuple(step for step in plan.steps if not (isinstance(step.deed, RebuildQueue) and tuple(step.deed) in vain))
-    if all(isinstance(step.deed, SetCheckpoint) for step in steps):
+    if all(isinstance(step.deed, SetCheckpoint) and not step.deed.is_wrong for step in steps):
         steps = ()
-    note = f"{len(vain)} queues do not agree with the log in what nothing can mend: `rmqctl verify` shows where"
+    agree = "does not agree" if len(vain) == 1 else "do not agree"
+    note = f"{counted(len(vain), 'queue')} {agree} with the log in what nothing can mend: `rmqctl verify` shows where"
     return replace(plan, steps=steps, notes=(*plan.notes, note) if vain else plan.notes)
 
 
@@ -77,6 +80,8 @@ class _Changes:
                 rebuilt = []
             elif isinstance(step.deed, SetCheckpoint):
                 yield from self._checkpoint(step.deed.values)
+            elif isinstance(step.deed, AddLogFile):
+                yield self._added(step.deed)
             else:
                 yield step.deed
 
@@ -92,6 +97,20 @@ class _Changes:
         found = rebuild_plan.changes(rebuild, self._store, self._staging)
         sets_checkpoint = any(isinstance(step.deed, SetCheckpoint) for step in plan.steps)
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
+
+    def _added(self, deed: AddLogFile) -> Install:
+        storage, root = WritableStorage(self._staging), self._store.path.root
+        staged = self._staging / store_path.COMMITLOG / Path(deed.path).name
+        descriptor = storage.create(staged, deed.size)
+        try:
+            for position, data in deed.pieces:
+                storage.write(descriptor, position, data)
+        finally:
+            storage.close(descriptor)
+        like = storage.stamp(root / deed.like)
+        if like is not None:
+            storage.set_mtime(staged, like.mtime_ns)
+        return Install(deed.path, staged)
 
     def _checkpoint(self, values: Checkpoint) -> list[Change]:
         if self._index_time is not None:

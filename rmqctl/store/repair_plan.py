@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -43,9 +45,10 @@ class RebuildIndex(NamedTuple):
 
 
 class SetCheckpoint(NamedTuple):
-    """Have the checkpoint say these times."""
+    """Have the checkpoint say these times; `is_wrong`: it needs that whatever else is done."""
 
     values: Checkpoint
+    is_wrong: bool = False
 
     def describe(self) -> str:
         """One line for people."""
@@ -61,11 +64,28 @@ class SetCheckpoint(NamedTuple):
         }
 
 
+class AddLogFile(NamedTuple):
+    """Put a file of the log where one is missing: zeros, and `pieces` (place in the file, bytes). It gets the mtime of the file `like`."""
+
+    path: str
+    size: int
+    like: str
+    pieces: tuple[tuple[int, bytes], ...]
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"add {self.path}, {self.size} bytes"
+
+    def to_json(self) -> dict[str, Any]:
+        """The step with names of JSON."""
+        return {"action": "add-file", "path": self.path, "bytes": self.size}
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing to do, and why."""
 
-    deed: Change | RebuildQueue | RebuildIndex | SetCheckpoint
+    deed: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
 
     def describe(self) -> str:
@@ -105,7 +125,7 @@ class RepairPlan:
 
     `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
     `stamps` are the store's files as they were when it was looked at. `marks` are the messages that take the place of damage, by
-    the physical offset of that.
+    the physical offset of that; consumers get `marks_served` of them.
     """
 
     min_phy_offset: int
@@ -123,6 +143,12 @@ class RepairPlan:
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
         """Those that are made anew."""
         return frozenset((deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue))
+
+    @property
+    def marks_served(self) -> int:
+        """How many messages consumers get that stand for others."""
+        messages = (message for of_damage in self.marks.values() for message in of_damage)
+        return sum(transaction_type(message.sys_flag) is not TransactionType.ROLLBACK for message in messages)
 
     @property
     def rebuilds_index(self) -> bool:

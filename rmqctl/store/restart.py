@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.format import checkpoint, dispatch_scan, queue_fill, scan
+from rmqctl.format import checkpoint, dispatch_scan, queue_fill, queue_span, scan
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.logfile.storage import Kind
@@ -17,8 +17,10 @@ from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
+from rmqctl.store.losses import Losses
 from rmqctl.store.recovered_queues import RecoveredQueues, folder_entries
 from rmqctl.store.recovery import HEAD_SIZE, FolderEntry, Mode, StartFile
+from rmqctl.store.repair_plan import Loss
 
 if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
@@ -32,14 +34,13 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
 class QueueOutcome(NamedTuple):
-    """A queue after the restart, in units; what the log's cut loses of it; the end that it is cut from, and its files that are deleted."""
+    """A queue after the restart, in units; the messages that it loses; the end that it is cut from, and its files that are deleted."""
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
-    lost_records: int
-    lost_bytes: int
+    lost: int
     cut_from: int | None
     deleted: tuple[str, ...]
 
@@ -48,8 +49,8 @@ class QueueOutcome(NamedTuple):
 class RestartOutcome:
     """What a restart comes to. `refused`: load() fails, and nothing else is told; `hangs`: start() never ends. Offsets in bytes.
 
-    `lost` are the good messages behind the log's end; `deleted_log_files` lie behind it, too. `start_file_path` and `start_file` (which
-    one, and why) are None for a log without files.
+    `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.losses`); `deleted_log_files` lie there, too.
+    `start_file_path` and `start_file` (which one, and why) are None for a log without files.
     """
 
     profile: Profile
@@ -63,8 +64,7 @@ class RestartOutcome:
     queues_are_cut: bool = False
     min_phy_offset: int = NO_LOG_START
     max_phy_offset: int = 0
-    lost_records: int = 0
-    lost_bytes: int = 0
+    lost: Loss = field(default_factory=Loss)
     deleted_log_files: tuple[str, ...] = ()
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[QueueOutcome, ...] = ()
@@ -83,7 +83,7 @@ class RestartOutcome:
         return {
             "minPhyOffset": self.min_phy_offset,
             "maxPhyOffset": self.max_phy_offset,
-            "lost": {"records": self.lost_records, "bytes": self.lost_bytes},
+            "lost": self.lost._asdict(),
             "queues": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": queue.min_offset, "maxOffset": queue.max_offset}
                 for queue in self.queues
@@ -100,7 +100,7 @@ class Restart:
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer, mode: Mode | None = None) -> None:
-        prepare(queue_fill)
+        prepare(queue_fill, queue_span)
         self.mode = mode or recovery.mode_of(has_abort=store.path.has_abort)
         self.start_file: StartFile | None = None
         self._store = store
@@ -108,7 +108,7 @@ class Restart:
         self._describer = describer
         self._checkpoint = _padded_checkpoint(store)
         self._queues = RecoveredQueues(store, profile, describer)
-        self._lost = _Lost()
+        self._losses = Losses(describer, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
         self._scan_start = 0
         self._reput: Reput | None = None
@@ -142,12 +142,16 @@ class Restart:
         if self._reput is not None:
             self._reput.see(messages, self._scan.position)
         if self._scan.end is not None:
-            self._lost.see(messages, self._scan.end.physical_offset)
+            behind = int(np.searchsorted(messages["physical_offset"], self._scan.end.physical_offset))
+            if behind < len(messages):
+                self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
         """What is no good message. The broker's own look decides whether it ends the log."""
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
+            if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
+                self._losses.damage(damage)
 
     def finish(self) -> RestartOutcome:
         """Cut, start, correct: the outcome. `see` and `damage` come no more."""
@@ -201,6 +205,9 @@ class Restart:
         cut = recovery.cuts_queues(self._queues_end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
+            for queue in self._queues:
+                if queue.cut_from is not None:
+                    self._losses.units((queue.topic, queue.queue_id), queue.cut_from - queue.max_offset)
         hangs = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else None
         refused = self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
@@ -215,8 +222,7 @@ class Restart:
             queues_are_cut=cut,
             min_phy_offset=self._log.start,
             max_phy_offset=end.physical_offset,
-            lost_records=self._lost.records,
-            lost_bytes=self._lost.bytes,
+            lost=self._losses.total(),
             deleted_log_files=self._deleted_log_files(end.physical_offset),
             dropped_index_files=self._dropped_index_files(),
             queues=self._outcomes(),
@@ -262,14 +268,14 @@ class Restart:
         return tuple(dropped)
 
     def _outcomes(self) -> tuple[QueueOutcome, ...]:
-        lost = self._lost.of_queues(self._describer)
+        lost = self._losses.of_queues()
         return tuple(
             QueueOutcome(
                 queue.topic,
                 queue.queue_id,
                 queue.min_offset,
                 queue.max_offset,
-                *lost.get((queue.topic, queue.queue_id), (0, 0)),
+                lost.get((queue.topic, queue.queue_id), 0),
                 queue.cut_from,
                 tuple(queue.deleted),
             )
@@ -284,34 +290,6 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
         return None
     raw = store.storage.read_file(path, checkpoint.CHECKPOINT_FILE_SIZE)
     return checkpoint.decode(raw.ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0"))
-
-
-class _Lost:
-    """Counts good messages behind the log's end, by the numbers of their queues."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.bytes = 0
-        self._records: Any = np.zeros(0, np.int64)
-        self._bytes: Any = np.zeros(0)
-
-    def see(self, messages: Any, log_end: int) -> None:
-        """Messages, of which those from `log_end` on are lost."""
-        lost = messages[messages["physical_offset"] >= log_end]
-        if not len(lost):
-            return
-        count = max(len(self._records), int(lost["queue"].max()) + 1)
-        self.records += len(lost)
-        self.bytes += int(lost["size"].sum(dtype=np.int64))
-        self._records = np.bincount(lost["queue"], minlength=count) + np.pad(self._records, (0, count - len(self._records)))
-        self._bytes = np.bincount(lost["queue"], lost["size"], count) + np.pad(self._bytes, (0, count - len(self._bytes)))
-
-    def of_queues(self, describer: Describer) -> dict[tuple[str, int], tuple[int, int]]:
-        """(records, bytes) by topic and queueId."""
-        numbered = zip(describer.queues, self._records.tolist(), self._bytes.tolist(), strict=False)
-        return {
-            (topic.decode("utf-8", "replace"), queue_id): (int(count), int(size)) for (topic, queue_id), count, size in numbered if count
-        }
 
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:

@@ -20,6 +20,7 @@ from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
+from rmqctl.format.plural import counted
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.consume_queue import ConsumeQueue
@@ -31,6 +32,8 @@ from rmqctl.store.losses import Losses
 from rmqctl.store.repair_plan import QueueOutcome, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
@@ -50,6 +53,8 @@ class Truncation:
         self._stamps = store.stamps()
         self._boundaries: list[int] = []
         self._is_boundary = False
+        self._in_tail = 0  # good messages one behind the other from the end on, in its file
+        self._is_tail_over = False
 
     @staticmethod
     def prepare() -> None:
@@ -61,7 +66,8 @@ class Truncation:
         self.prepare()
         log, to = self._store.commit_log, self._to
         if not log.min_offset <= to <= log.queue.end:
-            raise BadRequest(f"the log has {log.min_offset} to {log.queue.end}", path=str(self._store.path.root), offset=to)
+            hint = f"its messages reach from {log.min_offset} to {log.end()[0]}"
+            raise BadRequest("the log cannot end", path=str(self._store.path.root), offset=to, hint=hint)
         for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)):
             self._see(item)
         if not self._is_boundary and to not in (log.min_offset, log.queue.end):
@@ -78,12 +84,13 @@ class Truncation:
         lost_of = self._losses.of_queues()
         outcomes = tuple(QueueOutcome(*key, low, high, lost_of.get(key, 0)) for key, low, high in ends)
         end = min(to, self._reached)
-        return RepairPlan(log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), stamps=self._stamps)
+        notes = tuple(self._note_revived())
+        return RepairPlan(log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), notes, self._stamps)
 
     def check_nothing_good_is_lost(self) -> None:
         """After `plan`. Raises BadRequest where good messages stand behind the end."""
         if self._losses.good:
-            what = f"{self._losses.good} good messages stand behind the first damage"
+            what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} behind the first damage"
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
             raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
 
@@ -94,10 +101,12 @@ class Truncation:
             self._bound(item.physical_offset, item.end)
             if item.physical_offset >= self._to:
                 self._losses.damage(item)
+                self._is_tail_over = True
             return
         self._reached = max(self._reached, item.end)
         if isinstance(item, Blank):
             self._bound(item.physical_offset, item.end)
+            self._is_tail_over |= item.physical_offset >= self._to
             return
         messages = item.taken.messages if isinstance(item, Stretch) else self._describer.of(item).messages
         places = messages["physical_offset"]
@@ -108,12 +117,19 @@ class Truncation:
         if at:
             self._last = int(places[at - 1]), int(messages[at - 1]["store_timestamp"])
         self._losses.messages(messages[at:])
+        self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
         """An item lies at [begin, end)."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
+
+    def _note_revived(self) -> Iterator[str]:
+        """Positions are all that a broker has: at its next start it reads on as far as there are good records."""
+        if self._keep_tail and self._in_tail:
+            stay = f"{counted(self._in_tail, 'good message')} behind {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
+            yield f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without --keep-tail they are zeroed"
 
     def _no_boundary(self) -> BadRequest:
         near = " and ".join(str(offset) for offset in self._boundaries)

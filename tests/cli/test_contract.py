@@ -22,7 +22,7 @@ from rmqctl.cli.main import rmqctl as group
 from rmqctl.cli.times import parse_time
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
-from rmqctl.forensics.finding import CATALOGUE
+from rmqctl.forensics.finding import CATALOGUE, TERMS
 from rmqctl.logfile.storage import Storage
 from tests.cli.conftest import Rmqctl
 from tests.log_maker import Record, encode, write_log
@@ -326,12 +326,12 @@ def test_an_unknown_verb_gets_a_suggestion(rmqctl: Rmqctl) -> None:
 
 
 def test_every_finding_is_explained(golden: Golden, rmqctl: Rmqctl) -> None:
-    for code in (*CATALOGUE, *map(int, ExitCode)):
+    for code in (*CATALOGUE, *TERMS, *map(int, ExitCode)):
         result = rmqctl("explain", code)
         assert result.code == 0
         assert "meaning" in result.out
     assert rmqctl("explain", "nonsense").code == 2
-    assert all(code in rmqctl("explain").out for code in CATALOGUE)
+    assert all(code in rmqctl("explain").out for code in (*CATALOGUE, *TERMS))
 
 
 def test_every_code_in_the_source_is_in_the_catalogue() -> None:

@@ -94,6 +94,105 @@ def test_what_is_torn_at_the_end_goes_all_the_same(tmp_path: Path, rmqctl: Rmqct
     assert going["lost"] == plain["lost"]
 
 
+def cut_to(store: Path, size: int) -> Path:
+    file = store / "commitlog" / f"{65536:020d}"
+    with file.open("r+b") as opened:
+        opened.truncate(size)
+    return file
+
+
+def record_end(rmqctl: Rmqctl, store: Path) -> int:
+    """The end of a record of the second file, as a place in it."""
+    return next(at + int(row["size"]) - 65536 for at, row in dumped(rmqctl, store).items() if at > 80000)
+
+
+def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int]) -> None:
+    """--keep-going leaves a store that has everything, and marks for what is gone, at once; undo takes it back."""
+    before = tree_hash(store)
+    wanted = dumped(rmqctl, whole)
+    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": len(gone), "bytes": sum(wanted[at]["size"] for at in gone)}
+    assert plan["marks"] == len(gone)
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    report = rmqctl("verify", store, "-o", "json").document()
+    assert (report["findings"], report["marks"], report["messages"]) == ([], len(gone), len(wanted))
+    words = "1 is a mark" if len(gone) == 1 else f"{len(gone)} are marks"
+    assert (words in rmqctl("verify", store).err) == bool(gone)
+    messages = dumped(rmqctl, store)
+    assert messages.keys() == wanted.keys()
+    assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == MARK} == gone
+    assert {at for at, row in messages.items() if row != wanted[at]} == gone
+    assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
+    again = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"], again["notes"]) == ([], 0, [])
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("size", [0, 7, 30000, "record", 65000])
+def test_a_file_that_was_cut_gets_marks_up_to_its_end(size: int | str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
+    length = record_end(rmqctl, whole) if isinstance(size, str) else size
+    cut_to(store, length)
+    gone = {at for at, row in dumped(rmqctl, whole).items() if 65536 <= at < 131072 and at + row["size"] > 65536 + length}
+    all_kept_but(rmqctl, store, whole, gone)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("base", ["471-basic", "533-basic"])
+def test_files_that_are_missing_are_made_of_marks(base: str, count: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, store = unpack(base, tmp_path / "whole"), unpack(base, tmp_path / "store")
+    for number in range(1, count + 1):
+        (store / "commitlog" / f"{number * 65536:020d}").unlink()
+    gone = {at for at in dumped(rmqctl, whole) if 65536 <= at < 65536 * (count + 1)}
+    all_kept_but(rmqctl, store, whole, gone)
+
+
+def test_a_file_of_marks_expires_with_the_one_before(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    first, second = (store / "commitlog" / f"{number * 65536:020d}" for number in (0, 1))
+    second.unlink()
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    assert second.stat().st_mtime_ns == first.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("code", ["bad-physical-offset", "torn-properties"])
+def test_what_brokers_serve_does_not_end_the_log_behind_a_mark(code: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    rows = dumped(rmqctl, store)
+    first, second = list(rows)[100], list(rows)[200]
+    overwritten(store, f"commitlog/{first // 65536 * 65536:020d}", first % 65536 + 4, b"\0\0\0\1")
+    at = second + 28 + 7 if code == "bad-physical-offset" else second + rows[second]["size"] - 1
+    overwritten(store, f"commitlog/{second // 65536 * 65536:020d}", at % 65536, b"\0" if code == "torn-properties" else b"\xff")
+    (store / "abort").touch()
+    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert (plan["lost"]["records"], plan["marks"], plan["endReason"]) == (1, 1, None)
+
+
+def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Also as the last of the log."""
+    store = unpack("533-basic", tmp_path)
+    rows = dumped(rmqctl, store)
+    first, last = list(rows)[-2:]
+    overwritten(store, f"commitlog/{first // 65536 * 65536:020d}", first % 65536 + 4, b"\0\0\0\1")
+    overwritten(store, f"commitlog/{last // 65536 * 65536:020d}", last % 65536 + rows[last]["size"] - 1, b"\0")
+    (store / "abort").touch()
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    after = dumped(rmqctl, store)
+    assert list(after) == list(rows)
+    assert [after[at]["preparedTransactionOffset"] == MARK for at in (first, last)] == [True, True]
+    assert rmqctl("verify", store).code == 0
+
+
+def test_bytes_behind_a_files_end_are_marked_when_the_log_goes_on(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
+    end = record_end(rmqctl, whole)
+    overwritten(store, f"commitlog/{65536:020d}", end, bytes(65536 - end))
+    overwritten(store, f"commitlog/{65536:020d}", end + 100, b"what was never a record")
+    gone = {at for at in dumped(rmqctl, whole) if 65536 + end <= at < 131072}
+    all_kept_but(rmqctl, store, whole, gone)
+
+
 def overwritten(store: Path, path: str, position: int, data: bytes) -> None:
     with (store / path).open("r+b") as file:
         file.seek(position)
@@ -128,3 +227,25 @@ def test_lmq_units_of_marked_and_other_messages_stay(tmp_path: Path, rmqctl: Rmq
     (store / "abort").touch()
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
+
+
+def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A broker that cuts its log and writes on leaves older records behind the new end."""
+    store = unpack("533-basic", tmp_path)
+    end = [at for at in dumped(rmqctl, store) if at > 196608][10]
+    file = store / "commitlog" / f"{196608:020d}"
+    stale = file.read_bytes()
+    assert rmqctl("truncate", store, "--to", end, "--yes").code == 3
+    assert rmqctl("append", store, "--topic", "OrderPaid", "--body", "x" * 300).code == 0
+    written = dumped(rmqctl, store)
+    new_end = max(at + int(row["size"]) for at, row in written.items()) - 196608
+    overwritten(store, f"commitlog/{file.name}", new_end, stale[new_end:])
+    (store / "abort").touch()
+    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (plain["maxPhyOffset"], plain["keepable"]) == (196608 + new_end, 0)
+    plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert (plan["maxPhyOffset"], plan["marks"]) == (196608 + new_end, 0)
+    assert "no queue leads there" in plan["endReason"]
+    assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
+    assert dumped(rmqctl, store) == written
+    assert rmqctl("verify", store).code == 0

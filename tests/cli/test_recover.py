@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
-from rmqctl.format.message import Message
-from rmqctl.store.mark_record import MARK
+from rmqctl.format.message import MARK, Message
+from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.cli.conftest import Rmqctl
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, tree_hash, unpack
@@ -56,6 +58,9 @@ def test_the_plan_says_what_the_real_broker_comes_to(name: str, tmp_path: Path, 
         real = load
     assert (restart["minPhyOffset"], restart["maxPhyOffset"]) == (real["minPhyOffset"], real["maxPhyOffset"])
     assert ranges(restart["queues"]) == ranges(real["queues"])
+    plan = result.document()
+    if plan["maxPhyOffset"] == restart["maxPhyOffset"]:
+        assert plan["lost"] == restart["lost"]
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -247,3 +252,107 @@ def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl:
     assert rmqctl("recover", store, "--yes").code == 3
     again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert (again["actions"], again["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
+
+
+def flip_a_body(rmqctl: Rmqctl, store: Path, number: int) -> int:
+    """Flip a bit in the body of a message; its physical offset."""
+    row = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["bodyLength"] > 20][number]
+    at: int = row["physicalOffset"]
+    file = store / "commitlog" / f"{at // 65536 * 65536:020d}"
+    data = bytearray(file.read_bytes())
+    data[at % 65536 + 88] ^= 4
+    file.write_bytes(data)
+    return at
+
+
+def test_what_keep_going_would_keep(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    flip_a_body(rmqctl, store, 100)
+    (store / "abort").touch()
+    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert plain["keepable"] == going["records"] - plain["records"] - 1 > 100
+    assert plain["keepable"] == plain["lost"]["records"] - going["lost"]["records"]
+    assert f"--keep-going would keep {plain['keepable']} of them" in rmqctl("recover", store, "--dry-run").out
+    assert (going["keepable"], going["marks"], plain["marks"]) == (0, 1, 0)
+    assert "consumers get them" in rmqctl("recover", store, "--keep-going", "--dry-run").out
+
+
+def test_damage_that_is_passed_over_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    flip_a_body(rmqctl, store, 10)
+    result = rmqctl("recover", store)
+    assert (result.code, "nothing to do" in result.out) == (0, True)
+    assert "damage remains: 1 damaged place in front" in result.err
+    assert f"`rmqctl verify {store}`" in result.err
+    assert f"`rmqctl recover {store} --keep-going`" in result.err
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_file_that_is_missing_is_told(abort: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real brokers start, and serve what is left: they find files by their names."""
+    store = unpack("533-basic", tmp_path)
+    gone = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if 65536 <= row["physicalOffset"] < 131072]
+    (store / "commitlog" / f"{65536:020d}").unlink()
+    if abort:
+        (store / "abort").touch()
+    result = rmqctl("recover", store, "--dry-run")
+    assert f"the log lacks 1 file from {65536:020d} on, and with that {len(gone)} messages" in result.err
+    assert "--keep-going" in result.err
+
+
+def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Once it has its length it has zeros, at which every broker ends the log."""
+    store = unpack("533-basic", tmp_path)
+    (store / "commitlog" / f"{65536:020d}").write_bytes(b"")
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056)])
+def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    checkpoint = store / "checkpoint"
+    checkpoint.unlink()
+    if content is not None:
+        checkpoint.write_bytes(content)
+    assert rmqctl("verify", store).code == 1
+    actions = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    assert [action["action"] for action in actions] == ["set-checkpoint"]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("recover", store).code == 0
+
+
+def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    for path in [*(store / "consumequeue").rglob("*"), *(store / "index").iterdir()]:
+        if path.is_file():
+            path.unlink()
+    result = rmqctl("recover", store, "--dry-run")
+    assert "6000000 bytes (--broker-conf says otherwise)" in result.err
+    assert "5000000 slots" in result.err
+    assert "rebuild 4 queues of OrderPaid\n" in result.out
+    assert "rebuild the index: there is none\n" in result.out
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-going",)])
+def test_documents_fit_their_schema(options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    (store / "commitlog" / f"{131072:020d}").unlink()
+    document = rmqctl("recover", store, *options, "--dry-run", "-o", "json").document()
+    jsonschema.validate(document, json.loads(files("rmqctl.cli").joinpath("schema", "recover.json").read_text()))
+
+
+def test_a_lock_that_cannot_be_opened_is_named_once(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+
+    def lock(_: WritableStorage, path: Path) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(WritableStorage, "lock", lock)
+    result = rmqctl("recover", store, "--yes")
+    assert result.code == 4
+    assert f"rmqctl: {store / 'lock'}: Permission denied; nothing was changed" in result.err

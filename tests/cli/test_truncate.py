@@ -78,6 +78,36 @@ def test_keep_tail_moves_the_positions_only(tmp_path: Path, rmqctl: Rmqctl) -> N
     assert not any(action["action"] == "zero" and action["path"].startswith("commitlog") for action in actions)
 
 
+def test_keep_tail_says_what_comes_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("497-basic", tmp_path)
+    records = boundaries(rmqctl, store)
+    in_file = [at for at in records if 65536 <= at < 131072]
+    plan = rmqctl("truncate", store, "--to", in_file[-7], "--keep-tail", "--dry-run", "-o", "json").document()
+    assert [note.split(":")[0] for note in plan["notes"]] == [f"7 good messages behind {in_file[-7]} stay in the file"]
+    assert rmqctl("truncate", store, "--to", in_file[-7], "--keep-tail", "--yes").code == 3
+    assert boundaries(rmqctl, store) == records[: records.index(in_file[-1]) + 1]
+    assert rmqctl("truncate", store, "--to", in_file[-7], "--dry-run", "-o", "json").document()["notes"] == []
+
+
+def test_what_is_wrong_with_the_options_is_said(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    outside = rmqctl("truncate", store, "--to", 999999999)
+    assert f"{store}: the log cannot end at offset 999999999 (its messages reach from 0 to 244398)" in outside.err
+    assert "give one of them" in rmqctl("truncate", store, "--to", 0, "--dirty").err
+    assert "say where the log is to end" in rmqctl("truncate", store).err
+
+
+def test_explain_shows_each_step(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    end = boundaries(rmqctl, store)[100]
+    steps = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json").document()["actions"]
+    short, each = (rmqctl("truncate", store, "--to", end, "--dry-run", *options).out for options in ((), ("--explain",)))
+    assert "(--explain shows each)" in short
+    zeroed = sum(step["action"] == "zero" and step["path"].startswith("consumequeue/") for step in steps)
+    assert f"zero {zeroed} ranges of consumequeue\n" in short
+    assert all(step["path"] in each for step in steps if "path" in step)
+
+
 def test_the_whole_log_can_go(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("471-basic", tmp_path)
     before = tree_hash(store)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.format.message import BLANK_SIZE, MARK, Blank, Message
 from rmqctl.format.profile import PROFILES
 from rmqctl.format.sys_flag import TransactionType
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.geometry import Geometry
-from rmqctl.store.mark_record import MARK, Span, Surroundings, mark_records
+from rmqctl.store.mark_record import Span, Surroundings, mark_records
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, expected, unpack

@@ -209,6 +209,34 @@ def test_a_damaged_body_costs_one_message(version: str, tmp_path: Path, capsys: 
         assert_keys(answer, golden, 0, golden["maxPhyOffset"])
 
 
+@pytest.mark.parametrize("version", PROFILE_OF)
+def test_a_lost_file_costs_what_was_in_it(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """recover --keep-going, where a file of the log is missing, or was cut; then a start in order, and one after a crash."""
+    repaired = {}
+    for length in (None, 0, 30000):
+        for abort in (False, True):
+            root = unpack("471-basic", tmp_path / f"{length}-{abort}")
+            lost = root / "commitlog" / f"{65536:020d}"
+            if length is None:
+                lost.unlink()
+            else:
+                os.truncate(lost, length)
+            assert recover(root, "471-basic", "--keep-going") == REPAIRED
+            if abort:
+                (root / "abort").touch()
+            repaired[length, abort] = root
+    capsys.readouterr()
+    golden = expected("471-basic")
+    for (length, _), answer in zip(repaired, real_answers(repaired.values(), "471-basic", version), strict=True):
+        marks = assert_all_but_marks(answer, golden)
+        assert {mark["physicalOffset"] // 65536 for mark in marks} == {1}
+        assert len(marks) == sum(
+            65536 + (length or 0) < message["physicalOffset"] + message["size"] and message["physicalOffset"] < 131072
+            for message in golden["messages"]
+            if message["physicalOffset"] >= 65536
+        )
+
+
 def truncate(root: Path, to: int, *options: str) -> int:
     return rmqctl("truncate", root, "--to", to, "--yes", *options)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.message import Message
-from rmqctl.store.mark_record import MARK, NAME
+from rmqctl.format.message import MARK, Message
+from rmqctl.store.mark_record import NAME
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
 from tests.conftest import unpack
 from tests.interop.mended_stores import mend, overwrite

@@ -56,6 +56,15 @@ def test_an_offset_outside_has_no_file(offset: int) -> None:
     assert memory_queue({100: bytes(100), 200: bytes(100)}).find(offset) is None
 
 
+@pytest.mark.parametrize(
+    ("sizes", "file_size"),
+    [({0: 50, 200: 100}, 100), ({0: 30, 100: 7}, 100), ({0: 100, 100: 100, 200: 40}, 100), ({0: 70, 100: 90, 300: 90, 400: 10}, 100)],
+)
+def test_the_usual_size_is_one_that_the_names_allow(sizes: dict[int, int], file_size: int) -> None:
+    """Also where few files are whole, and one is missing."""
+    assert memory_queue({base: bytes(size) for base, size in sizes.items()}).file_size == file_size
+
+
 def test_a_missing_file_is_a_gap() -> None:
     queue = memory_queue({0: bytes(100), 100: bytes(100), 400: bytes(100)})
     assert anomalies(queue) == [("file-gap", 200, 200)]

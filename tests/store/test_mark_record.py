@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from rmqctl.format import properties
 from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message, decode, tags_code
+from rmqctl.format.message import MARK, Blank, Message, decode, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.destinations import batch_of, queue_destinations
 from rmqctl.store.mark_record import (
     FILLER_SIZE_MAX,
-    MARK,
     NAME,
     Claim,
     MarkRecord,

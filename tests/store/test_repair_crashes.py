@@ -82,6 +82,16 @@ def cut_last_file(root: Path) -> None:
     (root / "lock").unlink()
 
 
+def lose_a_file(root: Path) -> None:
+    """And the end of the one before."""
+    for _ in range(3):
+        assert ran("append", root, "--topic", "OrderPaid", "--queue", 0, "--body", "x" * (FILE_SIZE * 3 // 4)).code == 0
+    _, second, third, _ = sorted((root / "commitlog").iterdir())
+    third.unlink()
+    with second.open("r+b") as file:
+        file.truncate(FILE_SIZE // 2)
+
+
 def empty_a_queue(root: Path) -> None:
     for path in (root / "consumequeue/OrderPaid/1").iterdir():
         path.write_bytes(bytes(path.stat().st_size))
@@ -90,6 +100,7 @@ def empty_a_queue(root: Path) -> None:
 REPAIRS = {
     "cut": Repair(flip, ("recover",), frozenset({"zero", "delete", "rebuild-index", "set-checkpoint"})),
     "keep-going": Repair(flip, ("recover", "--keep-going"), frozenset({"write", "delete"})),
+    "lost-file": Repair(lose_a_file, ("recover", "--keep-going"), frozenset({"add-file", "resize", "write", "rebuild-index"})),
     "lost-queues": Repair(lose_queues, ("recover",), frozenset({"rebuild-queue", "rebuild-index", "delete"})),
     "short-file": Repair(cut_last_file, ("recover",), frozenset({"resize", "zero", "rebuild-index", "set-checkpoint"})),
     "truncate": Repair(lambda _: None, ("truncate", "--to", "MIDDLE"), frozenset({"zero", "delete", "rebuild-index"})),

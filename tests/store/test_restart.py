@@ -101,14 +101,13 @@ def test_it_tells_why_and_what_is_lost(tmp_path: Path) -> None:
     assert outcome.end is not None
     assert (outcome.end.physical_offset, outcome.end.code) == (0, "bad-body-crc")
     assert "BODYCRC" in outcome.end.why
-    assert outcome.lost_records == sum(queue.lost_records for queue in outcome.queues) == 299
-    assert outcome.lost_bytes == sum(queue.lost_bytes for queue in outcome.queues)
+    assert outcome.lost.records == sum(queue.lost for queue in outcome.queues) == 300
     assert outcome.queues_are_cut
     assert outcome.order_of_cuts == ("log", "queues")
     assert all(queue.cut_from for queue in outcome.queues if queue.deleted)
     assert outcome.deleted_log_files == tuple(f"commitlog/{65536 * number:020d}" for number in (1, 2, 3))
     assert outcome.dropped_index_files
-    assert outcome.to_json()["lost"] == {"records": 299, "bytes": outcome.lost_bytes}
+    assert outcome.to_json()["lost"] == {"records": 300, "bytes": outcome.lost.bytes}
 
 
 def test_a_healthy_store_loses_nothing(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_healthy_store_loses_nothing(tmp_path: Path) -> None:
         store = ReadOnlyStore(unpack(f"{name}-basic", tmp_path / name))
         outcome = plan_restart(store, profile)
         assert outcome.mode is Mode.NORMAL
-        assert (outcome.lost_records, outcome.lost_bytes, outcome.deleted_log_files, outcome.dropped_index_files) == (0, 0, (), ())
+        assert (outcome.lost, outcome.deleted_log_files, outcome.dropped_index_files) == ((0, 0), (), ())
         assert not any(queue.cut_from or queue.deleted for queue in outcome.queues)
         assert outcome.end is not None
         assert outcome.end.code == ""
@@ -157,4 +156,4 @@ def test_4_stops_in_front_of_a_v2_record(tmp_path: Path) -> None:
     outcome = plan_restart(store, PROFILE_4_9)
     assert outcome.end is not None
     assert outcome.end.physical_offset == first_long.physical_offset
-    assert plan_restart(store, PROFILE_5_3).lost_records == 0
+    assert plan_restart(store, PROFILE_5_3).lost.records == 0
