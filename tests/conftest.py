@@ -6,8 +6,9 @@ import hashlib
 import json
 import lzma
 import shutil
+import signal
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from rmqctl.store.kernels import keep_in
 DATA = Path(__file__).parent / "data"
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("*.tar.xz") if path.name != "damage.tar.xz")
 READABLE_NAMES = [name for name in STORE_NAMES if "rocksdb" not in name]
+
+
+@pytest.fixture(autouse=True)
+def _signals_end_as_they_did() -> Iterator[None]:
+    """A command that changed a store keeps its handlers up to the end of its process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def unpack(name: str, into: Path) -> Path:

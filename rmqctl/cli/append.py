@@ -89,7 +89,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     A line that cannot be stored is told with its number and why; nothing of it is written, the others are, and the exit
     status is 4. Of several in a row with the same fault the first is told, then up to which line they go.
 
-    What is appended cannot be taken back: `rmqctl undo` is for repairs. Work on a copy, or keep one.
+    `rmqctl undo` does not take an append back: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
 
     When it ends before the lines do (Ctrl-C, a full disk, --stop-on-error, a reader of stdout that goes away), what was begun
     is ended in order, and the last line on stderr says how many messages are stored, and which line to go on with.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.confirm import change_options, confirm
-from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.confirm import change_options, confirm, plan_shown, undo_hint
+from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, store_argument
 from rmqctl.cli.render import print_document, print_fields, print_table, remark
 from rmqctl.cli.times import TimeType
@@ -17,7 +17,9 @@ from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
     from rmqctl.store.checkpoint_plan import CheckpointPlan
+    from rmqctl.store.read_only_store import ReadOnlyStore
 
+NEW = ("newValue", "newTime")
 TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 
@@ -46,6 +48,9 @@ def command(
 
     After a crash a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. Times that are too late make it
     miss messages; zero makes it read everything. Index files that end behind indexMsgTimestamp are deleted then.
+
+    show: exit 1 where the checkpoint is missing or of a wrong length. set: exit 0 when it is set, which repairs nothing; 1 with
+    --dry-run where there is something to set. While a broker has the store open there is only `show` (else exit 11).
     """
     given = {name: value for name, value in fields.items() if value is not None}
     if action == "show" and (given or yes or dry_run):
@@ -59,48 +64,66 @@ def command(
 
     opened = open_store(store, broker_conf, follow_links)
     plan = plan_checkpoint(opened, given)
-    changes = plan.changes(Path()) if action == "set" else []
-    _print(plan, [change.to_json() for change in changes], output, action)
-    if not changes:
-        if action == "set":
-            remark("nothing to do: the checkpoint says that already")
-        return int(ExitCode.CLEAN)
+    if action == "show":
+        _print(_shown(plan), output)
+        return int(ExitCode.CLEAN if plan.is_whole else ExitCode.FINDINGS)
+    check_not_in_use(opened.storage, store)
     check_none_unfinished(opened.storage, store)
+    changes = plan.changes(Path())
+    with plan_shown(dry_run=dry_run):
+        _print(_document(plan) | {"actions": [change.to_json() for change in changes]}, output)
+    if not changes:
+        remark("nothing to do: the checkpoint says that already")
+        return int(ExitCode.CLEAN)
+    _warn(opened, given)
     if dry_run:
         return int(ExitCode.FINDINGS)
-    check_not_in_use(opened.storage, store)
     confirm("Set the checkpoint?", yes=yes)
-    with Interruption():
-        _execute(store, plan)
-    remark(f"the checkpoint is set; `rmqctl undo {store}` takes that back")
+    with ChangeInterruption() as interruption:
+        _execute(store, plan, interruption)
+    remark(f"the checkpoint is set; {undo_hint(store)}")
     return int(ExitCode.CLEAN)
 
 
-def _execute(store: Path, plan: CheckpointPlan) -> None:
+def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
+    """Times that vouch for messages which the log has not: a recovery would begin too late. Raises OSError."""
+    from rmqctl.format.checkpoint import CHECKPOINT
+    from rmqctl.format.timestamp import rfc3339
+
+    _, last = store.commit_log.end()
+    newest = last.store_timestamp if last is not None else 0
+    for name, field in zip(TIMES, CHECKPOINT.fields, strict=False):
+        if given.get(name, 0) > newest:
+            of = f"the log's last message, {rfc3339(newest)}" if newest else "what the log has: no message"
+            remark(f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must")
+
+
+def _execute(store: Path, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import Journal
 
     storage = WritableStorage(store)
     with Journal.begin(store, "checkpoint", plan.summary, storage) as journal:
         plan.build(storage, journal.staging)
-        journal.execute(plan.changes(journal.staging))
+        journal.execute(plan.changes(journal.staging), interruption.commit)
 
 
-def _print(plan: CheckpointPlan, actions: list[dict[str, Any]], output: str, action: str) -> None:
+def _shown(plan: CheckpointPlan) -> dict[str, Any]:
+    """The fields as they are; none where there are none."""
     document = _document(plan)
-    if action == "set":
-        document["actions"] = actions
-    else:
-        for field in document["fields"]:
-            field.pop("newValue")
-            field.pop("newTime", None)
+    fields = [] if plan.is_new else document["fields"]
+    return document | {"fields": [{name: value for name, value in field.items() if name not in NEW} for field in fields]}
+
+
+def _print(document: dict[str, Any], output: str) -> None:
     if output == "json":
         print_document("checkpoint", document)
         return
     print_fields([("file", document["state"])])
-    print()
-    names = ("field", "value", "time", *(("newValue", "newTime") if action == "set" else ()))
-    print_table([name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]])
+    names = ("field", "value", "time", *(NEW if "actions" in document else ()))
+    if document["fields"]:
+        print()
+        print_table([name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]])
 
 
 def _document(plan: CheckpointPlan) -> dict[str, Any]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rmqctl.cli.printable import printable
+from rmqctl.cli.render import remark
 from rmqctl.errors import NotConfirmed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +35,28 @@ def confirm(question: str, *, yes: bool) -> None:
     """Whether what was shown is to be done. Raises NotConfirmed, also where nobody can be asked."""
     if yes:
         return
-    sys.stdout.flush()
     check_can_ask(yes=yes)
-    if not click.confirm(printable(question), err=True):
+    try:
+        answer = click.confirm(printable(question), err=True)
+    except click.Abort:  # Ctrl-C
+        remark("nothing was changed")
+        raise
+    if not answer:
         raise NotConfirmed("not confirmed, nothing was changed")
+
+
+@contextmanager
+def plan_shown(*, dry_run: bool) -> Iterator[None]:
+    """Around what prints a plan: it is out before anything is done, and a reader of stdout who goes away is told that nothing was."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not dry_run:
+            remark("nothing was changed: the reader of the plan went away")
+        raise
+
+
+def undo_hint(store: Path) -> str:
+    """What to say behind a change that was made."""
+    return f"`rmqctl undo {store}` takes it back"

@@ -57,6 +57,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     fields = [
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
+        ("  taken for", f"{version['profile']}: as that `append` and `recover` go on, unless --profile says otherwise"),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
         ("commit log", f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),

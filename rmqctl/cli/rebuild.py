@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.cli.confirm import change_options, check_can_ask, confirm
+from rmqctl.cli.confirm import change_options, check_can_ask, confirm, plan_shown, undo_hint
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_table, progress, remark
 from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
@@ -17,11 +17,11 @@ from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rmqctl.store.changes import Change
+    from rmqctl.forensics.index_audit import IndexAudit
+    from rmqctl.logfile.storage import Stamp
     from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.rebuild import Rebuild, Selection
+    from rmqctl.store.rebuild_plan import IndexPlan
 
 WHAT = ("queues", "index", "all")
 WORDS_OF_COUNTS = {
@@ -74,18 +74,37 @@ def command(
 
     File sizes are those of the files that are there. Where there are none, give --broker-conf, or they are the broker's own.
 
-    Exit 3: made; 1: with --dry-run. Ctrl-C leaves the store as it was; --resume goes on with it then.
+    Exit 3: made, and what was there differed from it; 0: made, and nothing differed. With --dry-run 1 where something differs, 0
+    where nothing does. Ctrl-C leaves the store as it was; --resume goes on with it then. While a broker has the store open nothing
+    is looked at either: exit 11.
     """
-    from rmqctl.store.rebuild import Rebuild
-
     selection = _selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
+    stamps = opened.stamps()
     _check_store(opened, selection)
     check_can_ask(yes=yes or dry_run)
-    prepared(Rebuild.prepare)
-    if dry_run:
-        return _look(opened, selection, threads, output, progress_mode)
-    return _make(opened, selection, threads, output, progress_mode, yes=yes, resume=resume)
+    prepared(_prepare)
+    how = _How(selection, stamps, threads, output, progress_mode)
+    return _look(opened, how) if dry_run else _make(opened, how, yes=yes, resume=resume)
+
+
+class _How(NamedTuple):
+    """What is made, of a store with which files, and how that is told."""
+
+    selection: Selection
+    stamps: tuple[tuple[str, Stamp | None], ...]
+    threads: int
+    output: str
+    progress_mode: str
+
+
+def _prepare() -> None:
+    from rmqctl.format import index_match
+    from rmqctl.store.kernels import prepare
+    from rmqctl.store.rebuild import Rebuild
+
+    Rebuild.prepare()
+    prepare(index_match)
 
 
 def _selection(what: str, asked: dict[str, Any]) -> Selection:
@@ -108,33 +127,37 @@ def _check_store(store: ReadOnlyStore, selection: Selection) -> None:
     note_assumed_sizes(store, queues=selection.queues, index=selection.index)
 
 
-def _look(store: ReadOnlyStore, selection: Selection, threads: int, output: str, progress_mode: str) -> int:
+def _look(store: ReadOnlyStore, how: _How) -> int:
     from rmqctl.store.rebuild import Rebuild
-    from rmqctl.store.rebuild_plan import changes
 
-    rebuild = Rebuild(store, selection, None, threads=threads)
-    with progress(progress_mode, store.commit_log.size, "rebuild") as advance:
+    rebuild = Rebuild(store, how.selection, None, threads=how.threads)
+    audit = _audit_beside(rebuild, store)
+    with progress(how.progress_mode, store.commit_log.size, "rebuild") as advance:
         store.commit_log.on_progress = advance
         rebuild.run()
-    _Plan(rebuild, store, changes(rebuild, store, store.path.root)).print_all(output)
-    return int(ExitCode.FINDINGS)
+    plan = _Plan(rebuild, store, store.path.root, audit)
+    with plan_shown(dry_run=True):
+        plan.print_all(how.output)
+    return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
 
 
-def _make(store: ReadOnlyStore, selection: Selection, threads: int, output: str, progress_mode: str, *, yes: bool, resume: bool) -> int:
+def _make(store: ReadOnlyStore, how: _How, *, yes: bool, resume: bool) -> int:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import Journal
     from rmqctl.store.rebuild import Rebuild
-    from rmqctl.store.rebuild_plan import changes
+    from rmqctl.store.repair import check_as_it_was
 
     root = store.path.root
     with (
-        Interruption() as interruption,
-        Journal.begin(root, "rebuild", _words(selection), WritableStorage(root), go_on=resume) as journal,
+        ChangeInterruption(at_once=False) as interruption,
+        Journal.begin(root, "rebuild", _words(how.selection), WritableStorage(root), go_on=resume) as journal,
     ):
-        rebuild = Rebuild(store, selection, journal.staging, threads=threads)
+        check_as_it_was(store, how.stamps)
+        rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads)
         if resume:
             rebuild.go_on()
-        with progress(progress_mode, store.commit_log.size, "rebuild") as advance:
+        audit = None if resume else _audit_beside(rebuild, store)
+        with progress(how.progress_mode, store.commit_log.size, "rebuild") as advance:
             store.commit_log.on_progress = advance
             finished = rebuild.run(lambda: interruption.noted)
         if not finished:
@@ -142,20 +165,27 @@ def _make(store: ReadOnlyStore, selection: Selection, threads: int, output: str,
             remark(f"interrupted at offset {rebuild.result.log.position}; nothing was changed, and --resume goes on from there")
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
-        todo = changes(rebuild, store, journal.staging)
-        plan = _Plan(rebuild, store, todo)
-        if not yes:
-            plan.print_all(output)
-            with interruption.waiting():
-                confirm("Put them in their places?", yes=yes)
-        if interruption.noted:
-            return int(ExitCode.INTERRUPTED)
+        plan = _Plan(rebuild, store, journal.staging, audit)
+        with plan_shown(dry_run=False):
+            plan.print_all(how.output)
+        with interruption.waiting():
+            confirm("Put them in their places?", yes=yes)
+        check_as_it_was(store, how.stamps)  # once more: a starting broker does not mind the lock
         store.close()
-        journal.execute(todo)
-    if yes:
-        plan.print_all(output)
-    remark(f"done; `rmqctl undo {root} --yes` takes it back")
-    return int(ExitCode.REPAIRED)
+        journal.execute(plan.todo, interruption.commit)
+    remark(f"done; {undo_hint(root)}")
+    return int(ExitCode.REPAIRED if plan.differs else ExitCode.CLEAN)
+
+
+def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
+    """Compares the index that is there with the log while that is read; None: the index is left alone."""
+    from rmqctl.forensics.index_audit import IndexAudit
+
+    if not rebuild.selection.index:
+        return None
+    audit = IndexAudit(store, rebuild.describer)
+    rebuild.hears = audit.see
+    return audit
 
 
 def _words(selection: Selection) -> str:
@@ -166,15 +196,24 @@ def _words(selection: Selection) -> str:
 
 
 class _Plan:
-    """What is done, for people and scripts; it is all known before anything changes."""
+    """What is done, for people and scripts; it is all known before anything changes.
 
-    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, todo: Sequence[Change]) -> None:
-        from rmqctl.store.rebuild_plan import index_plan, queue_plans
+    Raises BadRequest where there is nothing of what was asked for.
+    """
 
+    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None) -> None:
+        from rmqctl.store.changes import Install
+        from rmqctl.store.rebuild_plan import changes, index_plan, queue_plans
+
+        _check_found(rebuild, store)
+        self.todo = changes(rebuild, store, staging)
         self._result = rebuild.result
         self._queues = queue_plans(rebuild, store)
         self._index = index_plan(rebuild, store)
-        self._todo = todo
+        self.differs = self._units_differ > 0 or any(not isinstance(change, Install) for change in self.todo)
+        self.differs |= not all(rebuild.files_are_right((plan.topic, plan.queue_id)) for plan in self._queues)
+        if self._index is not None:
+            self.differs |= _index_differs(self._index, store, audit)
 
     def print_all(self, output: str) -> None:
         """The queues and the index on stdout, what is special about them on stderr."""
@@ -197,7 +236,7 @@ class _Plan:
             "index": self._index.to_json() if self._index is not None else None,
             "deletedTopics": [{"topic": topic, "messages": count} for topic, count in result.left_out.items()],
             "asTheyAre": [{"topic": topic, "queueId": queue_id} for topic, queue_id in sorted(result.as_they_are)],
-            "actions": [change.to_json() for change in self._todo],
+            "actions": [change.to_json() for change in self.todo],
         }
 
     @property
@@ -233,3 +272,23 @@ class _Plan:
             remark(f"{len(result.as_they_are)} queues stay as they are: the log has no message of them any more")
         if result.gone:
             remark(f"{len(result.gone)} queues go: their topic is not listed, or they point to what the log has not")
+
+
+def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
+    topic, queue_id, result = rebuild.selection.topic, rebuild.selection.queue_id, rebuild.result
+    if topic is None or result.queues or result.gone or result.as_they_are:
+        return
+    name = f"topic {topic}" if queue_id is None else f"queue {topic}/{queue_id}"
+    what = f"no {name}: there are neither queues nor messages of it"
+    hint = "`rmqctl queue` lists the queues"
+    if topic in result.left_out:
+        what, hint = f"{name} is not in config/topics.json: it was deleted", "--all-topics makes it all the same"
+    raise BadRequest(what, path=str(store.path.root), hint=hint)
+
+
+def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
+    """Whether the index that is there says anything else than the new one; without an audit (--resume) it counts as different."""
+    if audit is None or (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
+        return True
+    audit.finish()
+    return bool(audit.findings) or any(index_file.file.size != store.index.usual_size for index_file in store.index.files)

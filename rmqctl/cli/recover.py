@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.confirm import change_options
+from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields, progress
@@ -64,6 +64,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
     get marks as they get any message: they must know what to do with them. `verify` counts the marks of a store. A file of the
     log that is too short, or missing, is filled up with marks, too.
+
+    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
@@ -75,10 +77,11 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         opened.commit_log.on_progress = advance
         plan = planner.plan()
         plan = replace(plan, repair=without_vain_rebuilds(opened, plan.repair, threads))
-    if output == "json":
-        print_document("recover", plan.to_json() | plan_json(plan.repair))
-    else:
-        _print_plan(plan, explain=asked["explain"])
+    with plan_shown(dry_run=asked["dry_run"]):
+        if output == "json":
+            print_document("recover", plan.to_json() | plan_json(plan.repair))
+        else:
+            _print_plan(plan, explain=asked["explain"])
     note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)
     how = HowToRepair(asked["dry_run"], asked["yes"], threads, progress_mode)
     return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)

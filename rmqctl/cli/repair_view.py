@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.cli.confirm import confirm
-from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.confirm import confirm, undo_hint
+from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import print_table, progress, remark
 from rmqctl.cli.verb import CHANGE_VERB
@@ -101,10 +101,10 @@ def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, q
     confirm(question, yes=asked.yes)
     from rmqctl.store.repair import repair
 
-    with Interruption(), progress(asked.progress_mode, store.commit_log.size, "repair") as advance:
+    with ChangeInterruption() as interruption, progress(asked.progress_mode, store.commit_log.size, "repair") as advance:
         store.commit_log.on_progress = advance
-        repair(store, plan, verb, summary, asked.threads)
-    remark(f"{PAST[verb]}; `rmqctl undo {store.path.root}` takes it back")
+        repair(store, plan, verb, summary, asked.threads, interruption.commit)
+    remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
     return int(ExitCode.REPAIRED)
 
 

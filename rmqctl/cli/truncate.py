@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.confirm import change_options
+from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields, progress
@@ -58,6 +58,8 @@ def command(
 
     --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
     the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files behind go all the same.
+
+    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     if to is not None and dirty:
         raise click.UsageError("--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them")
@@ -75,12 +77,13 @@ def command(
         plan = truncation.plan()
     if dirty:
         truncation.check_nothing_good_is_lost()
-    if output == "json":
-        print_document("truncate", plan_json(plan))
-    else:
-        print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
-        print()
-        print_repair(plan, explain=explain)
+    with plan_shown(dry_run=dry_run):
+        if output == "json":
+            print_document("truncate", plan_json(plan))
+        else:
+            print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
+            print()
+            print_repair(plan, explain=explain)
     summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
     how = HowToRepair(dry_run, yes, threads, progress_mode)
     return carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.confirm import change_options, confirm
-from rmqctl.cli.interruption import Interruption
+from rmqctl.cli.confirm import change_options, confirm, plan_shown
+from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import output_option
 from rmqctl.cli.render import print_document, print_fields, print_table, remark, to_json
 from rmqctl.cli.verb import CHANGE_VERB, Verb
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--list", "only_list", is_flag=True, help="List the changes that can be taken back, the oldest first.")
 @click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they cannot be taken back any more.")
-@click.option("--force", is_flag=True, help="Undo although the store was written to since; that is lost.")
+@click.option("--force", is_flag=True, help="Undo although the store was written to since: part of that is lost.")
 @change_options
 @output_option("table", "json", "jsonl")
 def command(store: Path, only_list: bool, is_drop: bool, force: bool, yes: bool, dry_run: bool, output: str) -> int:
@@ -40,54 +40,77 @@ def command(store: Path, only_list: bool, is_drop: bool, force: bool, yes: bool,
     What a change deletes or overwrites is kept in STORE/.rmqctl until it is undone or dropped; after the last one nothing of that
     is left. A change that was left half done (the process was killed, the disk was full) is taken back the same way.
 
+    An append is not undone: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+
     Where a broker or `rmqctl append` wrote to the store since, an undo would lose that: it is refused (exit 1).
+
+    Exit 0: undone, or dropped; 1: with --dry-run, where there is something to take back. While a broker has the store open there is
+    only --list (else exit 11).
     """
     if sum((only_list, is_drop, force)) > 1:
         raise click.UsageError("--list, --drop and --force do not go together")
     from rmqctl.logfile.storage import Storage
-    from rmqctl.store.journals import check_none_unfinished, check_not_in_use, check_unchanged, list_journals, rmqctl_folder
+    from rmqctl.store.journals import changed_since, check_none_unfinished, check_not_in_use, check_unchanged, list_journals, rmqctl_folder
 
     storage = Storage(store)
     entries = list_journals(storage, store)
     has_traces = storage.stamp(rmqctl_folder(store)) is not None
     if not has_traces:
         _check_is_store(store)
-    shown = entries if only_list or is_drop else entries[-1:]
-    _print(storage, shown, output, with_changes=not (only_list or is_drop))
-    if only_list:
+    if only_list or not has_traces:
+        _print(_rows(storage, entries), output, as_list=True)
+        if not entries:
+            remark("nothing to undo: no change by rmqctl is kept here")
         return int(ExitCode.CLEAN)
-    if not has_traces:
-        remark("nothing to undo: no change by rmqctl is kept here")
-        return int(ExitCode.CLEAN)
+    check_not_in_use(storage, store)
+    changed: list[str] = []
     if is_drop:
         check_none_unfinished(storage, store)
-    elif shown and not force:
-        check_unchanged(storage, store, shown[0])
+    elif entries and force:
+        changed = changed_since(storage, store, entries[-1])
+    elif entries:
+        check_unchanged(storage, store, entries[-1])
+    rows = _rows(storage, entries) if is_drop else [_row(storage, entry) | _steps(storage, store, entry) for entry in entries[-1:]]
+    if dry_run or output == "table":
+        with plan_shown(dry_run=dry_run):
+            _print(rows, output, as_list=is_drop)
     if dry_run:
         return int(ExitCode.FINDINGS)
-    check_not_in_use(storage, store)
-    confirm("Forget them?" if is_drop else "Take it back?", yes=yes)
-    with Interruption():
-        remark(_drop(store) if is_drop else _undo(store, force=force))
+    confirm(f"Forget {_names(rows)}?" if is_drop else f"Take {_names(rows)} back?", yes=yes)
+    with ChangeInterruption() as interruption:
+        said = _drop(store, rows, interruption) if is_drop else _undo(store, changed, interruption, force=force)
+    remark(said)
+    if output != "table":
+        _print([row | {"state": "dropped" if is_drop else "undone"} for row in rows], output, as_list=is_drop)
     return int(ExitCode.CLEAN)
 
 
-def _undo(store: Path, *, force: bool) -> str:
+def _undo(store: Path, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
+    """Take the newest change back; `changed` are the paths that were written to since, with `force`."""
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import undo_last
     from rmqctl.store.journals import JournalState
 
-    entry = undo_last(store, WritableStorage(store), force=force)
+    entry = undo_last(store, WritableStorage(store), force=force, commit=interruption.commit)
     if entry is None or entry.state is JournalState.NOT_BEGUN:
         return "removed what an interrupted rmqctl left; there is nothing to take back"
-    return f"undone: {_named(entry)}; the store is as it was before"
+    undone = f"undone: {entry.number} {entry.verb}"
+    if not changed:
+        return f"{undone}; the store is as it was before"
+    others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return (
+        f"{undone}; the store was written to since ({changed[0]}{others}), and what else that changed stays: "
+        f"`rmqctl verify {store}` says whether it fits, `rmqctl recover {store}` makes it fit"
+    )
 
 
-def _drop(store: Path) -> str:
+def _drop(store: Path, rows: list[dict[str, Any]], interruption: ChangeInterruption) -> str:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import drop
 
-    return f"dropped: {len(drop(store, WritableStorage(store)))}"
+    dropped = drop(store, WritableStorage(store), commit=interruption.commit)
+    freed = sum(row["keptBytes"] for row in rows)
+    return f"dropped: {len(dropped)}, which took {freed} bytes of the disk; they cannot be taken back any more"
 
 
 def _check_is_store(store: Path) -> None:
@@ -97,8 +120,18 @@ def _check_is_store(store: Path) -> None:
     StorePath(store, BrokerConf())
 
 
-def _named(entry: JournalEntry) -> str:
-    return f"{entry.number} {entry.verb}"
+def _names(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['number']} {row['verb']}" for row in rows) or "what an interrupted rmqctl left"
+
+
+def _rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str, Any]]:
+    return [_row(storage, entry) for entry in entries]
+
+
+def _steps(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
+    from rmqctl.store.undo_steps import undo_steps
+
+    return {"undo": undo_steps(storage, store, entry)}
 
 
 def _row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
@@ -118,25 +151,24 @@ def _row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
     }
 
 
-def _print(storage: Storage, entries: list[JournalEntry], output: str, *, with_changes: bool) -> None:
-    rows = [_row(storage, entry) for entry in entries]
+def _print(rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
+    """All of them as a list; or what is going to be taken back, and how."""
     if output == "json":
         print_document("undo", {"journals": rows})
     elif output == "jsonl":
         for row in rows:
             print(to_json(row))
-    elif with_changes:
+    elif not as_list:
         for row in rows:
             fields = ("number", "verb", "state", "time", "summary")
             print_fields((name, row[name]) for name in fields)
-            _print_changes(row["changes"])
+            _print_steps(row["undo"])
     elif rows:
         names = ("number", "verb", "state", "time", "keptBytes", "summary")
         print_table([name.upper() for name in names], [[row[name] for name in names] for row in rows])
 
 
-def _print_changes(changes: list[dict[str, Any]]) -> None:
-    names = ("action", "path", "fileOffset", "bytes")
-    if changes:
-        print()
-        print_table([name.upper() for name in names], [[change.get(name) for name in names] for change in changes])
+def _print_steps(steps: list[dict[str, Any]]) -> None:
+    if steps:
+        print("\nto take it back:\n")
+        print_table(["ACTION", "PATH", "BYTES"], [[step["action"], step["path"], step.get("bytes")] for step in steps])

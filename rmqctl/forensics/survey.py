@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.profile_guess import ends_with_separator
+from rmqctl.store.profile_guess import ends_with_separator, guess_profile, signs_of_5
 from rmqctl.store.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """A guess, and the signs that it stands on. The 0x02 behind the last property comes and goes with versions."""
-    signs = store.path.version_signs()
+    """A guess, the signs that it stands on, and the profile that `append` and `recover` go by."""
+    signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs:
         guess = _by_separator(separator, "5.2 or later", "5.0 to 5.1.4", "5.x")
@@ -113,7 +113,7 @@ def _version(store: ReadOnlyStore) -> dict[str, Any]:
         signs = ["no lock file"]
     if separator is not None:
         signs = [*signs, "0x02 behind the last property" if separator else "no 0x02 behind the last property"]
-    return {"guess": guess, "signs": signs}
+    return {"guess": guess, "signs": signs, "profile": guess_profile(store).name}
 
 
 def _by_separator(separator: bool | None, with_it: str, without: str, unknown: str) -> str:

@@ -17,6 +17,7 @@ class Profile(NamedTuple):
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
+    """Whether `abort` has the PID, and what it had before goes to `abort.bak` (5.x, MixAll.string2File); else it is empty."""
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool

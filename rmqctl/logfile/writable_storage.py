@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,6 +151,16 @@ class WritableStorage(Storage):
     def set_mtime(self, path: Path, mtime_ns: int) -> None:
         """Have a file or folder say that it was changed last at `mtime_ns`, ns since 1970."""
         os.utime(path, ns=(mtime_ns, mtime_ns))
+
+    def check_may_change(self, path: Path) -> None:
+        """Raises OSError where this process may not write to a file, or change the names of a folder, or give it its time back."""
+        status = os.lstat(path)
+        if stat.S_ISDIR(status.st_mode):
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        else:
+            os.close(self.open_for_writing(path))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
 
     def set_owner(self, path: Path, like: Stamp) -> None:
         """Give a file or folder to whom `like` belongs. Only root may: for others it stays as it is."""

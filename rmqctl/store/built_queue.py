@@ -9,13 +9,14 @@ import numpy as np
 from zlib_ng import zlib_ng
 
 from rmqctl.format.columns import UNITS
-from rmqctl.format.cq_unit import PRE_BLANK_SIZE
+from rmqctl.format.cq_unit import EXT_ADDRESS_MAX, PRE_BLANK_SIZE
 from rmqctl.store.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.consume_queue_ext import ConsumeQueueExt
     from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
     from rmqctl.store.read_only_store import QueueKey
 
@@ -56,11 +57,17 @@ class QueueCounts(msgspec.Struct):
 
 
 class BuiltQueue:
-    """Takes units for the places from `counts.max_offset` on; without a `writer` it only compares. Methods raise OSError."""
+    """Takes units for the places from `counts.max_offset` on; without a `writer` it only compares. Methods raise OSError.
 
-    def __init__(self, counts: QueueCounts, before: UnitQueue | None, writer: ConsumeQueueWriter | None) -> None:
+    `extension` is that of the queue that is there: units which have an address in it are the same where it has their tagsCode.
+    """
+
+    def __init__(
+        self, counts: QueueCounts, before: UnitQueue | None, writer: ConsumeQueueWriter | None, extension: ConsumeQueueExt | None = None
+    ) -> None:
         self.counts = counts
         self._before = before if isinstance(before, ConsumeQueue) else None
+        self._extension = extension
         self._writer = writer
 
     def put(self, units: Any, store_timestamps: Any) -> None:
@@ -68,11 +75,11 @@ class BuiltQueue:
         if not len(units):
             return
         counts = self.counts
+        for slot, old in self.old_units(counts.max_offset, counts.max_offset + len(units)):
+            counts.same += _equal_units(units[slot - counts.max_offset :][: len(old)], self._without_addresses(old))
         if self._writer is not None:
             units = self._writer.append(counts.max_offset, units, store_timestamps)
             counts.crc = zlib_ng.crc32(units.tobytes(), counts.crc)
-        for slot, old in self.old_units(counts.max_offset, counts.max_offset + len(units)):
-            counts.same += _equal_units(units[slot - counts.max_offset :][: len(old)], old)
         counts.max_offset += len(units)
         counts.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         counts.store_timestamp = int(store_timestamps[-1])
@@ -82,6 +89,16 @@ class BuiltQueue:
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
+
+    def _without_addresses(self, units: Any) -> Any:
+        if self._extension is None:
+            return units
+        units = units.copy()
+        for at in np.flatnonzero(units["tagsCode"] <= EXT_ADDRESS_MAX).tolist():
+            found = self._extension.tags_code(int(units["tagsCode"][at]))
+            if found is not None:
+                units["tagsCode"][at] = found
+        return units
 
     def finish(self) -> None:
         """Close the files; the last one says, too, that it was written last when its last message was stored."""

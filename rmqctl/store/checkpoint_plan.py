@@ -34,6 +34,11 @@ class CheckpointPlan:
         return self.size is None or self.size < CHECKPOINT.size
 
     @property
+    def is_whole(self) -> bool:
+        """Whether there is a file, of the length that brokers give it."""
+        return self.size == CHECKPOINT_FILE_SIZE
+
+    @property
     def summary(self) -> str:
         """One line for people."""
         pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)

@@ -12,6 +12,7 @@ changed: nothing else may change it before `undo_last`.
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ from rmqctl.store.pre_image import PreImage
 from rmqctl.store.store_path import LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from rmqctl.logfile.storage import Stamp
@@ -55,7 +56,12 @@ if TYPE_CHECKING:
 
 LOCK_WAS_MISSING = "lock-was-missing"
 NUMBER_DIGITS = 4
-ROOM_FOR_ITSELF = 1024 * 1024  # bytes, for journal.json and folders
+ROOM_FOR_ITSELF = 64 * 1024  # bytes, for folders and `done`
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def nothing() -> None:
+    """For who needs not know when a change begins."""
 
 
 class Journal:
@@ -116,16 +122,18 @@ class Journal:
         finally:
             self.close()
 
-    def execute(self, changes: Sequence[Change]) -> None:
+    def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
         """Carry out the changes, in order; afterwards they are on the disk, and can be taken back.
+
+        `commit` is called when all is prepared and nothing changed yet: the last moment at which it can be left, by an exception.
 
         In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises ValueError for
         that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing was changed. ChangeFailed, where
-        the system fails or a path is not there, says whether the store is as before.
+        the system fails, a path is not there, or this user may not change it, says whether the store is as before.
         """
         self._is_over = True
         try:
-            self._execute(changes)
+            self._execute(changes, commit)
         except OSError as error:
             raise self._taken_back(error) from error
         except BaseException:
@@ -149,9 +157,10 @@ class Journal:
             self._storage.close(self._lock)
             self._lock = None
 
-    def _execute(self, changes: Sequence[Change]) -> None:
+    def _execute(self, changes: Sequence[Change], commit: Callable[[], None]) -> None:
         storage, root, folder = self._storage, self._root, self._folder
         manifest = self._manifest(changes)
+        _check_may_change(storage, root, manifest)
         self._check_room(manifest)
         like = _present(storage, root)
         for change in changes:
@@ -162,6 +171,7 @@ class Journal:
                 pre_image.keep(storage, root / image.path, image, folder / image.kept)
         storage.sync_folder(folder / KEPT)
         storage.sync_folder(self.staging)
+        commit()
         storage.replace_file(folder / MANIFEST, to_json(manifest))
         _apply(storage, root, folder, manifest, changes)
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
@@ -217,17 +227,18 @@ class Journal:
         return PreImage(path, stamp.size, stamp.mtime_ns, ranges, pieces, f"{KEPT}/bytes-{number}" if pieces else None)
 
     def _check_room(self, manifest: Manifest) -> None:
+        """What is renamed into the journal, in the same file system, needs none."""
         here = _present(self._storage, self._folder).device
         from_elsewhere = [
-            stamp.size
+            self._storage.entry(path).allocated
             for moved in manifest.moved
-            for _, stamp in file_tree.tree_of(self._storage, self._root / moved.path)
+            for path, stamp in file_tree.tree_of(self._storage, self._root / moved.path)
             if stamp.device != here and stamp.kind is Kind.FILE
         ]
-        needed = sum(image.kept_bytes for image in manifest.files) + sum(from_elsewhere) + ROOM_FOR_ITSELF
+        needed = sum(image.kept_bytes for image in manifest.files) + sum(from_elsewhere) + len(to_json(manifest)) + ROOM_FOR_ITSELF
         free = self._storage.free_bytes(self._folder)
         if needed > free:
-            what = f"what is overwritten or deleted is kept first: that needs {needed} bytes on this disk, which has {free} free"
+            what = f"what is changed is kept first: that needs {needed} bytes on this disk, which has {free} free"
             raise NoRoom(what, path=str(self._root), hint="nothing was changed; make room and try again")
 
     def _taken_back(self, error: OSError) -> ChangeFailed:
@@ -284,17 +295,19 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
 
 
-def undo_last(root: Path, storage: WritableStorage, *, force: bool = False) -> JournalEntry | None:
+def undo_last(root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing) -> JournalEntry | None:
     """Take the newest change back, also one that was left half done; what was taken back, None: there is nothing.
+
+    `commit` is called before anything is changed: the last moment at which it can be left, by an exception.
 
     Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable, ChangeFailed where the
     system fails: then it can be called again.
     """
     with _failures_told(root, "the undo did not come to its end", f"rmqctl undo {root} goes on with it"):
-        return _undo_last(root, storage, force=force)
+        return _undo_last(root, storage, force=force, commit=commit)
 
 
-def _undo_last(root: Path, storage: WritableStorage, *, force: bool) -> JournalEntry | None:
+def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Callable[[], None]) -> JournalEntry | None:
     if storage.stamp(rmqctl_folder(root)) is None:
         return None
     root_mtime_ns = _present(storage, root).mtime_ns
@@ -307,6 +320,9 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool) -> JournalE
         entry = entries[-1]
         if not force:
             check_unchanged(storage, root, entry)
+        if entry.manifest is not None and entry.state is JournalState.DONE:
+            _check_may_change(storage, root, entry.manifest)
+        commit()
         if entry.is_unfinished or entry.state is JournalState.DONE:
             storage.replace_file(entry.folder / UNDOING, b"")
         _undo(storage, root, entry, root_mtime_ns)
@@ -315,17 +331,19 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool) -> JournalE
         storage.close(lock)
 
 
-def drop(root: Path, storage: WritableStorage) -> list[JournalEntry]:
+def drop(root: Path, storage: WritableStorage, *, commit: Callable[[], None] = nothing) -> list[JournalEntry]:
     """Forget all changes, the oldest first: they cannot be taken back any more. What was forgotten.
+
+    `commit` as for `undo_last`.
 
     Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable, ChangeFailed where the system fails: then it can be
     called again.
     """
     with _failures_told(root, "not all was dropped", f"rmqctl undo {root} --drop goes on with it"):
-        return _drop(root, storage)
+        return _drop(root, storage, commit)
 
 
-def _drop(root: Path, storage: WritableStorage) -> list[JournalEntry]:
+def _drop(root: Path, storage: WritableStorage, commit: Callable[[], None]) -> list[JournalEntry]:
     if storage.stamp(rmqctl_folder(root)) is None:
         return []
     root_mtime_ns = _present(storage, root).mtime_ns
@@ -333,6 +351,7 @@ def _drop(root: Path, storage: WritableStorage) -> list[JournalEntry]:
     try:
         check_none_unfinished(storage, root)
         entries = list_journals(storage, root)
+        commit()
         for entry in entries:
             _forget(storage, entry.folder)
         if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None:
@@ -387,6 +406,26 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
         if not 0 <= begin <= end <= size:
             raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
         yield begin, end
+
+
+def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
+    """Raises ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
+    folders = [root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)]  # a moved folder's own `..` changes
+    for path in (*(root / image.path for image in manifest.files), *(root / name for name in manifest.folders), *folders):
+        if storage.stamp(path) is None:  # gone since, and to be undone all the same
+            continue
+        try:
+            storage.check_may_change(path)
+        except OSError as error:
+            if error.errno in REFUSALS:
+                hint = "run it as the user that the store belongs to, where it can be written"
+                raise _failed(root, error, "nothing was changed", hint) from error
+            raise
+
+
+def _is_folder(storage: WritableStorage, path: Path) -> bool:
+    stamp = storage.stamp(path)
+    return stamp is not None and stamp.kind is Kind.DIRECTORY
 
 
 def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
@@ -450,7 +489,7 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 
 
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
-    """All back in its place; may be done again."""
+    """All back in its place; may be done again. What was not changed, or is back, is not written to: that may be why it came to this."""
     manifest = entry.manifest
     if manifest is not None:
         for moved in reversed(manifest.moved):
@@ -459,15 +498,27 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
             _remove_if_empty(storage, root / made)
         for image in manifest.files:
             if storage.stamp(root / image.path) is not None:  # gone since, and to be undone all the same
-                pre_image.put_back(storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None)
+                _put_back(storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None)
         _sync_folders(storage, [*_folders_of(root, manifest), entry.folder / KEPT])
         for name, mtime_ns in manifest.folders.items():
             if name != ".":
-                storage.set_mtime(root / name, mtime_ns)
+                _set_mtime(storage, root / name, mtime_ns)
                 storage.sync_folder(root / name)
         root_mtime_ns = manifest.folders["."]
     _forget(storage, entry.folder)
     _tidy(storage, root, root_mtime_ns)
+
+
+def _put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
+    if pre_image.is_as_it_was(storage, path, image, kept):
+        storage.sync_file(path)  # it may be back only in memory
+    else:
+        pre_image.put_back(storage, path, image, kept)
+
+
+def _set_mtime(storage: WritableStorage, folder: Path, mtime_ns: int) -> None:
+    if _present(storage, folder).mtime_ns != mtime_ns:
+        storage.set_mtime(folder, mtime_ns)
 
 
 def _move_back(storage: WritableStorage, root: Path, folder: Path, moved: Moved) -> None:

@@ -212,8 +212,8 @@ def in_use(root: Path) -> StoreInUse:
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """How large what a journal holds is. Raises OSError."""
-    return sum(stamp.size for _, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE)
+    """How much of the disk a journal takes: what it would free. Files may have holes. Raises OSError."""
+    return sum(storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE)
 
 
 def _is_below(path: str, above: str) -> bool:

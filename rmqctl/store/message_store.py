@@ -128,6 +128,9 @@ class MessageStore:
         for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
             if storage.listing(folder):
                 raise FileExistsError(17, "there is something already", str(folder))
+        if settings.profile.writes_pid_into_abort:
+            _leave_sign_of_5(storage, root)  # before it is a store: one of 5.x is never taken for an older one
+        for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
             storage.make_folder(folder)
         storage.make_folder(root / store_path.CONSUMEQUEUE)
         storage.make_folder(root / store_path.INDEX)
@@ -340,7 +343,10 @@ class MessageStore:
         self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
         self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
         held.callback(self.reader.close)
-        abort = str(self._storage.process_id()).encode() if self._settings.profile.writes_pid_into_abort else b""
+        abort = b""
+        if self._settings.profile.writes_pid_into_abort:
+            _leave_sign_of_5(self._storage, root)
+            abort = str(self._storage.process_id()).encode()
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
         self._queues.recover_topic_queue_table()
@@ -393,14 +399,18 @@ class MessageStore:
 
 
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
-    """Whether a folder is empty, or a store that `create` made and nothing was ever put into: empty folders, a zero checkpoint, `lock`."""
+    """Whether a folder is empty, or a store that `create` made and nothing was ever put into.
+
+    That has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
+    """
     for entry in storage.listing(root):
         if entry.kind is Kind.DIRECTORY and entry.name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX):
             is_ours = not storage.listing(entry.path)
         elif entry.kind is Kind.FILE and entry.name == store_path.CHECKPOINT:
             is_ours = storage.read_file(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
         else:
-            is_ours = entry.kind is Kind.FILE and entry.name == store_path.LOCK
+            is_empty_sign = entry.name == store_path.ABORT_BAK and not entry.size
+            is_ours = entry.kind is Kind.FILE and (entry.name == store_path.LOCK or is_empty_sign)
         if not is_ours:
             return False
     return True
@@ -409,3 +419,8 @@ def _is_as_created(storage: WritableStorage, root: Path) -> bool:
 def _check_layout(store: ReadOnlyStore) -> None:
     if looks_like_3x(store):
         raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
+
+
+def _leave_sign_of_5(storage: WritableStorage, root: Path) -> None:
+    """`abort.bak`, as each start of 5.x leaves it: what `abort` had before, which is nothing after a shutdown in order."""
+    storage.replace_file(root / store_path.ABORT_BAK, b"")

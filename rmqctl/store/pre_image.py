@@ -122,6 +122,28 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
     storage.sync_file(path)
 
 
+def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
+    """Whether a file has the length, the bytes and the mtime that it had: it was not changed yet, or is back. Raises OSError."""
+    stamp = storage.stamp(path)
+    if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):
+        return False
+    descriptor = storage.open(path)
+    try:
+        if any(True for gap in _gaps(image) for _ in nonzero_pieces(storage, descriptor, *gap)):
+            return False
+        return kept is None or _has_kept(storage, descriptor, image.pieces, kept)
+    finally:
+        storage.close(descriptor)
+
+
+def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path) -> bool:
+    copy = storage.open(kept)
+    try:
+        return all(storage.read(descriptor, at, size) == storage.read(copy, kept_at, size) for at, kept_at, size in _parts(pieces))
+    finally:
+        storage.close(copy)
+
+
 def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> None:
     """Zero the bytes [begin, end) of a file; those that are zero are not written. Raises OSError."""
     for first, last in list(nonzero_pieces(storage, descriptor, begin, end)):
@@ -146,12 +168,18 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
     """From a file to what is kept of it, or back."""
+    for at, kept_at, size in _parts(pieces):
+        data = storage.read(source, kept_at if of_kept else at, size)
+        if len(data) != size:
+            raise OSError(5, "a file is shorter than it was a moment ago")
+        storage.write(target, at if of_kept else kept_at, data)
+
+
+def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
+    """Where each part of the pieces lies in the file and in what is kept of it, and its size; a block at most."""
     kept_at = 0
     for begin, end in pieces:
         for at in range(begin, end, BLOCK_SIZE):
             size = min(BLOCK_SIZE, end - at)
-            data = storage.read(source, kept_at if of_kept else at, size)
-            if len(data) != size:
-                raise OSError(5, "a file is shorter than it was a moment ago")
-            storage.write(target, at if of_kept else kept_at, data)
+            yield at, kept_at, size
             kept_at += size

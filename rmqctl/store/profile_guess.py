@@ -1,6 +1,8 @@
-"""Which broker wrote a store, as far as that shows: the profile to go on with.
+"""Which broker wrote a store, as far as that shows: the profile that every verb goes on with.
 
-The 0x02 behind the last property comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on.
+First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store without a
+message is not taken for an older one), and what topics.json has only there. Without them the 0x02 behind the last property, which
+comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on.
 """
 
 from __future__ import annotations
@@ -20,9 +22,14 @@ SAMPLE_RECORDS = 64
 
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """The profile of the broker that wrote the store; 4.9 where nothing shows. enabledAppendPropCRC is a setting of 5.2 and later."""
-    if store.path.version_signs() or store.conf.writing.property_crc or _has_topic_attributes(store):
+    if store.conf.writing.property_crc or signs_of_5(store):
         return PROFILE_5_3
     return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
+
+
+def signs_of_5(store: ReadOnlyStore) -> list[str]:
+    """What only 5.x leaves in a store."""
+    return store.path.version_signs() + (["attributes in config/topics.json"] if _has_topic_attributes(store) else [])
 
 
 def _has_topic_attributes(store: ReadOnlyStore) -> bool:

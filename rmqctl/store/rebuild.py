@@ -134,7 +134,7 @@ class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
     `begin` and `end` are physical offsets of records; the log's own by default. `marks` are messages that take the place of damage, by the
-    physical offset of that. Methods raise OSError.
+    physical offset of that. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise OSError.
     """
 
     def __init__(
@@ -161,10 +161,11 @@ class Rebuild:
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
         self._listed = frozenset(table(store.config(TOPICS_CONFIG), "topicConfigTable"))
-        self._describer = Describer(with_keys=selection.index)
+        self.hears: Callable[[DispatchColumns], None] = lambda _: None
+        self.describer = Describer(with_keys=selection.index)
         delays = delays_of(store, store.conf.delays_ms)
-        self._queues = QueueBuilder(store, self._describer, self._is_plain, self._open_queue, delays, self._message_at)
-        self._batches = BatchQueueBuilder(store, self._describer, self._is_batch, self._open_batch_queue)
+        self._queues = QueueBuilder(store, self.describer, self._is_plain, self._open_queue, delays, self._message_at)
+        self._batches = BatchQueueBuilder(store, self.describer, self._is_batch, self._open_batch_queue)
         self._index = self._open_index() if selection.index and staging is not None else None
 
     @staticmethod
@@ -179,7 +180,7 @@ class Rebuild:
         log = self._store.commit_log
         start = self.result.log.position
         with self._index or nullcontext():
-            for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=start, stop=self._end):
+            for item in log.scan_columns(ScanSummary(), self.describer.take, threads=self._threads, start=start, stop=self._end):
                 if item.end > self.result.log.position:
                     self._see(item)
                 if is_over():
@@ -235,6 +236,15 @@ class Rebuild:
             if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
                 raise _not_as_made(store_path.INDEX)
 
+    def files_are_right(self, key: QueueKey) -> bool:
+        """Whether the files of the queue that is there have names and lengths that brokers load; of one that is not there: no."""
+        queue = self._store.queues.get(key)
+        if queue is None:
+            return False
+        batch = isinstance(queue, BatchConsumeQueue)
+        size = self.geometry.batchconsumequeue_file_size if batch else self.geometry.consumequeue_file_size
+        return not queue.queue.anomalies and all(file.size == size for file in queue.queue.files)
+
     def parts_of(self, topic: str) -> tuple[str, ...]:
         """The parts of the store that a topic's queues have files in."""
         if topic in self.batch_topics:
@@ -250,13 +260,13 @@ class Rebuild:
             first = int(messages["physical_offset"].searchsorted(log.position))
             self._put(item.taken._replace(messages=messages[first:]))
         elif isinstance(item, Message):
-            self._put(self._describer.of(item))
+            self._put(self.describer.of(item))
         elif isinstance(item, Damage):
             log.damages += 1
             if item.physical_offset in self._marks:
                 self._put_marks(item, self._marks[item.physical_offset])
             elif item.code in DISPATCHED and item.message is not None:
-                self._put(self._describer.of(item.message))
+                self._put(self.describer.of(item.message))
             else:
                 self._queues.lose(item.physical_offset, item.size)
         log.position = item.end
@@ -264,7 +274,7 @@ class Rebuild:
     def _put_marks(self, damage: Damage, marks: Sequence[Message]) -> None:
         """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
         for mark in marks:
-            self._put(self._describer.of(mark))
+            self._put(self.describer.of(mark))
         if [mark.size for mark in marks] != [damage.size]:
             self._queues.lose(damage.physical_offset, damage.size)
 
@@ -275,6 +285,7 @@ class Rebuild:
 
     def _put(self, described: DispatchColumns) -> None:
         self.result.log.messages += len(described.messages)
+        self.hears(described)
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
@@ -354,7 +365,8 @@ class Rebuild:
 
     def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
         writer = self._writer(counts, self._storage) if self._storage is not None else None
-        return BuiltQueue(counts, self._store.queues.get(counts.key), writer)
+        extension = self._store.extensions.get(counts.key) if self._with_ext else None
+        return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension)
 
     def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
         size = self.geometry.consumequeue_file_size

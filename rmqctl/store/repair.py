@@ -20,24 +20,33 @@ from rmqctl.store.rebuild import Rebuild, Selection
 from rmqctl.store.repair_plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.format.checkpoint import Checkpoint
+    from rmqctl.logfile.storage import Stamp
     from rmqctl.store.changes import Change
     from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.repair_plan import RepairPlan
 
 
-def repair(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int) -> None:
-    """Carry `plan` out, which was made from `store` as it is now.
+def repair(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]) -> None:
+    """Carry `plan` out, which was made from `store` as it is now; `commit` as for Journal.execute.
 
     Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage(root)) as journal:
-        if store.stamps() != plan.stamps:
-            raise ChangedSince("the store was changed while it was looked at; nothing was done", path=str(root), hint="run it again")
-        journal.execute([*_Changes(store, plan, journal.staging, threads).in_order()])
+        check_as_it_was(store, plan.stamps)
+        changes = [*_Changes(store, plan, journal.staging, threads).in_order()]
+        check_as_it_was(store, plan.stamps)  # once more: a starting broker does not mind the lock
+        journal.execute(changes, commit)
+
+
+def check_as_it_was(store: ReadOnlyStore, stamps: tuple[tuple[str, Stamp | None], ...]) -> None:
+    """Raises ChangedSince where the store's files are not any more as `stamps` says, OSError."""
+    if store.stamps() != stamps:
+        what = "the store was changed while it was looked at; nothing was changed by this"
+        raise ChangedSince(what, path=str(store.path.root), hint="run it again")
 
 
 def without_vain_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairPlan:

@@ -3,7 +3,7 @@
 | sign | who leaves it |
 |---|---|
 | `lock` | 4.x and later |
-| `abort.bak`, `timerwheel`, `timerlog/`, `compaction/`, config/timercheck, a PID in `abort` | 5.x |
+| `abort.bak` (each start leaves it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck, a PID in `abort` | 5.x |
 | `consumequeue/CURRENT` (RocksDB) | 5.x with storeType=defaultRocksDB: not supported |
 | `dledger-*/` | DLedger's own commit log: not supported |
 """
@@ -29,8 +29,9 @@ INDEX = "index"
 CONFIG = "config"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
+ABORT_BAK = "abort.bak"
 LOCK = "lock"
-SIGNS_OF_5 = ("abort.bak", "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
+SIGNS_OF_5 = (ABORT_BAK, "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
 DLEDGER_PREFIX = "dledger-"
 ROCKSDB_SIGN = "CURRENT"
 

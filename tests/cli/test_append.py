@@ -225,7 +225,7 @@ def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) ->
     assert rmqctl("append", root, "--property-crc", "--topic", "T", "--body", "y").code == 0
     assert all("__CRC32#" in row["properties"] for row in rows_of(rmqctl, root))
     assert rmqctl("verify", root).code == 0
-    assert ReadOnlyStore(root).path.version_signs() == []
+    assert ReadOnlyStore(root).path.version_signs() == ["abort.bak"]
 
 
 def test_a_gap_in_the_log_needs_recovery(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -587,3 +587,49 @@ def test_queues_that_cannot_be_written_are_for_recover(
     assert rmqctl("recover", store, "--yes").code == 3
     assert rmqctl("queue", store, "-o", "jsonl").rows()[-1]["maxOffset"] == int(told.split(maxsplit=1)[0])
     assert rmqctl("verify", store).code == 0
+
+
+def verdicts(rmqctl: Rmqctl, root: Path) -> set[str]:
+    """The version that each verb takes a store for; `append` is given what it does not store."""
+    lines = root.with_name("no-lines")
+    lines.write_text("{}\n")
+    said = rmqctl("append", root, "--from", lines).err.partition("appended as ")[2]
+    return {
+        rmqctl("info", root, "-o", "json").document()["version"]["profile"],
+        rmqctl("recover", root, "--dry-run", "-o", "json").document()["profile"],
+        said.partition(" does")[0],
+    }
+
+
+@pytest.mark.parametrize("profile", ["4.7", "4.9", "5.3"])
+def test_every_verb_takes_a_new_store_for_what_it_was_made_as(profile: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    arguments = ("--topic", "T", "--tags", "t", "--body", "x")
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", profile, *arguments).code == 0
+    assert verdicts(rmqctl, root) == {profile}
+    (root / "config" / "topics.json").unlink()
+    assert verdicts(rmqctl, root) == {profile}
+
+
+def test_a_store_of_5_without_a_message_is_no_older_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    lines = tmp_path / "lines"
+    lines.write_text("{}\n")
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", "5.3", "--from", lines).code == 4
+    assert verdicts(rmqctl, root) == {"5.3"}
+    assert rmqctl("info", root, "-o", "json").document()["version"]["guess"] == "5.x"
+
+
+def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    program = (
+        "import os, signal, sys; from rmqctl.cli.main import run; from rmqctl.store.message_store import MessageStore as M; "
+        "M.dispatch = lambda self: self.max_phy_offset and os.kill(os.getpid(), signal.SIGKILL); sys.exit(run(sys.argv[1:]))"
+    )
+    command = ["append", root, "--create", *SIZES, "--profile", "5.3", "--topic", "T", "--tags", "t", "--body", "x"]
+    assert subprocess.run([sys.executable, "-c", program, *map(str, command)], check=False).returncode == -signal.SIGKILL
+    assert not (root / "config").exists()
+    assert rmqctl("recover", root, "--yes").code == 3
+    assert verdicts(rmqctl, root) == {"5.3"}
+    assert rmqctl("append", root, "--topic", "T", "--body", "y").code == 0
+    assert rmqctl("verify", root).code == 0

@@ -67,7 +67,11 @@ def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(size: i
     if size is not None:
         path.write_bytes(data[:size])
     before = tree_hash(store)
-    state = rmqctl("checkpoint", store, "-o", "json").document()["state"]
+    shown = rmqctl("checkpoint", store, "-o", "json")
+    assert shown.code == 1
+    state = shown.document()["state"]
+    assert len(shown.document()["fields"]) == (5 if size is not None and size >= 40 else 0)
+    assert "1970" not in rmqctl("checkpoint", store).out or (size or 0) >= 40
     assert state == (
         "missing" if size is None else f"too short: {size} bytes" if size < 40 else f"of a wrong length: {size} bytes instead of 4096"
     )
@@ -111,3 +115,11 @@ def test_documents_fit_their_schema(golden: Golden, rmqctl: Rmqctl) -> None:
     schema = json.loads(files("rmqctl.cli").joinpath("schema", "checkpoint.json").read_text())
     for arguments in (("show",), ("set", "--index-msg-timestamp", "-2h", "--yes")):
         jsonschema.validate(rmqctl("checkpoint", store, *arguments, "-o", "json").document(), schema)
+
+
+def test_a_time_ahead_of_the_log_is_warned_of(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-basic")
+    warned = rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "2027-01-01T00:00:00Z", "--dry-run")
+    assert warned.code == 1
+    assert "warning: physicMsgTimestamp is later than the log's last message, 2026-11-21T" in warned.err
+    assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "5", "--confirm-phy-offset", "9", "--dry-run").err == ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from rmqctl.logfile.writable_storage import WritableStorage
 from tests.cli.conftest import Rmqctl
 from tests.conftest import tree_hash
 from tests.faulty_system import Crashed, Fault, FaultySystem, open_descriptors
@@ -51,7 +54,8 @@ def test_a_dry_run_and_no_terminal_change_nothing(golden: Golden, rmqctl: Rmqctl
     before = tree_hash(store)
     shown = rmqctl("undo", store, "--dry-run")
     assert (shown.code, shown.err) == (1, "")
-    assert "write     checkpoint" in shown.out
+    assert "to take it back:" in shown.out
+    assert "restore   checkpoint" in shown.out
     assert rmqctl("undo", store, "--drop", "--dry-run").code == 1
     monkeypatch.setattr(sys, "stdin", Path(os.devnull).open())  # noqa: SIM115 -- closed with the test's process
     for arguments in (("undo", store), ("undo", store, "--drop"), ("undo", store, "--force")):
@@ -85,10 +89,12 @@ def test_dropped_it_cannot_be_undone(golden: Golden, rmqctl: Rmqctl) -> None:
     rmqctl("checkpoint", store, "set", "--index-msg-timestamp", "0", "--yes")
     after = rmqctl("checkpoint", store).out
     result = rmqctl("undo", store, "--drop", "--yes")
-    assert (result.code, result.err) == (0, "dropped: 2\n")
+    assert result.code == 0
+    assert re.fullmatch(r"dropped: 2, which took \d{4,5} bytes of the disk; they cannot be taken back any more\n", result.err)
     assert not (store / ".rmqctl").exists()
     assert rmqctl("checkpoint", store).out == after
-    assert rmqctl("undo", store, "--list").out == ""
+    result = rmqctl("undo", store, "--list")
+    assert (result.code, result.out, result.err) == (0, "", "nothing to undo: no change by rmqctl is kept here\n")
 
 
 def test_what_was_appended_since_is_not_lost(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -102,7 +108,70 @@ def test_what_was_appended_since_is_not_lost(golden: Golden, rmqctl: Rmqctl) -> 
         assert "written to since `rmqctl checkpoint`: " in result.err
         assert result.err.count("\n") == 1
     assert tree_hash(store) == before
+    result = rmqctl("undo", store, "--yes", "--force")
+    assert result.code == 0
+    assert "as it was before" not in result.err
+    assert f"`rmqctl verify {store}` says whether it fits, `rmqctl recover {store}` makes it fit" in result.err
+
+
+def test_what_recover_makes_of_a_forced_undo(golden: Golden, rmqctl: Rmqctl) -> None:
+    """A new topic of the log's end that the undo takes away."""
+    store = golden("497-basic")
+    assert rmqctl("truncate", store, "--to", "0", "--yes").code == 3
+    assert rmqctl("append", store, "--topic", "new", "--body", "x", "--profile", "4.9").code == 0
+    assert rmqctl("undo", store, "--yes").code == 1
     assert rmqctl("undo", store, "--yes", "--force").code == 0
+    assert rmqctl("verify", store).code == 1
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize(("arguments", "state"), [((), "undone"), (("--drop",), "dropped")])
+def test_json_says_what_was_done(arguments: tuple[str, ...], state: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    rmqctl("checkpoint", store, *SET)
+    for how, code, said in (("--dry-run", 1, "done"), ("--yes", 0, state)):
+        result = rmqctl("undo", store, *arguments, how, "-o", "json")
+        assert (result.code, [row["state"] for row in result.document()["journals"]]) == (code, [said])
+
+
+def test_it_is_said_what_an_undo_does(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("497-basic")
+    (store / "consumequeue" / "OrderPaid" / "0" / f"{0:020d}").unlink()
+    (store / "consumequeue" / "OrderPaid" / "0").rmdir()
+    (store / "checkpoint").write_bytes(bytes(4096))
+    assert rmqctl("rebuild", store, "all", "--yes").code == 3
+    (row,) = rmqctl("undo", store, "--dry-run", "-o", "json").document()["journals"]
+    assert {"action": "remove", "path": "consumequeue/OrderPaid/0"} in row["undo"]
+    assert {"action": "put back", "path": "consumequeue/OrderPaid/1"} in row["undo"]
+    assert {"action": "put back", "path": "index"} in row["undo"]
+    assert row["undo"][-1] == {"action": "restore", "path": "checkpoint", "bytes": 8}
+
+
+def test_a_signal_does_not_end_an_undo_that_began(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden("471-basic")
+    before = tree_hash(store)
+    rmqctl("checkpoint", store, *SET)
+    set_mtime = WritableStorage.set_mtime
+
+    def and_ctrl_c(self: WritableStorage, path: Path, mtime_ns: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        set_mtime(self, path, mtime_ns)
+
+    monkeypatch.setattr(WritableStorage, "set_mtime", and_ctrl_c)
+    result = rmqctl("undo", store, "--yes")
+    assert (result.code, result.err) == (0, "undone: 1 checkpoint; the store is as it was before\n")
+    assert tree_hash(store) == before
+
+
+def test_a_signal_before_it_begins_ends_it(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden("471-basic")
+    rmqctl("checkpoint", store, *SET)
+    before = tree_hash(store)
+    monkeypatch.setattr(WritableStorage, "lock", lambda *_: signal.raise_signal(signal.SIGINT))
+    result = rmqctl("undo", store, "--yes")
+    assert (result.code, result.err.strip()) == (130, "nothing was changed\n\nrmqctl: interrupted")
+    assert tree_hash(store) == before
 
 
 def half_changed(store: Path, rmqctl: Rmqctl) -> None:
@@ -154,11 +223,14 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
             ("undo", store),
             ("undo", store, "--yes"),
             ("undo", store, "--drop", "--yes"),
+            ("undo", store, "--dry-run"),
             ("checkpoint", store, *SET[:2], "5"),
+            ("checkpoint", store, *SET[:2], "5", "--dry-run"),
         ):
             result = rmqctl(*arguments)
             assert result.code == 11
             assert result.err == f"rmqctl: {store}: a broker, or another rmqctl, has the store open (stop it, or work on a copy)\n"
+        assert rmqctl("undo", store, "--list").code == rmqctl("checkpoint", store, "show").code == 0
         broker.communicate()
     assert tree_hash(store) == before
 
@@ -184,3 +256,29 @@ def test_documents_fit_their_schema(golden: Golden, rmqctl: Rmqctl) -> None:
 
 def test_options_that_contradict_each_other(golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("undo", golden("471-basic"), "--list", "--drop").code == 2
+
+
+PLANS = ("undo", "undo --drop", "checkpoint set --index-msg-timestamp 0", "truncate --to 0", "rebuild all")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_reader_of_the_plan_who_goes_away(plan: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    rmqctl("checkpoint", store, *SET)
+    before = tree_hash(store)
+    verb, *more = plan.split()
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rmqctl", verb, str(store), *more, "--yes"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
+    os.close(writer)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (141, "nothing was changed: the reader of the plan went away")
+    assert tree_hash(store) == before
+
+
+def test_signals_stay_ignored_behind_a_change(golden: Golden, rmqctl: Rmqctl) -> None:
+    """Up to the end of the process, whose exit status says what was done."""
+    store = golden("471-basic")
+    rmqctl("checkpoint", store, *SET)
+    assert rmqctl("undo", store, "--dry-run").code == 1
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

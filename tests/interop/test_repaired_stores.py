@@ -152,7 +152,7 @@ def test_damaged_stores(base: str, tmp_path: Path, capsys: pytest.CaptureFixture
             apply_damage(root, CASES[name]["ops"])
             assert recover(root, base) in (0, REPAIRED)
             if how == "rebuilt":
-                assert rebuild(root, base) == REPAIRED
+                assert rebuild(root, base) in (0, REPAIRED)
             repaired[name, how] = root
     capsys.readouterr()
     for (name, how), answer in zip(repaired, real_answers(repaired.values(), base), strict=True):
@@ -173,7 +173,7 @@ def test_golden_stores(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     golden = expected(name)
     recovered, rebuilt = unpack(name, tmp_path / "recovered"), unpack(name, tmp_path / "rebuilt")
     assert recover(recovered, name) == (REPAIRED if died(name) else 0)
-    assert rebuild(rebuilt, name) == REPAIRED
+    assert rebuild(rebuilt, name) in (0, REPAIRED)
     capsys.readouterr()
     written = {root: modified(root) for root in (recovered, rebuilt)}
     for root, answer in zip(written, real_answers(written, name), strict=True):
