@@ -12,7 +12,7 @@ import click
 
 from rmqctl.cli.clean_metrics import CleanMetrics, with_metrics
 from rmqctl.cli.clean_view import print_plan, summary
-from rmqctl.cli.confirm import change_options, confirm
+from rmqctl.cli.confirm import change_options, confirm, plan_shown
 from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import COUNT, OFFSET, POSITIVE, output_option, store_argument
 from rmqctl.cli.render import remark
@@ -102,6 +102,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     def run() -> int:
         _wait_for_lock(store, asked)
         opened = ReadOnlyStore(store, conf, follow_links=follow_links)
+        click.get_current_context().call_on_close(opened.close)
         return _Run(opened, settings, asked, output, gauges).run()
 
     return with_metrics(gauges, metrics, run)
@@ -169,7 +170,8 @@ class _Run:
         holder = store.lock_holder()
         is_shown = asked["dry_run"] or (has_work and (holder is not None or not asked["yes"]))
         if is_shown or self._output != "table":
-            print_plan(plan, looked.disks, looked.left, looked.now_ms, self._output)
+            with plan_shown(dry_run=asked["dry_run"]):
+                print_plan(plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
         for warning in plan.warnings:
             remark(f"note: {warning}")
@@ -177,7 +179,7 @@ class _Run:
             self._sum_up(summary(self._root, plan, len(looked.left)))
             return int(ExitCode.FINDINGS if has_work else ExitCode.CLEAN)
         if holder is not None:
-            raise StoreInUse("a broker has the store open: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
+            raise StoreInUse("a broker, or another rmqctl, has the store open: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
         confirm(f"Delete what goes of {self._root}? Nothing brings it back.", yes=asked["yes"])
         return self._delete(looked)
 

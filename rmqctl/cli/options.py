@@ -65,7 +65,9 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool) -> Rea
     from rmqctl.store.read_only_store import ReadOnlyStore
 
     conf = read_broker_conf(broker_conf) if broker_conf is not None else BrokerConf()
-    return ReadOnlyStore(store, conf, follow_links=follow_links)
+    opened = ReadOnlyStore(store, conf, follow_links=follow_links)
+    click.get_current_context().call_on_close(opened.close)
+    return opened
 
 
 def note_unfinished_change(store: ReadOnlyStore) -> None:

@@ -178,10 +178,10 @@ def _make(store: ReadOnlyStore, how: _How, *, yes: bool, resume: bool) -> int:
 
 
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
-    """Compares the index that is there with the log while that is read; None: the index is left alone."""
+    """Compares the index that is there with the log while that is read; None: there is none, or it is left alone."""
     from rmqctl.forensics.index_audit import IndexAudit
 
-    if not rebuild.selection.index:
+    if not rebuild.selection.index or not store.index.files:
         return None
     audit = IndexAudit(store, rebuild.describer)
     rebuild.hears = audit.see
@@ -288,7 +288,9 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
     """Whether the index that is there says anything else than the new one; without an audit (--resume) it counts as different."""
-    if audit is None or (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
+    if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True
+    if audit is None:
+        return plan.files > 0
     audit.finish()
     return bool(audit.findings) or any(index_file.file.size != store.index.usual_size for index_file in store.index.files)

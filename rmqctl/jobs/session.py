@@ -89,7 +89,7 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
         spark = builder.getOrCreate()
     except PySparkException as error:
         raise Unreadable(f"no Spark session: {_first_line(error)}", path=target.remote or target.master or "") from error
-    if not spark.sparkContext.master.startswith("local"):
+    if not (spark.sparkContext.master or "").startswith("local"):
         spark.sparkContext.addPyFile(str(_package(folder)))
     return spark
 

@@ -9,7 +9,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -33,8 +33,8 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
 def _source() -> type[DataSource]:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-    class Reader(DataSourceReader):  # type: ignore[misc]  # where pyspark is not installed
-        def __init__(self, options: dict[str, str]) -> None:
+    class Reader(DataSourceReader):
+        def __init__(self, options: Mapping[str, str]) -> None:
             self._splits = [Split(*split) for split in json.loads(options["splits"])]
             self._reading = Reading(*json.loads(options["reading"]))
 
@@ -48,7 +48,7 @@ def _source() -> type[DataSource]:
             columns = [pa.array([partition.value], pa.int32()), pa.array([found], pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, names=["number", "found"])
 
-    class Source(DataSource):  # type: ignore[misc]
+    class Source(DataSource):
         @classmethod
         def name(cls) -> str:
             return NAME

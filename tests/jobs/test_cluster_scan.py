@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,16 @@ def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
 
 
 def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
-    store = ReadOnlyStore(root)
-    scan = ClusterScan(read_here, store.commit_log, root, None, split_size).scan
-    verification = Verification(store, level, scan=scan)
-    verification.run()
-    return without_seconds(verification.report.to_json())
+    with closing(ReadOnlyStore(root)) as store:
+        scan = ClusterScan(read_here, store.commit_log, root, None, split_size).scan
+        verification = Verification(store, level, scan=scan)
+        verification.run()
+        return without_seconds(verification.report.to_json())
+
+
+def by_one_scan(root: Path, level: int) -> dict[str, Any]:
+    with closing(ReadOnlyStore(root)) as store:
+        return without_seconds(verify(store, level).to_json())
 
 
 def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
@@ -39,28 +45,27 @@ def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", READABLE_NAMES)
 def test_every_golden_store(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
-    assert by_splits(root, 3) == without_seconds(verify(ReadOnlyStore(root)).to_json())
+    assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_every_damage_case(name: str, tmp_path: Path) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
-    assert by_splits(root, 3) == without_seconds(verify(ReadOnlyStore(root)).to_json())
+    assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
 @pytest.mark.parametrize("split_size", [500, 1_000, 65_535, 65_536, 65_537, 10**9])
 def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
     root = unpack("533-basic", tmp_path)
-    assert by_splits(root, 1, split_size) == without_seconds(verify(ReadOnlyStore(root), 1).to_json())
+    assert by_splits(root, 1, split_size) == by_one_scan(root, 1)
 
 
 def test_a_split_that_no_task_read(tmp_path: Path) -> None:
-    store = ReadOnlyStore(unpack("533-basic", tmp_path))
-
     def read_but_one(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
         return read_here([*splits[:3], *splits[4:]], reading)
 
-    scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
-    with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
-        Verification(store, 1, scan=scan).run()
+    with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
+        scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+        with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
+            Verification(store, 1, scan=scan).run()
