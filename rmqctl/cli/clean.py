@@ -57,7 +57,9 @@ HOUR_MS = 3_600_000
 )
 @click.option("--force-percent", type=PERCENT, help="On a disk that is fuller, files go whatever their age.  [default: 85]")
 @click.option("--manual", is_flag=True, help="In any hour, as after mqadmin deleteExpiredCommitLog: 20 rounds of --batch files.")
-@click.option("--keep-bytes", type=OFFSET, help="Whatever their age and the hour: files go until the log has at most so many bytes.")
+@click.option(
+    "--keep-bytes", type=OFFSET, help="Instead of all these rules: files go until the log has at most so many bytes, and no further."
+)
 @click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
 @click.option("--batch", type=POSITIVE, help="Files of the log in one of the broker's rounds.  [default: deleteFileBatchMax, 10]")
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
@@ -173,6 +175,8 @@ class _Run:
             with plan_shown(dry_run=asked["dry_run"]):
                 print_plan(plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
+        if asked["dry_run"] and holder is not None:
+            remark("note: a broker, or another rmqctl, has the store open: with --yes nothing would be deleted (exit 11)")
         for warning in plan.warnings:
             remark(f"note: {warning}")
         if asked["dry_run"] or not has_work:

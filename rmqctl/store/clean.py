@@ -190,12 +190,16 @@ class Clean:
         """Whether there is a folder that files can be moved to."""
         if not self._files:
             return False
+        like, is_new = self._storage.stamp(self._root), self._storage.stamp(self._expired) is None
         try:
             self._storage.make_folder(self._expired)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             return False
+        if is_new and like is not None:
+            for folder in (self._expired.parent, self._expired):
+                self._storage.set_owner(folder, like)
         return True
 
     def _renamed(self, path: Path, aside: Path) -> bool:

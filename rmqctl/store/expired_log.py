@@ -5,8 +5,9 @@ deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a 
 never goes. Here all the rounds that would follow are one: in such an hour every file that has expired; for a disk as many as bring
 it below its limit, reckoned by what each file takes (one round where that does not help: another disk, or its size is not known).
 
-Where a broker goes on and this does not: at a gap in the log, at a file of a wrong length, and at one offset given by two files. The
-file that is allocated ahead is no file of the log yet.
+Where a broker goes on and this does not: in front of a gap in the log, which may be a folder that nobody named, and whose messages
+queues and index still lead to; at a file of a wrong length, and at one offset given by two files. The file that is allocated ahead is
+no file of the log yet. What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all these rules but the last two.
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
     behind: int | None = None
     for number in range(len(files) - 1, -1, -1):
         file = files[number]
-        before = files[number - 1] if number else None
-        obstacle = _obstacle(file, before, queue.file_size, twice)
+        obstacle = _obstacle(files, number, queue.file_size, twice)
         found.append(LogFile(file, store.storage.entry(file.path), behind, obstacle))
         first = store.commit_log.message_at(file.file_from_offset)
         behind = first.store_timestamp if first is not None else behind
@@ -72,20 +72,23 @@ def ahead(store: ReadOnlyStore, in_use: int) -> list[FileFate]:
     return [FileFate(name, "commitlog", entry.size, entry.allocated, False, why, entry.mtime) for name, entry in entries]
 
 
-def _obstacle(file: MappedFile, before: MappedFile | None, file_size: int, twice: set[int]) -> str:
-    if before is not None and file.file_from_offset > before.end:
-        return f"a gap in the log: bytes {before.end} to {file.file_from_offset} are missing before it; the next run goes on here"
-    if file.file_from_offset in twice or (before is not None and file.file_from_offset < before.end):
+def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: set[int]) -> str:
+    file = files[number]
+    if file.file_from_offset in twice or (number and file.file_from_offset < files[number - 1].end):
         return "two files of the log have the same offsets"
     if file.size != file_size:
         return f"it has {file.size} bytes, not {file_size}: `rmqctl recover` mends that"
+    if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
+        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
+        return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
     return ""
 
 
 class ExpiredLog:
     """Decides on the files of the log; `gone` has why, for the leading ones that go.
 
-    First `keep_by_hand`, then `rounds`; after that `trigger` and `reason` say what asked for deletion, or why nothing did.
+    `keep_by_hand`, then `rounds`, which do nothing where something is kept by hand; after that `trigger` and `reason` say what asked for
+    deletion, or why nothing did.
     """
 
     def __init__(
@@ -127,8 +130,8 @@ class ExpiredLog:
         """What the broker would do, round by round; `stored` is what log, queues and index have, in bytes."""
         self._disks, self._logics_disk, self._stored = list(disks), logics_disk, stored
         self._full = stops_writing(self._settings, self._profile, disks, logics_disk)
-        for one in self._log[: len(self.gone)]:
-            self._free(one)
+        if self.trigger == "by hand":
+            return
         for done in range(len(self._log)):
             asking = self._asking(done)
             if not done:
@@ -151,14 +154,13 @@ class ExpiredLog:
             self._stays = f"after {done} rounds of {max(settings.batch, 1)} files nothing asks for more: {disk.why}"
         elif not asking:
             calm = f"nothing asks for deletion: {self._hour:02} is not an hour of deleteWhen ({hours}), and {disk.why}"
-            self._stays = self._stays or calm
+            self._stays = calm
         return asking
 
     def _tell(self, asking: list[tuple[Trigger, str]]) -> None:
         """Say what asked for the first round."""
-        by_hand = [self.reason] if self.trigger else []
-        self.trigger = self.trigger or (asking[0][0] if asking else None)
-        self.reason = "; ".join(by_hand + [why for _, why in asking]) or self._stays
+        self.trigger = asking[0][0] if asking else None
+        self.reason = "; ".join(why for _, why in asking) or self._stays
 
     def _forces(self, done: int) -> str:
         """Why files go whatever their age; empty: they do not."""
@@ -195,10 +197,13 @@ class ExpiredLog:
         """Why a file must stay whatever asks; empty: it need not."""
         if number >= len(self._log) - 1:
             return LAST_STAYS
-        waiting = self._outstanding.of(number)
-        if self._settings.protect_unconsumed and waiting.total and not self._log[number].obstacle:
+        obstacle = self._log[number].obstacle
+        if obstacle or not self._settings.protect_unconsumed:
+            return obstacle
+        waiting, timers = self._outstanding.of(number), self._outstanding.timers(number)
+        if waiting.total:
             return f"messages in it wait for someone: {self._who_waits(waiting)}"
-        return self._log[number].obstacle
+        return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
         """Why a file stays that has not expired."""

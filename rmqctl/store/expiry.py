@@ -16,7 +16,7 @@ from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
 from rmqctl.store.expiry_plan import ExpiryPlan
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import TIMER_TOPIC
-from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET
+from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,7 @@ def plan_expiry(
         rises=tuple(rest.rises),
         warnings=(
             *(f"which messages wait for someone is not fully known: {what}" for what in unknown),
+            *_backups_used(store),
             *log.warnings(),
             *rest.warnings,
             *_timer_warnings(rest.rises),
@@ -90,8 +91,16 @@ def _local(now_ms: int) -> datetime:
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
     """What of the offsets cannot be read."""
-    configs = [store.config(name) for name in (CONSUMER_OFFSET, DELAY_OFFSET)]
-    return [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in configs if config.content is None]
+    configs = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
+    unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in configs if config.content is None]
+    is_missing = store.config(CONSUMER_OFFSET).source is None and store.config(CONSUMER_OFFSET).content is not None
+    return [*unknown, f"{store_path.CONFIG}/{CONSUMER_OFFSET} is missing, and with it how far each group is"] if is_missing else unknown
+
+
+def _backups_used(store: ReadOnlyStore) -> list[str]:
+    """Offsets that are not the newest."""
+    configs = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
+    return [f"{config.problem}: the offsets of {config.source.name} count" for config in configs if config.problem and config.source]
 
 
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:

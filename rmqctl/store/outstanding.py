@@ -2,6 +2,7 @@
 
 Three kinds: not consumed yet by a group that consumes the topic (consumerOffset.json); scheduled and not delivered (delayOffset.json);
 half messages without a commit or rollback, behind what the broker has checked. Of a queue only the units that wait are read.
+Whether timer messages (5.x) were delivered, nothing that is read here says.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from rmqctl.format.columns import UNITS
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.expiry_plan import Waiting
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
 
 if TYPE_CHECKING:
@@ -40,12 +41,17 @@ class Outstanding:
         self._scheduled = self._nothing()
         self._half = self._nothing()
         self._unconsumed = self._nothing()
+        self._timers = self._nothing()
         if files:
             self._find()
 
     def of(self, number: int) -> Waiting:
         """What waits in the file with this number."""
         return Waiting(int(self._unconsumed[number]), int(self._scheduled[number]), int(self._half[number]))
+
+    def timers(self, number: int) -> int:
+        """How many timer messages the file with this number has, delivered or not."""
+        return int(self._timers[number])
 
     def _find(self) -> None:
         consumed = self._consumed()
@@ -55,7 +61,9 @@ class Outstanding:
                 if key in consumed:
                     group, offset = consumed[key]
                     self._unconsumed += self._slower(group, self._behind(queue, offset))
-                if key[0] == SCHEDULE_TOPIC:
+                if key[0] == TIMER_TOPIC:
+                    self._timers += self._behind(queue, 0)
+                elif key[0] == SCHEDULE_TOPIC:
                     self._scheduled += self._behind(queue, delivered.get(key, 0))
                 elif key[0] == TRANS_HALF_TOPIC:
                     self._half += self._undecided(key, queue)

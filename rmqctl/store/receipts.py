@@ -79,6 +79,9 @@ class Receipts:
         descriptor = storage.make_file(self.path) if is_new else storage.open_for_writing(self.path)
         try:
             if is_new:
+                like = storage.stamp(self.path.parent)
+                if like is not None:  # a run by root must not lock out the next one
+                    storage.set_owner(self.path, like)
                 storage.sync_folder(self.path.parent)
             elif size and storage.read(descriptor, size - 1, 1) != b"\n":
                 self._waiting = b"\n" + self._waiting

@@ -1,4 +1,4 @@
-"""How far groups and delay levels are in their queues, by config/consumerOffset.json and delayOffset.json."""
+"""How far groups and delay levels are in their queues, by config/consumerOffset.json, lmqConsumerOffset.json and delayOffset.json."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 CONSUMER_OFFSET, DELAY_OFFSET = "consumerOffset.json", "delayOffset.json"
+LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 
 
 class StoredOffset(NamedTuple):
@@ -26,11 +27,15 @@ class StoredOffset(NamedTuple):
 
 
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """The offsets of consumerOffset.json (`topic@group`: queueId -> offset)."""
+    """The offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json: one queue each."""
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
         topic, _, group = key.partition("@")
         found += [StoredOffset(group, topic, queue_id, offset, CONSUMER_OFFSET) for queue_id, offset in _integers(offsets)]
+    for key, offset in table(store.config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable").items():
+        topic, _, group = key.partition("@")
+        if isinstance(offset, int):
+            found.append(StoredOffset(group, topic, 0, offset, LMQ_CONSUMER_OFFSET))
     return found
 
 

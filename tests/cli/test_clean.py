@@ -135,6 +135,7 @@ def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
         dry = rmqctl("clean", store, *KEEP_ONE, "--dry-run")
         holder.communicate()
     assert (result.code, dry.code) == (11, 1)
+    assert "has the store open: with --yes nothing would be deleted (exit 11)" in dry.err
     assert f"commitlog/{0:020d}" in result.out
     assert result.err.endswith(
         "nothing was deleted (it deletes expired files itself, at once with `mqadmin deleteExpiredCommitLog` and `cleanExpiredCQ`)\n"

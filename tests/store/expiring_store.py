@@ -29,6 +29,8 @@ def write_aged(root: Path, ages: Sequence[float], *, topic: str = "OrderPaid") -
     stored = [ms(ages[0] + 1), *(ms(age) for age in ages[:-1])]
     write_store(root, [[Record(topic=topic, store_timestamp=time)] * RECORDS_A_FILE for time in stored])
     set_ages(root, ages)
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
     (root / "index").mkdir()
     for number, base in enumerate(range(0, len(ages) * FILE_SIZE, 2 * FILE_SIZE)):
         header = INDEX_HEADER.pack(NOW, NOW, 0, base, 1, 2)

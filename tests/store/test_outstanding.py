@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,34 @@ def test_timer_messages_that_go_are_told(tmp_path: Path) -> None:
     )
     found = plan(root, keep_files=1)
     assert any(warning.startswith("8 timer messages") for warning in found.warnings)
+
+
+def test_light_queues_have_offsets_of_their_own(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD, topic="%LMQ%all")
+    (root / "consumequeue" / "%LMQ%all" / "1").rename(root / "consumequeue" / "%LMQ%all" / "0")
+    (root / "config" / "lmqConsumerOffset.json").write_text('{"lmqOffsetTable":{"%LMQ%all@%LMQ%g":6}}', encoding="ascii")
+    assert unconsumed(root) == [0, 2, 4, 4]
+
+
+def test_timer_messages_stay_since_nobody_knows(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD, topic="rmq_sys_wheel_timer")
+    assert gone(plan(root, **TIME)) == 3
+    found = plan(root, protect_unconsumed=True, **TIME)
+    assert (gone(found), first_left(found)) == (0, "4 timer messages are in it, and whether they were delivered is not known")
+
+
+def test_without_offsets_nothing_can_be_protected(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    (root / "config" / "consumerOffset.json").unlink()
+    missing = r"config/consumerOffset\.json is missing"
+    assert re.search(missing, plan(root, **TIME).warnings[0])
+    with pytest.raises(Unreadable, match=missing):
+        plan(root, protect_unconsumed=True, **TIME)
+
+
+def test_older_offsets_that_count_are_told(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {"OrderPaid@g": {1: 6}}, "consumerOffset.json.bak")
+    (root / "config" / "consumerOffset.json").write_text("{", encoding="ascii")
+    assert any("the offsets of consumerOffset.json.bak count" in warning for warning in plan(root, **TIME).warnings)
+    assert unconsumed(root) == [0, 2, 4, 4]
