@@ -58,7 +58,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 
-    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells.
+    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells. A
+    restart loses those, too, that it cuts off a queue for good though the log has them; recover puts them back.
 
     --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
     property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
     from rmqctl.store.restart import RestartOutcome
 
-CUT = frozenset({"dangling-unit", "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
+BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 LEFT = frozenset({"unit-lost-message"})  # units of damaged records that a restart does not look at: their messages are still served
 
@@ -170,9 +171,8 @@ class _Steps:
         for finding in self._look.queues.findings:
             if finding.topic is not None and finding.queue_id is not None and finding.code not in LEFT:
                 by_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
-                if finding.code == "dangling-unit":
-                    self._look.losses.units((finding.topic, finding.queue_id), finding.count)
         for key, findings in sorted(by_queue.items()):
+            self._look.losses.units(key, _without_message(findings))
             cut = self._cut_at(key, findings)
             if all(finding.code == "file-length" for finding in findings):
                 yield from self._length_steps(key, findings)
@@ -210,7 +210,7 @@ class _Steps:
         if not isinstance(queue, ConsumeQueue) or len(starts) < len(findings) or any(finding.code not in CUT for finding in findings):
             return None
         cut = min(starts)
-        behind = sum(finding.count for finding in findings if finding.code == "dangling-unit")
+        behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
         return cut if cut + behind >= queue.end_by_scan() and self._look.kept.of(key)[1] in (0, cut) else None
 
     def _index_steps(self, end: int) -> Iterator[Step]:
@@ -261,6 +261,22 @@ class _Steps:
             queue = self._store.queues[key]
             high = self._cuts.get(key, queue.max_offset)
             yield QueueOutcome(*key, min(queue.min_offset(log_start), high), high, lost)
+
+
+def _without_message(findings: list[Finding]) -> int:
+    """How many units of a queue point behind the log's end and stand where no message of the log has its place."""
+    edges: list[tuple[int, str, int]] = []
+    for finding in findings:
+        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):
+            edges += [(finding.queue_offset, finding.code, 1), (finding.queue_offset + finding.count, finding.code, -1)]
+    found = before = 0
+    inside: Counter[str] = Counter()
+    for at, code, step in sorted(edges):
+        if inside[BEHIND_LOG] and not inside[ELSEWHERE]:
+            found += at - before
+        inside[code] += step
+        before = at
+    return found
 
 
 def _in_words(findings: list[Finding]) -> str:

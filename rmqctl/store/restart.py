@@ -205,10 +205,10 @@ class Restart:
         cut = recovery.cuts_queues(self._queues_end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-            for queue in self._queues:
-                if queue.cut_from is not None:
-                    self._losses.units((queue.topic, queue.queue_id), queue.cut_from - queue.max_offset)
         hangs = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else None
+        for queue in self._queues:
+            if queue.cut_from is not None:
+                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
         refused = self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from importlib.resources import files
@@ -309,6 +310,37 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
     again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert (again["actions"], again["lost"]["records"]) == ([], 0)
     assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize("points_to", [2**20, 0x7F7F7F7F7F7F7F7F])
+def test_a_unit_that_points_behind_the_log_loses_no_message(base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is made anew."""
+    store = unpack(base, tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    units = rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows()
+    with queue.open("r+b") as file:
+        file.write(points_to.to_bytes(8, "big"))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 0, "bytes": 0}
+    assert plan["restart"]["lost"] == {"records": len(units), "bytes": 0}
+    assert ("%RETRY%billing", 1) not in ranges(plan["restart"]["queues"])
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows() == units
+
+
+def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One that points behind the log, in the place of a message, and two behind the queue's end, whose messages the log has no more."""
+    store = unpack("497-basic", tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    end = rmqctl("recover", store, "--dry-run", "-o", "json").document()["maxPhyOffset"]
+    with queue.open("r+b") as file:
+        file.write(end.to_bytes(8, "big"))
+        file.seek(16 * 20)
+        file.writelines(struct.pack(">qiq", end + place, 100, 0) for place in (0, 100))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 2, "bytes": 0}
+    assert [row["lost"] for row in plan["queues"] if "lost" in row] == [2]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056)])
