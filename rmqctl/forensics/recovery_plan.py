@@ -217,14 +217,22 @@ class _Steps:
         """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
         if not self._store.conf.index_enabled:
             return
-        if self._look.restart.mode is Mode.ABNORMAL:
+        is_abnormal = self._look.restart.mode is Mode.ABNORMAL
+        if self._look.restart.dropped_index_files():
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
+        elif is_abnormal and self._index_end() < self._look.last[0]:
+            yield Step(RebuildIndex(), "it ends before the log does")
         elif self._look.marks.added:
             yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
         elif not self._store.index.files and self._last_has_keys():
             yield Step(RebuildIndex(), "there is none")
         else:
             yield from index_steps(self._store.index, end)
+
+    def _index_end(self) -> int:
+        """The physical offset that the newest index file's last entry leads to; -1 without one."""
+        header = self._store.index.files[-1].header() if self._store.index.files else None
+        return -1 if header is None else header.end_phy_offset
 
     def _last_has_keys(self) -> bool:
         """Whether the log's last message is one that an index would have."""

@@ -358,6 +358,26 @@ def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: 
     assert rmqctl("recover", store).code == 0
 
 
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize(("vouched", "lacks_file", "made_anew"), [(True, False, False), (True, True, True), (False, False, True)])
+def test_an_index_that_the_checkpoint_vouches_for_stays(
+    base: str, vouched: bool, lacks_file: bool, made_anew: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """As the real brokers keep its files after an abnormal end, but they go on behind the last of them."""
+    store = unpack(base, tmp_path)
+    (store / "abort").touch()
+    if vouched:
+        with (store / "checkpoint").open("r+b") as file:
+            newest = file.read(16)[8:]
+            file.write(newest)
+    if lacks_file:
+        max((store / "index").iterdir()).unlink()
+    actions = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    assert ("rebuild-index" in [action["action"] for action in actions]) is made_anew
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store, "--level", "2").code == 0
+
+
 def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     for path in [*(store / "consumequeue").rglob("*"), *(store / "index").iterdir()]:
