@@ -112,7 +112,7 @@ def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
             ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
             ("ends because", repair.end_reason or "there are no more records"),
             ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
-            *_marks(repair.marks_served),
+            *_marks(repair.marks.served),
             ("a plain restart", _restart_in_words(plan)),
         )
     )

@@ -27,7 +27,7 @@ WORDS_OF_STEPS = {
     "delete": ("delete {} of {place}", "item"),
     "rebuild-queue": ("rebuild {} of {place}", "queue"),
     "resize": ("give {} of {place} the right length", "file"),
-    "write": ("write {} into {place}", "mark"),
+    "write": ("put marks into {} of {place}", "range"),
     "zero": ("zero {} of {place}", "range"),
 }
 

@@ -21,7 +21,7 @@ from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.format.plural import counted
 from rmqctl.store import store_path
-from rmqctl.store.changes import Delete, Resize, Write
+from rmqctl.store.changes import Delete, Resize
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
@@ -66,7 +66,7 @@ class RecoveryPlan:
             "endReason": self.repair.end_reason,
             "records": self.repair.records,
             "keepable": self.keepable,
-            "marks": self.repair.marks_served,
+            "marks": self.repair.marks.served,
             "restart": restart.to_json(),
             "seconds": round(self.seconds, 6),
         }
@@ -125,7 +125,7 @@ class _Steps:
             tuple(steps),
             (*look.queues.notes, *look.notes, *self._note_passed_over()),
             stamps,
-            {at: tuple(mark.message for mark in marks if mark.message) for at, marks in look.marks.added.items()},
+            look.marks.blocks,
         )
 
     def _loss(self) -> Loss:
@@ -150,15 +150,13 @@ class _Steps:
         """Behind the log's own steps: a file that is too short has its length by then."""
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
-        for path, marks in groupby(self._look.marks.all, lambda mark: mark.path):
+        for path, blocks in groupby(self._look.marks.blocks, lambda block: block.path):
             if path in there:
-                for mark in marks:
-                    why = f"{mark.code} at {mark.physical_offset}; what is behind it stays"
-                    yield Step(Write(path, mark.file_offset, mark.data), why)
+                for block in blocks:
+                    yield Step(block, f"{block.code} at {block.physical_offset}; what is behind it stays")
                 continue
-            of_file = [*marks]
-            before = files.at_or_before(of_file[0].physical_offset)
-            pieces = tuple((mark.file_offset, mark.data) for mark in of_file)
+            pieces = tuple(blocks)
+            before = files.at_or_before(pieces[0].physical_offset)
             yield Step(AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; what is behind it stays")
 
     def _log_steps(self, end: int) -> Iterator[Step]:
@@ -222,7 +220,7 @@ class _Steps:
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
         elif is_abnormal and self._index_end() < self._look.last[0]:
             yield Step(RebuildIndex(), "it ends before the log does")
-        elif self._look.marks.added:
+        elif self._look.marks.blocks:
             yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
         elif not self._store.index.files and self._last_has_keys():
             yield Step(RebuildIndex(), "there is none")

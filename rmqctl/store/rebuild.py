@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,16 +50,18 @@ from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.index_builder import IndexBuilder
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.kernels import prepare
+from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of
 from rmqctl.store.read_only_store import QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rmqctl.store.dispatch_columns import DispatchColumns
     from rmqctl.store.file_scan import Item
     from rmqctl.store.index_service import IndexFile
+    from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 REBUILD_FILE = "rebuild.json"
@@ -72,6 +73,7 @@ SYSTEM_TOPICS = frozenset(
 ALWAYS_LISTED_PREFIXES = ("RMQ_SYS_", "rmq_sys_", LMQ_PREFIX)
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
 DISPATCHED = frozenset({"bad-body-crc", "bad-property-crc", "torn-properties"})
+NO_MARKS = MarkBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -133,8 +135,8 @@ class Rebuilt:
 class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
-    `begin` and `end` are physical offsets of records; the log's own by default. `marks` are messages that take the place of damage, by the
-    physical offset of that. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise OSError.
+    `begin` and `end` are physical offsets of records; the log's own by default. `marks` take the place of
+    damage. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise OSError.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class Rebuild:
         threads: int = 1,
         begin: int | None = None,
         end: int | None = None,
-        marks: Mapping[int, Sequence[Message]] = MappingProxyType({}),
+        marks: MarkBlocks = NO_MARKS,
     ) -> None:
         start = store.commit_log.min_offset if begin is None else begin
         self.result = Rebuilt(start, LogCounts(start), IndexCounts())
@@ -157,7 +159,6 @@ class Rebuild:
         self._threads = threads
         self._end = end
         self._marks = marks
-        self._marks_by_place = {mark.physical_offset: mark for of_damage in marks.values() for mark in of_damage}
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
         self._listed = frozenset(table(store.config(TOPICS_CONFIG), "topicConfigTable"))
@@ -263,25 +264,29 @@ class Rebuild:
             self._put(self.describer.of(item))
         elif isinstance(item, Damage):
             log.damages += 1
-            if item.physical_offset in self._marks:
-                self._put_marks(item, self._marks[item.physical_offset])
+            marks = self._marks.of_damage(item.physical_offset)
+            if marks is not None:
+                self._put_marks(item, marks)
             elif item.code in DISPATCHED and item.message is not None:
                 self._put(self.describer.of(item.message))
             else:
                 self._queues.lose(item.physical_offset, item.size)
         log.position = item.end
 
-    def _put_marks(self, damage: Damage, marks: Sequence[Message]) -> None:
+    def _put_marks(self, damage: Damage, marks: Sequence[MarkBlock]) -> None:
         """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
-        for mark in marks:
-            self._put(self.describer.of(mark))
-        if [mark.size for mark in marks] != [damage.size]:
+        count = size = 0
+        for block in marks:
+            described = self.describer.take(block.columns())
+            if len(described.messages):
+                self._put(described)
+            count, size = count + len(described.messages), block.size
+        if (count, size) != (1, damage.size):
             self._queues.lose(damage.physical_offset, damage.size)
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
-        mark = self._marks_by_place.get(physical_offset)
-        return mark or self._store.commit_log.message_at(physical_offset)
+        return self._marks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
         self.result.log.messages += len(described.messages)
