@@ -25,6 +25,7 @@ from rmqctl.store.changes import Delete, Resize
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
+from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.recovery import Mode
 from rmqctl.store.repair_plan import AddLogFile, Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
@@ -123,7 +124,7 @@ class _Steps:
             self._loss(),
             tuple(self._outcomes(rebuilt)),
             tuple(steps),
-            (*look.queues.notes, *look.notes, *self._note_passed_over()),
+            (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
             stamps,
             look.marks.blocks,
         )
@@ -138,6 +139,11 @@ class _Steps:
             root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
             where = f"damage remains: {places} in front of where this recovery begins, which brokers serve as they are"
             yield f"{where}; `rmqctl verify {root}` shows them, `rmqctl recover {root} --keep-going` puts marks there"
+
+    def _note_version(self) -> Iterator[str]:
+        """5.x itself leaves `abort.bak`; a copy may lack it."""
+        if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
+            yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
         """What does not belong into the folders of log and queues, where it keeps a broker from loading the store."""

@@ -378,6 +378,22 @@ def test_an_index_that_the_checkpoint_vouches_for_stays(
     assert rmqctl("verify", store, "--level", "2").code == 0
 
 
+@pytest.mark.parametrize("has_backup", [False, True])
+def test_a_version_that_only_abort_tells_is_told(has_backup: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """abort.bak lies beside it where 5.x ran, but not in every copy."""
+    store = unpack("533-crash", tmp_path)
+    if not has_backup:
+        (store / "abort.bak").unlink()
+    (store / "abort").write_bytes(b"4711")
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["profile"] == "5.3"
+    assert (plan["notes"] == []) is has_backup
+    assert rmqctl("recover", store, "--yes").code == 3
+    guess = rmqctl("recover", store, "--dry-run", "-o", "json").document()["profile"]
+    assert (guess == "5.3") is has_backup
+    assert ("give `--profile 5.3`" in "".join(plan["notes"])) is not has_backup
+
+
 def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     for path in [*(store / "consumequeue").rglob("*"), *(store / "index").iterdir()]:
