@@ -11,7 +11,7 @@ import click
 from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_fields, progress
+from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.repair_view import (
     REPAIR_VERB,
     HowToRepair,
@@ -22,6 +22,7 @@ from rmqctl.cli.repair_view import (
     print_repair,
     words_of_loss,
 )
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.format.plural import counted
 
@@ -74,8 +75,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
     planner = _planner(opened, asked, threads)
     prepared(planner.prepare)
-    with progress(progress_mode, opened.commit_log.size, "recover") as advance:
-        opened.commit_log.on_progress = advance
+    with scan_progress(opened, progress_mode, "recover"):
         plan = planner.plan()
         plan = replace(plan, repair=without_vain_rebuilds(opened, plan.repair, threads))
     with plan_shown(dry_run=asked["dry_run"]):

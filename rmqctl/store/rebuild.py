@@ -53,6 +53,7 @@ from rmqctl.store.kernels import prepare
 from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of
 from rmqctl.store.read_only_store import QueueKey
+from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,11 +67,6 @@ if TYPE_CHECKING:
 
 REBUILD_FILE = "rebuild.json"
 REBUILD_FILE_SIZE_MAX = 2**30
-# TopicValidator: brokers have these whether topics.json lists them or not
-SYSTEM_TOPICS = frozenset(
-    {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
-)
-ALWAYS_LISTED_PREFIXES = ("RMQ_SYS_", "rmq_sys_", LMQ_PREFIX)
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
 DISPATCHED = frozenset({"bad-body-crc", "bad-property-crc", "torn-properties"})
 NO_MARKS = MarkBlocks()
@@ -315,11 +311,7 @@ class Rebuild:
 
     def _finish(self) -> None:
         result = self.result
-        for queue in self._queues.queues.values():
-            queue.finish()
-        self._batches.finish()
-        if self._index is not None:
-            self._index.close()
+        self._close_files()
         result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
         result.queues.sort(key=lambda counts: counts.key)
         result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if not self._is_listed(topic)}
@@ -337,13 +329,16 @@ class Rebuild:
             stays = self._is_wanted(key) and (is_empty or alone_knows)
             (self.result.as_they_are if stays else self.result.gone).append(key)
 
-    def _suspend(self, storage: StagingStorage) -> None:
-        """Say how far it came, once all of that is on the disk."""
+    def _close_files(self) -> None:
         for queue in self._queues.queues.values():
             queue.finish()
         self._batches.finish()
         if self._index is not None:
             self._index.close()
+
+    def _suspend(self, storage: StagingStorage) -> None:
+        """Say how far it came, once all of that is on the disk."""
+        self._close_files()
         on_disk = WritableStorage(storage.root)
         for path, stamp in file_tree.tree_of(on_disk, storage.root):
             if stamp.kind is Kind.FILE:
@@ -434,7 +429,7 @@ class Rebuild:
 
     def _is_listed(self, topic: str) -> bool:
         """Whether topics.json lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
-        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith(ALWAYS_LISTED_PREFIXES)
+        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 
 def _not_as_made(what: str) -> Unreadable:
