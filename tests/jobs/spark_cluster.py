@@ -24,8 +24,8 @@ from rmqctl.jobs.java import java_home
 from tests.conftest import Result
 
 WORKERS = 2
-START_SECONDS = 60
-JOB_SECONDS = 120
+START_SECONDS = 180
+JOB_SECONDS = 300
 POLL_SECONDS = 0.01
 # jobs wait for both executors: tasks so short as a test's would all be done by the first
 _DEFAULTS = """\
