@@ -14,7 +14,7 @@ from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.dispatch_columns import Describer
-from rmqctl.store.kernels import keep_in, prepare
+from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def unpacked(raw: bytes) -> Found:
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
     """What a split holds, from its first record on, or from `position` in the file on, where an item must begin."""
-    _prepare_once(reading.cache, described=reading.described)
+    prepare_once(reading.cache, scan, *([dispatch_scan] if reading.described else []))
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
     storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
     with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
@@ -93,7 +93,8 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
 
 @cache
-def _prepare_once(cache_folder: str | None, *, described: bool) -> None:
+def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
+    """Have kernels ready in a task, from or in a folder where that is there."""
     folder = Path(cache_folder) if cache_folder is not None else None
     keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
-    prepare(scan, *([dispatch_scan] if described else []))
+    prepare(*modules)

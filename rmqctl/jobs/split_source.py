@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.jobs.spark_error import of_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
     try:
         rows = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().collect()
     except PySparkException as error:
-        raise Unreadable(f"Spark could not read the log: {str(error).strip().splitlines()[0]}", path=splits[0].root) from error
+        raise of_spark(error, f"{splits[0].root}: Spark could not read the log") from error
     return {splits[row["number"]]: unpacked(row["found"]) for row in rows}
 
 

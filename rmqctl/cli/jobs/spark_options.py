@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl.cli.options import layout_options
 from rmqctl.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SPLIT_MIB_MAX = 4096
 MIB = 1024 * 1024
+
+
+def stores_argument(command: F) -> F:
+    """STORE..., and how they are laid out."""
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))(layout_options(command))
 
 
 def spark_options(command: F) -> F:
