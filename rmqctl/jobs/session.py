@@ -33,6 +33,7 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %p %c{1}: %m%n
+appender.console.layout.alwaysWriteExceptions = false
 """
 
 

@@ -69,3 +69,16 @@ def test_a_split_that_no_task_read(tmp_path: Path) -> None:
         scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
             Verification(store, 1, scan=scan).run()
+
+
+@pytest.mark.parametrize("there", [None, "471-basic"])
+def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) -> None:
+    other = unpack(there, tmp_path / "other") if there else tmp_path / "nothing"
+
+    def read_there(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        return read_here([split._replace(path=split.path.replace(split.root, str(other))) for split in splits], reading)
+
+    with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
+        scan = ClusterScan(read_there, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+        with pytest.raises(Unreadable, match="another file than the driver sees" if there else "No such file or directory"):
+            Verification(store, 1, scan=scan).run()
