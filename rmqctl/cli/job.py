@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from rmqctl.cli.job_rebuild import rebuild
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
 from rmqctl.cli.render import progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
@@ -20,6 +21,9 @@ MIB = 1024 * 1024
 @click.group(name="job", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """The same questions on Spark: to stores that one machine is too small for."""
+
+
+command.add_command(rebuild)
 
 
 @command.command(
