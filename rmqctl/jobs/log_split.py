@@ -18,6 +18,8 @@ from rmqctl.store.kernels import keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqctl.store.commit_log import CommitLog
 
 
@@ -84,7 +86,7 @@ def packed(found: Found) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(raw: bytes) -> Found:
+def unpacked(raw: bytes | pa.Buffer) -> Found:
     """What a task of ours sent."""
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found

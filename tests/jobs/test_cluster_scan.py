@@ -82,3 +82,20 @@ def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) 
         scan = ClusterScan(read_there, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match="another file than the driver sees" if there else "No such file or directory"):
             Verification(store, 1, scan=scan).run()
+
+
+def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.jobs.cluster_scan.WAVE_SIZE", 3 * SPLIT_SIZE)
+    asked: list[int] = []
+
+    def read(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        asked.append(len(splits))
+        return read_here(splits, reading)
+
+    root = unpack("533-basic", tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        verification = Verification(store, 3, scan=ClusterScan(read, store.commit_log, root, None, SPLIT_SIZE).scan)
+        verification.run()
+        assert without_seconds(verification.report.to_json()) == by_one_scan(root, 3)
+    assert set(asked[:-1]) == {3}
+    assert len(asked) > 2
