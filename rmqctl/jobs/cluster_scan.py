@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,18 +19,29 @@ import numpy as np
 
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.jobs.split_source import read_splits
 from rmqctl.store.file_scan import Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from rmqctl.forensics.verify import Scan
     from rmqctl.store.commit_log import CommitLog, ScanSummary
     from rmqctl.store.dispatch_columns import Describer
     from rmqctl.store.file_scan import Item, Unwritten
+    from rmqctl.store.read_only_store import ReadOnlyStore
 
+SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
 WAVE_SIZE = 1024 * 1024 * 1024  # bytes of the log: of small messages tasks send half as much, and Spark lets 1 GiB through
 ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Found]]
+
+
+def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, cache: Path | None, split_size: int = SPLIT_SIZE) -> Scan:
+    """Reads the log of a store whose folder every executor sees under the same path; tasks keep kernels in `cache`. Raises Unreadable."""
+    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, cache, split_size).scan
 
 
 class ClusterScan:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import Unreadable
 from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.dispatch_columns import Describer
-from rmqctl.store.kernels import keep_in, prepare
+from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, and with keys in them; kernels are kept in `cache`, where that folder is there."""
+    """How splits are read: with dispatch columns, and with keys in them.
+
+    Kernels are kept in `cache`, where that folder is there, else where the task's user keeps them.
+    """
 
     described: bool
     with_keys: bool
@@ -97,7 +101,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
-    _prepare_once(reading.cache, described=reading.described)
+    prepare_once(reading.cache, scan, *([dispatch_scan] if reading.described else []))
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
     storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
     with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
@@ -121,7 +125,8 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 
 
 @cache
-def _prepare_once(cache_folder: str | None, *, described: bool) -> None:
+def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
+    """Have kernels ready in a task, from or in a folder where that is there."""
     folder = Path(cache_folder) if cache_folder is not None else None
-    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else None)
-    prepare(scan, *([dispatch_scan] if described else []))
+    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
+    prepare(*modules)

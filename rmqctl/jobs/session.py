@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import rmqctl
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.java import java_home
+from rmqctl.jobs.spark_error import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
@@ -25,15 +26,20 @@ CONNECT_SECONDS = 10
 _PORTS = {"spark": 7077, "sc": 15002}
 # a progress bar of Spark's own would go between our lines; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
+# to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
 _LOGGING = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
+rootLogger.level = warn
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = spark: %p %c{1}: %m%n
-appender.console.layout.alwaysWriteExceptions = false
+appender.console.layout.pattern = spark: %m%n%ex{0}
 """
 
 
@@ -89,7 +95,7 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
     except PySparkException as error:
-        raise Unreadable(f"no Spark session: {_first_line(error)}", path=target.remote or target.master or "") from error
+        raise Unreadable(f"no Spark session: {one_line(error)}", path=target.remote or target.master or "") from error
     if not (spark.sparkContext.master or "").startswith("local"):
         spark.sparkContext.addPyFile(str(_package(folder)))
     return spark
@@ -124,7 +130,3 @@ def _package(folder: Path) -> Path:
             if path.suffix in (".py", ".json"):
                 file.write(path, Path(root.name) / path.relative_to(root))
     return archive
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import Unreadable
-from rmqctl.jobs.cluster_scan import ClusterScan
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.jobs.spark_error import of_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-    from rmqctl.forensics.verify import Scan
-    from rmqctl.store.read_only_store import ReadOnlyStore
-
 NAME = "rocketmq-splits"
-SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
-
-
-def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, cache: Path | None, split_size: int = SPLIT_SIZE) -> Scan:
-    """Reads the log of a store whose folder every executor sees under the same path; tasks keep kernels in `cache`. Raises Unreadable."""
-    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, cache, split_size).scan
 
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
@@ -39,15 +26,9 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
     try:
         table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
     except PySparkException as error:
-        raise Unreadable(f"Spark could not read the log: {_why(error)}", path=splits[0].root) from error
+        raise of_spark(error, f"{splits[0].root}: Spark could not read the log") from error
     numbers, found = table.column("number").to_pylist(), table.column("found")
     return {splits[number]: unpacked(one.as_buffer()) for number, one in zip(numbers, found, strict=True)}
-
-
-def _why(error: PySparkException) -> str:
-    """What a task of ours said, below the traceback that Spark makes of it; else what Spark says."""
-    lines = str(error).strip().splitlines()
-    return next((line.partition(": ")[2] for line in lines if line.startswith(f"{Unreadable.__module__}.")), lines[0])
 
 
 def _source() -> type[DataSource]:

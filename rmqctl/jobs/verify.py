@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
-from rmqctl.jobs.split_source import SPLIT_SIZE, scan_by_tasks
+from rmqctl.jobs.cluster_scan import SPLIT_SIZE, scan_by_tasks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.jobs import split_source
 from rmqctl.jobs.log_split import Found, Reading, Split
 from rmqctl.jobs.session import Target, session
-from tests.cli.conftest import Result, Rmqctl, rmqctl  # noqa: F401 -- a fixture
-from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, tree_hash, unpack
+from rmqctl.jobs.split_source import read_splits
+from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 
 pytestmark = pytest.mark.spark
 
@@ -58,18 +57,18 @@ def same_as_here(root: Path, folder: Path, run: Rmqctl) -> None:
 
 
 @pytest.mark.parametrize("name", WRITABLE)
-def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     same_as_here(unpack(name, tmp_path), tmp_path, rmqctl)
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
     same_as_here(root, tmp_path, rmqctl)
 
 
-def test_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """What is wrong with one does not stop the others; each has its own plan, and its own undo."""
     good, broken = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     shutil.rmtree(broken / "consumequeue")
@@ -88,7 +87,7 @@ def test_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
     assert [tree_hash(root) for root in (good, broken, rocks)] == before
 
 
-def test_several_stores_as_tables(tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_several_stores_as_tables(tmp_path: Path, rmqctl: Rmqctl) -> None:
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     shutil.rmtree(second / "index")
     result = rmqctl("job", "rebuild", first, second, "--dry-run", "--what", "index")
@@ -98,21 +97,21 @@ def test_several_stores_as_tables(tmp_path: Path, rmqctl: Rmqctl) -> None:  # no
     assert "TOPIC" not in result.out
 
 
-def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark gives up: one line, and the next store has its turn."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first)
-    real = split_source.read_splits
+    real = read_splits
 
     def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
         if splits[0].root == str(first):
             splits = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
         return real(spark, splits, reading)
 
-    monkeypatch.setattr(split_source, "read_splits", failing)
+    monkeypatch.setattr("rmqctl.jobs.cluster_scan.read_splits", failing)
     result = rmqctl("job", "rebuild", first, second, "--yes")
     assert result.code == 4
-    assert f"rmqctl: {first}: Spark could not read the log: {second}/commitlog/" in result.err
-    assert "an executor finds there: another file than the driver sees (each must see the store under the same path)\n" in result.err
+    assert f"rmqctl: {second}/commitlog/" in result.err
+    assert ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n" in result.err
     assert tree_hash(first) == before
     assert f"`rmqctl undo {second}` takes it back" in result.err

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +12,13 @@ import click
 from rmqctl.cli.complaint import complain_of
 from rmqctl.cli.confirm import change_options, check_can_ask
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.kernel_cache import find_folder
+from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session, stores_argument
 from rmqctl.cli.options import open_store, output_option, progress_option
 from rmqctl.cli.printable import printable
 from rmqctl.cli.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
 from rmqctl.cli.repair_view import REPAIR_VERB
 from rmqctl.cli.verb import Verb
-from rmqctl.errors import BadRequest, ExitCode, RmqctlError
+from rmqctl.errors import ExitCode, RmqctlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,14 +30,11 @@ if TYPE_CHECKING:
 
     Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Stamps]]]
 
-SPLIT_MIB_MAX = 4096
-MIB = 1024 * 1024
 # of several stores: done, then what a dry run found, then whatever failed
 BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
 
 
 @click.command(
-    "rebuild",
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples=(
@@ -54,22 +49,14 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
         ("rmqctl undo /mnt/incident/broker-a/store --yes", "take it back"),
     ),
 )
-@click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
-@click.option(
-    "--broker-conf",
-    type=click.Path(path_type=Path),
-    help="The broker.conf of one STORE: file sizes, commit log folders. Without it they are read off the files.",
-)
-@click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")
+@stores_argument
 @click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
 @click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
-@click.option("--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]")
-@click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
-@click.option("--split-mib", type=click.IntRange(1, SPLIT_MIB_MAX), default=128, show_default=True, help="MiB of the log for each task.")
+@spark_options
 @change_options
 @output_option("table", "json", "jsonl")
 @progress_option
-def rebuild(
+def command(
     stores: tuple[Path, ...],
     broker_conf: Path | None,
     follow_links: bool,
@@ -93,16 +80,10 @@ def rebuild(
     Tasks only read: queues and index are written here, beside the old ones, and put in their places once they are checked. A task
     that dies with its worker is done again by another. Needs the extra: pip install 'rmqctl[spark]'.
     """
-    if master and remote:
-        raise click.UsageError("--master or --remote, not both")
     if len(stores) > 1 and broker_conf is not None:
         raise click.UsageError("--broker-conf tells of one broker: give one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
-    if find_spec("pyspark") is None:
-        raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
-    from rmqctl.jobs.session import Target, session
-
     how = HowToRebuild(selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics}), dry_run, yes, output, progress_mode)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
     codes = {store: _attempt(partial(_look, store, opened)) for store in stores}
@@ -110,7 +91,7 @@ def rebuild(
     if ready:
         check_can_ask(yes=yes or dry_run)
         prepared(prepare_kernels)
-        with session(Target(master, remote), os.environ) as spark:
+        with spark_session(master, remote) as spark:
             for store in ready:
                 codes[store] = _attempt(partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1))
     return max(codes.values(), key=_badness)
@@ -134,7 +115,8 @@ def _look(store: Path, opened: Opened) -> int:
 
 
 def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
-    from rmqctl.jobs.split_source import scan_by_tasks
+    from rmqctl.jobs.cluster_scan import scan_by_tasks
+    from rmqctl.logfile.kernel_cache import find_folder
 
     with opened(store) as (found, stamps):
         if headed and how.output == "table":
