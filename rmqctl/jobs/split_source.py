@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.jobs.log_split import Found, Reading, Split, unpacked
 from rmqctl.jobs.spark_error import of_spark
 
 if TYPE_CHECKING:
@@ -36,16 +36,19 @@ def _source() -> type[DataSource]:
 
     class Reader(DataSourceReader):
         def __init__(self, options: Mapping[str, str]) -> None:
-            self._splits = [Split(*split) for split in json.loads(options["splits"])]
-            self._reading = Reading(*json.loads(options["reading"]))
+            self._splits = json.loads(options["splits"])
+            self._reading = json.loads(options["reading"])
 
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(number) for number in range(len(self._splits))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # imported here: the processes that plan the job, each started anew, do without the compiler behind it
             import pyarrow as pa
 
-            found = packed(read_split(self._splits[partition.value], self._reading))
+            from rmqctl.jobs.log_split import Reading, Split, packed, read_split
+
+            found = packed(read_split(Split(*self._splits[partition.value]), Reading(*self._reading)))
             columns = [pa.array([partition.value], pa.int32()), pa.array([found], pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, names=["number", "found"])
 
