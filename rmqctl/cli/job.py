@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.jobs import verify
+from rmqctl.cli.jobs import rebuild, verify
 
 JOBS = {
     "verify": verify.command,
+    "rebuild": rebuild.command,
 }
 
 

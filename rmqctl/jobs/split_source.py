@@ -24,10 +24,11 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
 
     spark.dataSource.register(_source())
     try:
-        rows = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().collect()
+        table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
     except PySparkException as error:
         raise of_spark(error, f"{splits[0].root}: Spark could not read the log") from error
-    return {splits[row["number"]]: unpacked(row["found"]) for row in rows}
+    numbers, found = table.column("number").to_pylist(), table.column("found")
+    return {splits[number]: unpacked(one.as_buffer()) for number, one in zip(numbers, found, strict=True)}
 
 
 def _source() -> type[DataSource]:
