@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqctl.format.damage import Damage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.file_scan import Take
 
+NO_BLANK = "no-blank"
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 
@@ -192,6 +194,13 @@ class CommitLog:
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
+    def never_closed(self, zeros: Unwritten) -> Damage | None:
+        """The damage `no-blank` of a file that has only zeros from there on, though a later one goes on; None where none does."""
+        files = self._files_from(zeros.physical_offset)
+        items = chain([iter([zeros])], (_one_by_one(file, None) for file in files[1:]))
+        found = self._items(files, items, files[0].file_from_offset) if files else ()
+        return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
+
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
         return [file for file in self.queue.files if start is None or file.end > start]
 
@@ -235,7 +244,7 @@ class CommitLog:
         open_end: int | None = None
         for file, items in zip(files, items_of_files, strict=True):
             for number, item in enumerate(items):
-                if open_end is not None and _goes_on(item):
+                if open_end is not None and goes_on(item):
                     gap = anomalies[0].physical_offset if anomalies else item.physical_offset
                     yield _never_closed(open_end, min(max(gap, open_end), item.physical_offset), item.physical_offset)
                     open_end = None
@@ -256,7 +265,7 @@ def message_of(item: Item | None) -> Message | None:
     return item if isinstance(item, Message) else None
 
 
-def _goes_on(item: Item | Stretch | Unwritten) -> bool:
+def goes_on(item: Item | Stretch | Unwritten) -> bool:
     """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
     return not isinstance(item, Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
@@ -269,9 +278,9 @@ def _one_by_one(file: MappedFile, start: int | None) -> Iterator[Item | Stretch 
     return FileScan(file, position).items(end_position(file)) if position is not None else iter(())
 
 
-def _never_closed(open_end: int, end: int, goes_on: int) -> Damage:
-    detail = f"zeros instead of a blank record, but the log goes on at {goes_on}; a broker ends the log here"
-    return Damage("no-blank", open_end, end - open_end, detail)
+def _never_closed(open_end: int, end: int, following: int) -> Damage:
+    detail = f"zeros instead of a blank record, but the log goes on at {following}; a broker ends the log here"
+    return Damage(NO_BLANK, open_end, end - open_end, detail)
 
 
 def _unreadable(file: MappedFile, at: int, error: OSError) -> Damage:

@@ -30,8 +30,7 @@ class IndexBuilder:
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
-        self._time = 0
-        self._writer = IndexWriter(storage, folder, slots, entries, now=lambda: self._time)
+        self._writer = IndexWriter(storage, folder, slots, entries, made_at=_made_at)
         self._waiting: list[DispatchColumns] = []
         self._keys_waiting = 0
         self._pending: deque[Future[None]] = deque()
@@ -88,5 +87,9 @@ class IndexBuilder:
 
     def _put(self, batch: list[DispatchColumns]) -> None:
         for described in batch:
-            self._time = min(max(int(described.messages[0]["store_timestamp"]), 0), time.time_ns() // 1_000_000)
             self._writer.put(described)
+
+
+def _made_at(store_timestamp: int) -> int:
+    """When a message was stored, or now where that is said to be later."""
+    return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -56,7 +56,7 @@ from rmqctl.store.read_only_store import QueueKey
 from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.store.dispatch_columns import DispatchColumns
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from rmqctl.store.index_service import IndexFile
     from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import ReadOnlyStore
+
+    Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
 
 REBUILD_FILE = "rebuild.json"
 REBUILD_FILE_SIZE_MAX = 2**30
@@ -131,8 +133,9 @@ class Rebuilt:
 class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
-    `begin` and `end` are physical offsets of records; the log's own by default. `marks` take the place of
-    damage. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise OSError.
+    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
+    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise
+    OSError.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Rebuild:
         staging: Path | None,
         *,
         threads: int = 1,
+        scan: Scan | None = None,
         begin: int | None = None,
         end: int | None = None,
         marks: MarkBlocks = NO_MARKS,
@@ -152,6 +156,7 @@ class Rebuild:
         self.selection = selection
         self._store = store
         self._storage = StagingStorage(staging) if staging is not None else None
+        self._scan = scan or self._scan_here
         self._threads = threads
         self._end = end
         self._marks = marks
@@ -174,10 +179,8 @@ class Rebuild:
         """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
         self.prepare()
         started = time.perf_counter()
-        log = self._store.commit_log
-        start = self.result.log.position
         with self._index or nullcontext():
-            for item in log.scan_columns(ScanSummary(), self.describer.take, threads=self._threads, start=start, stop=self._end):
+            for item in self._scan(ScanSummary(), self.describer):
                 if item.end > self.result.log.position:
                     self._see(item)
                 if is_over():
@@ -248,6 +251,10 @@ class Rebuild:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
+
+    def _scan_here(self, summary: ScanSummary, describer: Describer) -> Iterator[Item | Stretch]:
+        start = self.result.log.position
+        return self._store.commit_log.scan_columns(summary, describer.take, threads=self._threads, start=start, stop=self._end)
 
     def _see(self, item: Item | Stretch) -> None:
         """What is next in the log."""

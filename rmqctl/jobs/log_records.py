@@ -1,0 +1,85 @@
+"""The records of stores' logs for a job: only the columns that it needs, counted on their way, and proved to be all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from rmqctl.jobs.coverage import coverage, range_of
+from rmqctl.jobs.log_split import Split
+from rmqctl.jobs.message_source import splits_to_json
+from rmqctl.store.commit_log import UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+T = TypeVar("T")
+
+
+class Scan(NamedTuple):
+    """What a job read: whole messages and their bytes, blanks, damaged places, and those of them that could not be read.
+
+    Of one store: `begin` and `end`, physical offsets of its first record or damage, and behind its last good record; none without any.
+    `splits` are those that were read, proved to join.
+    """
+
+    messages: int
+    bytes: int
+    blanks: int
+    damages: int
+    unreadable: int
+    begin: int | None
+    end: int | None
+    splits: tuple[Split, ...]
+
+
+class LogRecords(NamedTuple):
+    """The `columns` of the records of the stores at `paths`; `options` are those of the data source `rocketmq`, which `spark` knows."""
+
+    spark: SparkSession
+    paths: Sequence[str]
+    options: Mapping[str, str]
+    columns: Sequence[str]
+
+    def observed(self, splits: Sequence[Split]) -> tuple[DataFrame, Observation]:
+        """The records of `splits` (none: of splits of our own) without those of kind 'range', and what an action sees of them all."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        needed = dict.fromkeys(("kind", "physicalOffset", "size", "damage", "detail", *self.columns))
+        options = {**self.options, "columns": ",".join(needed), "ranges": "true"}
+        if splits:
+            options["splits"] = splits_to_json(splits)
+        frame = self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
+        observation = Observation()
+        is_message, is_damage, is_range = (f.col("kind") == kind for kind in ("message", "damage", "range"))
+        frame = frame.observe(
+            observation,
+            f.count_if(is_message).alias("messages"),
+            f.coalesce(f.sum(f.when(is_message, f.col("size"))), f.lit(0)).alias("bytes"),
+            f.count_if(f.col("kind") == "blank").alias("blanks"),
+            f.count_if(is_damage).alias("damages"),
+            f.count_if(is_damage & f.col("damage").isin(*UNREADABLE)).alias("unreadable"),
+            f.min(f.when(~is_range, f.col("physicalOffset"))).alias("begin"),
+            f.max(f.when(f.col("kind").isin("message", "blank"), f.col("physicalOffset") + f.col("size"))).alias("end"),
+            f.collect_list(f.when(is_range, f.struct("physicalOffset", "size", "detail"))).alias("ranges"),
+        )
+        return frame.where(~is_range), observation
+
+
+def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
+    """The answer of `question`, called with a DataFrame of each of `records`, all of which its first action must read; and what was read.
+
+    Where a task's guess of where its split begins was wrong, the question is asked again with other splits. Raises Unreadable where a
+    part of a log was not read.
+    """
+    splits: list[tuple[Split, ...]] = [() for _ in records]
+    while True:
+        frames, observations = zip(*(one.observed(given) for one, given in zip(records, splits, strict=True)), strict=True)
+        answer = question(*frames)
+        seen: list[dict[str, Any]] = [dict(observation.get) for observation in observations]
+        found = [coverage(range_of(*row) for row in one.pop("ranges")) for one in seen]
+        splits = [one.splits for one in found]
+        if all(one.joined for one in found):
+            return answer, [Scan(**one, splits=read) for one, read in zip(seen, splits, strict=True)]

@@ -1,0 +1,199 @@
+"""Columns of good messages as Arrow's, without a Python object a message; what is no UTF-8 is left to the one-record decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format import host, row_scan
+from rmqctl.format.message import tags_code
+from rmqctl.format.row_scan import TextTable
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.column_reader import Columns
+
+VALUES = frozenset({"tagsCode", "tags", "keys", "uniqKey"})  # that stand in the properties
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+US_PER_MS = 1000
+
+
+class MessageColumns:
+    """Makes arrays of scanned columns, of the columns `names`; not for two threads at once.
+
+    `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
+    """
+
+    def __init__(self, names: Sequence[str], constants: dict[str, str | None], scheduled: Callable[[Message], int]) -> None:
+        self._names = names
+        self._constants = constants
+        self._scheduled = scheduled
+        self._with_values = not VALUES.isdisjoint(names)
+        self._topics = TextTable()
+        self._hosts = TextTable()
+
+    def arrays(self, columns: Columns) -> list[Any]:
+        """An array a column."""
+        import pyarrow as pa
+
+        rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
+        constants = self._constants | {"path": columns.path}
+        return [
+            pa.repeat(pa.scalar(constants[name], pa.string()), len(columns.rows)) if name in constants else _MAKERS[name](rows)
+            for name in self._names
+        ]
+
+
+class _Rows:
+    """A stretch's rows, with what several columns need of them."""
+
+    def __init__(
+        self, columns: Columns, topics: TextTable, hosts: TextTable, scheduled: Callable[[Message], int], *, with_values: bool
+    ) -> None:
+        self.columns = columns
+        self.rows = columns.rows
+        self.topics = topics
+        self.hosts = hosts
+        self._scheduled = scheduled
+        self._with_values = with_values
+
+    @cached_property
+    def described(self) -> Any:
+        return row_scan.describe(self.columns.buffer, self.rows, self.topics, self.hosts, with_values=self._with_values)
+
+    def scanned(self, field: str) -> Any:
+        """A number that scanning found."""
+        import pyarrow as pa
+
+        return pa.array(np.ascontiguousarray(self.rows[field]))
+
+    def head(self, field: str) -> Any:
+        """Another number of the head."""
+        import pyarrow as pa
+
+        return pa.array(np.ascontiguousarray(self.described[field]))
+
+    def offsets(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.rows["position"] + self.columns.physical_offset)
+
+    def sizes(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.rows["size"].astype(np.int64))
+
+    def times(self) -> Any:
+        """Store times; null where the number is no date."""
+        import pyarrow as pa
+
+        ms = np.ascontiguousarray(self.rows["store_timestamp"])
+        is_date = (ms >= MIN_MS) & (ms <= MAX_MS)
+        return pa.array(np.where(is_date, ms, 0) * US_PER_MS, pa.int64(), mask=~is_date).cast(pa.timestamp("us", "UTC"))
+
+    def topic(self) -> Any:
+        numbers = self.described["topic"]
+        return _taken([text.decode("utf-8", "replace") for text in self.topics.texts], numbers)
+
+    def host(self, field: str) -> Any:
+        numbers = self.described[field]
+        return _taken([str(host.decode(text)) for text in self.hosts.texts], numbers)
+
+    def msg_ids(self) -> Any:
+        return _texts(*row_scan.msg_ids(self.columns.buffer, self.columns.physical_offset, self.rows))
+
+    def tags_codes(self) -> Any:
+        import pyarrow as pa
+
+        codes = self.described["tags_code"].copy()
+        for row in np.flatnonzero(~self.described["is_text"]).tolist():
+            codes[row] = tags_code(self.columns.message(row).properties)
+        for number, topic in enumerate(self.topics.texts):
+            if topic == _SCHEDULE:
+                for row in np.flatnonzero(self.described["topic"] == number).tolist():
+                    codes[row] = self._scheduled(self.columns.message(row))
+        return pa.array(codes)
+
+    def value(self, field: str, name: str) -> Any:
+        """A property; null where there is none."""
+        import pyarrow as pa
+
+        lengths = self.described[f"{field}_length"]
+        found = _texts(*row_scan.gather(self.columns.buffer, self.described[f"{field}_start"], lengths), present=lengths > 0)
+        if _is_text(found):
+            return found
+        return pa.array([self.columns.message(row).properties.get(name) for row in range(len(self.rows))], pa.string())
+
+    def properties(self) -> Any:
+        import pyarrow as pa
+
+        offsets, pairs = row_scan.pairs(self.columns.buffer, self.rows)
+        names = _texts(*row_scan.gather(self.columns.buffer, pairs["name_start"], pairs["name_length"]))
+        values = _texts(*row_scan.gather(self.columns.buffer, pairs["value_start"], pairs["value_length"]))
+        if _is_text(names) and _is_text(values):
+            return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+        decoded = [list(self.columns.message(row).properties.items()) for row in range(len(self.rows))]
+        return pa.array(decoded, pa.map_(pa.string(), pa.string()))
+
+    def bodies(self) -> Any:
+        import pyarrow as pa
+
+        offsets, data = row_scan.gather(self.columns.buffer, self.rows["body_start"], self.rows["body_length"])
+        return pa.Array.from_buffers(pa.binary(), len(self.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+_MAKERS: dict[str, Callable[[_Rows], Any]] = {
+    "physicalOffset": _Rows.offsets,
+    "size": _Rows.sizes,
+    "topic": _Rows.topic,
+    "queueId": lambda rows: rows.scanned("queue_id"),
+    "queueOffset": lambda rows: rows.scanned("queue_offset"),
+    "bodyCrc": lambda rows: rows.head("body_crc"),
+    "bodyLength": lambda rows: rows.scanned("body_length"),
+    "flag": lambda rows: rows.head("flag"),
+    "sysFlag": lambda rows: rows.scanned("sys_flag"),
+    "bornTimestamp": lambda rows: rows.head("born_timestamp"),
+    "bornHost": lambda rows: rows.host("born_host"),
+    "storeTimestamp": lambda rows: rows.scanned("store_timestamp"),
+    "storeTime": _Rows.times,
+    "storeHost": lambda rows: rows.host("store_host"),
+    "reconsumeTimes": lambda rows: rows.head("reconsume_times"),
+    "preparedTransactionOffset": lambda rows: rows.head("prepared_transaction_offset"),
+    "msgId": _Rows.msg_ids,
+    "tagsCode": _Rows.tags_codes,
+    "tags": lambda rows: rows.value("tags", "TAGS"),
+    "keys": lambda rows: rows.value("keys", "KEYS"),
+    "uniqKey": lambda rows: rows.value("uniq_key", "UNIQ_KEY"),
+    "properties": _Rows.properties,
+    "body": _Rows.bodies,
+}
+
+
+def _taken(texts: list[str], numbers: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(texts, pa.string()).take(pa.array(np.ascontiguousarray(numbers)))
+
+
+def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
+    """Texts one behind the other as Arrow's; null where not `present`."""
+    import pyarrow as pa
+
+    valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _is_text(array: Any) -> bool:
+    """Whether all of it is UTF-8."""
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

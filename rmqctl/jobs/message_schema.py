@@ -1,0 +1,52 @@
+"""The columns of `rocketmq`, a row a record: their names, and their types in Spark and in Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# offsets and sizes in bytes, queueOffset in units, timestamps in ms since 1970; null in rows of blanks and of bytes that are no record
+MESSAGE_COLUMNS = {
+    "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
+    "topic": "string", "queueId": "int", "queueOffset": "bigint", "bodyCrc": "bigint", "bodyLength": "int", "flag": "int",
+    "sysFlag": "int", "bornTimestamp": "bigint", "bornHost": "string", "storeTimestamp": "bigint", "storeTime": "timestamp",
+    "storeHost": "string", "reconsumeTimes": "int", "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint",
+    "tags": "string", "keys": "string", "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string",
+    "detail": "string",
+}  # fmt: skip
+
+
+def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
+    """A schema as Spark reads it."""
+    return ", ".join(f"{name} {columns[name]}" for name in names)
+
+
+def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
+    """The columns that a comma list names, in its order; all without one. Raises BadRequest."""
+    if wanted is None:
+        return list(columns)
+    names = list(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
+    unknown = [name for name in names if name not in columns]
+    if unknown or not names:
+        what = f"there is no column {unknown[0]!r}" if unknown else "no column is named"
+        raise BadRequest(what, hint=f"there are {', '.join(columns)}")
+    return names
+
+
+def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
+    """The same as pyarrow's: exactly what Spark asks for."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([(name, types[columns[name]]) for name in names])

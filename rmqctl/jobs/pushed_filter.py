@@ -1,0 +1,57 @@
+"""Filters that Spark pushes down, as far as they leave out messages cheaply; Spark asks every one of them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.message_filter import Filter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import Filter as SparkFilter
+
+_TEXTS = {"tags": "tag", "uniqKey": "key"}  # `key` is UNIQ_KEY or a word of KEYS: that leaves out less, never more
+_EQUAL = {"queueId": "queue_id", "queueOffset": "queue_offset"}
+_LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
+
+
+def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
+    """A filter that lets through at least what all of `filters` do."""
+    conditions: dict[str, Any] = {}
+    for one in filters:
+        for name, value in _conditions(one):
+            conditions[name] = _both(name, conditions[name], value) if name in conditions else value
+    return Filter(**conditions)
+
+
+def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
+    """The fields of Filter that stand for a filter, or for less; none where there is no such field."""
+    from pyspark.sql import datasource as spark
+
+    column = getattr(one, "attribute", ("",))[0]
+    value = getattr(one, "value", None)
+    if column == "topic" and isinstance(one, spark.EqualTo | spark.In):
+        return [("topics", frozenset(one.value if isinstance(one, spark.In) else [value]))]
+    if isinstance(one, spark.EqualTo) and column in _TEXTS:
+        return [(_TEXTS[column], value)]
+    if isinstance(one, spark.EqualTo) and column in _EQUAL:
+        return [(_EQUAL[column], value)]
+    if column not in _LOW or not isinstance(value, int):
+        return []
+    conditions = []
+    if isinstance(one, spark.EqualTo | spark.GreaterThan | spark.GreaterThanOrEqual):
+        conditions.append((_LOW[column], value + isinstance(one, spark.GreaterThan)))
+    if isinstance(one, spark.EqualTo | spark.LessThan | spark.LessThanOrEqual):
+        last = value - isinstance(one, spark.LessThan)
+        conditions.append(("until", last) if column == "storeTimestamp" else ("to_offset", last + 1))
+    return conditions
+
+
+def _both(name: str, one: Any, other: Any) -> Any:
+    """A condition that holds where both do, or one of them."""
+    if name == "topics":
+        return one & other or one
+    if name in ("since", "from_offset"):
+        return max(one, other)
+    return min(one, other) if name in ("until", "to_offset") else one

@@ -1,0 +1,169 @@
+"""A split of a log as record batches: good messages by columns, all else item by item, as `rmqctl dump --damaged` has it.
+
+A split other than a file's first begins at the first record in it, and goes on to where a record begins that the next one can
+find; so what lies between two records, damage or zeros, belongs to the split of the one before it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format import filter_scan, row_scan, scan
+from rmqctl.format.damage import Damage
+from rmqctl.jobs.item_rows import KIND_MESSAGE, ItemRows, broker_of
+from rmqctl.jobs.log_split import prepare_once
+from rmqctl.jobs.message_columns import MessageColumns
+from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, arrow_schema
+from rmqctl.jobs.open_end import never_closed
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.storage import Storage
+from rmqctl.store.commit_log import goes_on
+from rmqctl.store.config import BrokerConf
+from rmqctl.store.file_scan import FileScan, Stretch, Unwritten, next_readable
+from rmqctl.store.read_only_store import ReadOnlyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.message import Message
+    from rmqctl.jobs.log_split import Split
+    from rmqctl.logfile.column_reader import Columns
+    from rmqctl.store.file_scan import Item
+
+KIND_RANGE = "range"
+ROWS_GATHERED_MAX = 1024
+BYTES_GATHERED_MAX = 4 * 1024 * 1024
+
+
+class RowReading(NamedTuple):
+    """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all); kernels are kept in `cache`.
+
+    With `ranges` a split has one more row: what of the file it read, and that there are `splits` of them.
+    """
+
+    names: tuple[str, ...]
+    conf: BrokerConf = BrokerConf()
+    follow_links: bool = False
+    ranges: bool = False
+    splits: int = 0
+    wanted: Filter | None = None
+    cache: str | None = None
+
+
+def split_batches(split: Split, reading: RowReading) -> Iterator[Any]:
+    """The record batches (pyarrow) of a split; what cannot be read is a row. Raises the errors of ReadOnlyStore."""
+    prepare_once(reading.cache, scan, row_scan, filter_scan)
+    # whether links are followed was settled when the splits were made
+    with MappedFile(Storage(Path(split.root), follow_links=True), Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        yield from _SplitRows(split, file, reading).batches()
+
+
+def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
+    """What is wrong with the sequence of a log's files, as record batches."""
+    if damages:
+        rows = ItemRows(root, _Store(root, reading))
+        schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
+        yield _batch([rows.row(damage, damage.path) for damage in damages], schema)
+
+
+class _Store:
+    """The store as a task sees it, opened when something asks for it: what a split alone does not tell."""
+
+    def __init__(self, root: str, reading: RowReading) -> None:
+        self._root = Path(root)
+        self._reading = reading
+        self._store: ReadOnlyStore | None = None
+
+    def __call__(self) -> ReadOnlyStore:
+        if self._store is None:
+            self._store = ReadOnlyStore(self._root, self._reading.conf, follow_links=self._reading.follow_links)
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+class _SplitRows:
+    def __init__(self, split: Split, file: MappedFile, reading: RowReading) -> None:
+        self._split = split
+        self._file = file
+        self._reading = reading
+        self._schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
+        self._store = _Store(split.root, reading)
+        self._others = ItemRows(split.root, self._store)
+        same = {"broker": broker_of(split.root), "store": split.root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
+        self._columns = MessageColumns(reading.names, same, self._tags_code)
+        self._went_on = split.start > 0  # begins with a record then
+
+    def batches(self) -> Iterator[Any]:
+        split = self._split
+        first = 0 if split.start == 0 else next_readable(self._file, split.start, split.stop)
+        begin = end = split.start if first is None else first
+        if first is not None:
+            reached = FileScan(self._file, first, ColumnReader(), self._take)
+            yield from self._batches_of(_up_to_next_record(reached, self._file, split.stop))
+            end = reached.position
+        self._store.close()
+        if self._reading.ranges:
+            yield _batch([self._range(begin, end)], self._schema)
+
+    def _batches_of(self, items: Iterator[Item | Stretch | Unwritten]) -> Iterator[Any]:
+        """Batches of stretches, and rows of all else gathered to batches."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for item in items:
+            if isinstance(item, Stretch) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
+                if rows:
+                    yield _batch(rows, self._schema)
+                rows, size = [], 0
+            if not isinstance(item, Stretch):
+                rows += self._rows_of(item)
+                size += 0 if isinstance(item, Unwritten) else item.size
+            elif item.taken is not None:
+                yield item.taken
+            self._went_on = self._went_on or goes_on(item)
+        if rows:
+            yield _batch(rows, self._schema)
+
+    def _take(self, columns: Columns) -> Any:
+        """The batch of a stretch; None where no message of it is wanted."""
+        import pyarrow as pa
+
+        if self._reading.wanted is not None:
+            columns = columns._replace(rows=columns.rows[self._reading.wanted.rows(columns)])
+        return pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema) if len(columns.rows) else None
+
+    def _rows_of(self, item: Item | Unwritten) -> list[dict[str, Any]]:
+        if isinstance(item, Unwritten):
+            damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
+            return [] if damage is None else [self._others.row(damage, self._file.name)]
+        path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
+        return [self._others.row(item, path)]
+
+    def _tags_code(self, message: Message) -> int:
+        return self._store().tags_code(message)
+
+    def _range(self, begin: int, end: int) -> dict[str, Any]:
+        """The row that says what was read: from where the first item began to where the last one ended."""
+        split = self._split
+        place = {"path": self._file.name, "physicalOffset": split.file_from_offset + begin, "size": end - begin}
+        told = json.dumps({"split": split, "of": self._reading.splits})
+        return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
+
+
+def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[Item | Stretch | Unwritten]:
+    """The items that begin before `stop`, and those behind it up to the first place where another task can begin."""
+    yield from reached.items(stop)
+    while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
+        yield from reached.items(reached.position + 1)
+
+
+def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist(rows, schema=schema)

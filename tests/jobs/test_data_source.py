@@ -1,0 +1,92 @@
+"""Stores as Spark's tables, by a real Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.jobs.data_source import PUSHDOWN, register
+from rmqctl.jobs.session import Target, session
+from rmqctl.logfile.kernel_cache import find_folder
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import tree_hash, unpack
+from tests.jobs.test_message_source import as_dump, dumped, in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NAMES = ("497-lmq", "533-basic")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session(Target(master="local[2]"), os.environ) as found:
+        found.conf.set("spark.sql.session.timeZone", "UTC")
+        register(found, find_folder())
+        yield found
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("brokers")
+    return {name: unpack(name, folder / name) for name in NAMES}
+
+
+def test_two_stores(spark: SparkSession, stores: dict[str, Path]) -> None:
+    before = [tree_hash(root) for root in stores.values()]
+    table = spark.read.format("rocketmq").load([str(root) for root in stores.values()])
+    rows: list[dict[str, Any]] = [row.asDict() for row in table.collect()]
+    for name, root in stores.items():
+        shown = [as_dump(row) for row in rows if row["broker"] == name and row["kind"] == "message"]
+        for row in shown:
+            row["body"] = bytes(row["body"])
+        wanted = [row | {"properties": dict(row["properties"])} for row in dumped(root)]
+        assert in_order(shown) == wanted
+    assert [tree_hash(root) for root in stores.values()] == before
+
+
+def test_a_glob_and_chosen_columns(spark: SparkSession, stores: dict[str, Path]) -> None:
+    pattern = str(stores["533-basic"].parent.parent / "*" / "store")
+    table = spark.read.format("rocketmq").option("columns", "broker,topic").load(pattern)
+    assert table.columns == ["broker", "topic"]
+    assert {row["broker"] for row in table.distinct().collect()} == set(NAMES)
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").schema("topic string, size bigint").load(str(stores["533-basic"]))
+    with closing(ReadOnlyStore(stores["533-basic"])) as store:
+        assert table.agg({"size": "sum"}).collect()[0][0] == store.commit_log.end()[0]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "topic = 'OrderPaid'",
+        "topic in ('OrderPaid', 'stock_change') and queueId = 1",
+        "physicalOffset >= 65536 and physicalOffset < 100000",
+        "physicalOffset > 131071",
+        "storeTimestamp > 1795252553900 and kind = 'message'",
+        "tags = 'TagA' and queueOffset = 3",
+        "uniqKey is not null and keys = 'order-1'",
+        "topic = 'OrderPaid' and topic = 'stock_change'",
+        "kind = 'blank'",
+    ],
+)
+def test_filters_pushed_down(condition: str, spark: SparkSession, stores: dict[str, Path]) -> None:
+    root = str(stores["533-basic"])
+    plain = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        register(spark, find_folder())
+        pushed = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
+    finally:
+        spark.conf.set(PUSHDOWN, "false")
+        register(spark, find_folder())
+    assert pushed == plain
