@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APP_NAME = "rmqctl"
+_MASTERS = ("spark://", "yarn", "k8s://", "local")
 # a progress bar of Spark's own would go between our lines; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 # what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
@@ -51,7 +52,7 @@ class Target(NamedTuple):
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
     """A session, ended behind the block where it was begun here; `environ` is the process's own, into which Spark's launcher looks.
 
-    Raises Unreadable where nobody answers, BadRequest without a Java.
+    Raises Unreadable where nobody answers, BadRequest without a Java, or for what is no master.
     """
     from pyspark.sql import SparkSession
 
@@ -59,19 +60,27 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
     if there is not None and target == Target():
         yield there
         return
+    if target.master and not target.master.startswith(_MASTERS):
+        raise BadRequest(f"no master that Spark knows: {target.master}", hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]")
     for url in filter(None, target):
         check_answers(url)
-    java_home_before = environ.get("JAVA_HOME")
-    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder, _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON"):
         spark = _begin(target, environ, Path(folder))
         try:
             yield spark
         finally:
             spark.stop()
-            if java_home_before is None:
-                environ.pop("JAVA_HOME", None)
-            else:
-                environ["JAVA_HOME"] = java_home_before
+
+
+@contextmanager
+def _left_as_found(environ: MutableMapping[str, str], *names: str) -> Iterator[None]:
+    before = {name: environ[name] for name in names if name in environ}
+    try:
+        yield
+    finally:
+        for name in names:
+            environ.pop(name, None)
+        environ.update(before)
 
 
 def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> SparkSession:

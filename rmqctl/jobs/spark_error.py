@@ -18,7 +18,7 @@ _OURS = re.compile(r"\brmqctl\.errors\.(\w+): (.+)")
 _RAISED = re.compile(r"^(?:\w+\.)*(?P<kind>\w+): (?P<what>.+)$", re.MULTILINE)
 _HINTS = (
     (
-        re.compile(r"No module named"),
+        re.compile(r"ModuleNotFoundError: No module named"),
         "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which Python that is",
     ),
     (re.compile(r'Cannot run program ".*python'), "the executors have no such Python; set PYSPARK_PYTHON to one that all of them have"),
@@ -43,8 +43,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
     kind = getattr(errors, ours[1], None) if ours else None
     if ours and isinstance(kind, type) and issubclass(kind, RmqctlError):
         return kind(ours[2])
-    why = one_line(error)
-    return Unreadable(f"{what}: {why}", hint=next((hint for pattern, hint in _HINTS if pattern.search(why)), ""))
+    return Unreadable(f"{what}: {one_line(error)}", hint=next((hint for pattern, hint in _HINTS if pattern.search(str(error))), ""))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from rmqctl.jobs.log_split import Found, Reading, Split, unpacked
-from rmqctl.jobs.spark_error import of_spark
+from rmqctl.jobs.spark_error import spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,9 @@ NAME = "rocketmq-splits"
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
     """What the tasks of one job found. Raises Unreadable where Spark gives up."""
-    from pyspark.errors import PySparkException
-
-    spark.dataSource.register(_source())
-    try:
+    with spark_errors(f"{splits[0].root}: Spark could not read the log"):
+        spark.dataSource.register(_source())
         table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
-    except PySparkException as error:
-        raise of_spark(error, f"{splits[0].root}: Spark could not read the log") from error
     numbers, found = table.column("number").to_pylist(), table.column("found")
     return {splits[number]: unpacked(one.as_buffer()) for number, one in zip(numbers, found, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Whether Spark is at a URL: who refuses, says nothing or is something else is told in one line; whom a real Spark is, test_cluster asks."""
+"""Whether Spark is at a URL: who refuses, says nothing or is something else is told in one line. A real one is asked by test_cluster."""
 
 from __future__ import annotations
 
