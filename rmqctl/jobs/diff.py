@@ -30,7 +30,8 @@ def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     left, right = _fingerprints(a, "a", names), _fingerprints(b, "b", names)
     limits = _limits(a, "A").crossJoin(_limits(b, "B"))
     both = left.join(right, "physicalOffset", "full").crossJoin(f.broadcast(limits))
-    differing = [f.when(~f.col(f"a.{name}").eqNullSafe(f.col(f"b.{name}")), f.lit(name)) for name in names]
+    in_both = f.col("a").isNotNull() & f.col("b").isNotNull()
+    differing = [f.when(in_both & ~f.col(f"a.{name}").eqNullSafe(f.col(f"b.{name}")), f.lit(name)) for name in names]
     rows = both.withColumn("fields", f.array_compact(f.array(*differing))).withColumn("difference", _difference())
     return rows.where(f.col("difference").isNotNull()).select("physicalOffset", "difference", "fields", "a", "b")
 
@@ -40,9 +41,7 @@ def limits(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     good = f.col("kind").isin("message", "blank")
-    return records.agg(
-        f.min("physicalOffset").alias("begin"), f.max(f.when(good, f.col("physicalOffset") + f.col("size"))).alias("end")
-    )
+    return records.agg(f.min("physicalOffset").alias("begin"), f.max(f.when(good, f.col("physicalOffset") + f.col("size"))).alias("end"))
 
 
 def _limits(records: DataFrame, side: str) -> DataFrame:

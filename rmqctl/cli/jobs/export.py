@@ -12,7 +12,8 @@ from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
 from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.verb import SCAN_VERB, Verb
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.plural import counted
 
 
 @click.command(
@@ -26,7 +27,9 @@ from rmqctl.errors import BadRequest
 @stores_argument
 @click.option("--to", "target", required=True, metavar="DIR", type=click.Path(path_type=Path), help="A new folder, or an empty one.")
 @click.option("--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True)
-@click.option("--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text).")
+@click.option(
+    "--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text)."
+)
 @spark_options
 @output_option("table", "json")
 @progress_option
@@ -44,6 +47,9 @@ def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str,
     _check_outside(target, stores)
     with new_folder(target) as folder, job_run("export", stores, **asked) as run:
         _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format))
+        if read[0].unreadable:
+            what = f"{counted(read[0].unreadable, 'part')} of the log could not be read: nothing is exported"
+            raise Unreadable(what, hint="`rmqctl verify` says which")
     document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":
         print_document("job.export", document)

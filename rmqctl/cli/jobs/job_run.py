@@ -92,9 +92,7 @@ def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
     return {heading: cell(key) for heading, key in keys.items()}
 
 
-def print_result(
-    name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
-) -> None:
+def print_result(name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]) -> None:
     """The document where JSON is asked for, else its `rows` alone."""
     if output == "json":
         print_document(f"job.{name}", document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from rmqctl.cli.jobs.job_run import finish, job_run, print_result, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
 from rmqctl.cli.verb import STORE_VERB, Verb
+
+if TYPE_CHECKING:
+    from rmqctl.jobs.log_records import Scan
 
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
@@ -43,11 +46,11 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
     from rmqctl.jobs.sql import columns_of, is_named, rows, select, views
 
     with job_run("sql", stores, **asked) as run:
-        read = []
+        read: list[Scan] = []
         if is_named("messages", query) or is_named("damage", query):
             records = run.records(columns_of(query))
             _, read = ask([records._replace(columns=())], lambda frame: frame.groupBy("kind").count().collect())
-            for name, frame in views(records.frame(read[0].splits)).items():
+            for name, frame in views(records.table(read[0].splits)).items():
                 frame.createOrReplaceTempView(name)
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
