@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.cli.kernel_cache import find_folder
 from rmqctl.cli.main import run
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.kernels import keep_in
 
 DATA = Path(__file__).parent / "data"

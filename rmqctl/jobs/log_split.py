@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.dispatch_columns import Describer
@@ -40,7 +41,10 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, and with keys in them; kernels are kept in `cache`, where that folder is there."""
+    """How splits are read: with dispatch columns, and with keys in them.
+
+    Kernels are kept in `cache`, where that folder is there, else where the task's user keeps them.
+    """
 
     described: bool
     with_keys: bool
@@ -92,5 +96,5 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
     """Have kernels ready in a task, from or in a folder where that is there."""
     folder = Path(cache_folder) if cache_folder is not None else None
-    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else None)
+    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
     prepare(*modules)

@@ -15,6 +15,7 @@ from rmqctl.jobs.cluster_scan import ClusterScan
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+from tests.jobs.conftest import without_seconds
 
 CASES = damage_cases()
 SPLIT_SIZE = 10_000
@@ -36,10 +37,6 @@ def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str,
 def by_one_scan(root: Path, level: int) -> dict[str, Any]:
     with closing(ReadOnlyStore(root)) as store:
         return without_seconds(verify(store, level).to_json())
-
-
-def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "seconds"}
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.cli.kernel_cache import find_folder
 from rmqctl.jobs.data_source import PUSHDOWN, register
 from rmqctl.jobs.session import Target, session
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
 from tests.jobs.test_message_source import as_dump, dumped, in_order

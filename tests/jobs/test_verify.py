@@ -5,21 +5,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.jobs.conftest import without_seconds
 
 pytestmark = pytest.mark.spark
 
 CASES = damage_cases()
 DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 18 == 0]
 STORES = ["326-basic", "471-cqext", "497-lmq", "533-propcrc", "broker-533"]
-
-
-def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "seconds"}
 
 
 @pytest.fixture

@@ -62,10 +62,10 @@ def job_run(
     opened = [open_store(store, broker_conf, follow_links) for store in dict.fromkeys(stores)]
     layout = {"followLinks": str(follow_links).lower()} | ({} if broker_conf is None else {"brokerConf": str(broker_conf.absolute())})
     with spark_session(master, remote) as spark, count_progress(progress_mode, name) as told:
-        from rmqctl.cli.kernel_cache import find_folder
         from rmqctl.jobs.data_source import register
         from rmqctl.jobs.spark_error import quiet_query_logs, spark_errors
         from rmqctl.jobs.task_watch import watched
+        from rmqctl.logfile.kernel_cache import find_folder
 
         quiet_query_logs()
         with spark_errors(f"job {name}"), watched(spark, told):

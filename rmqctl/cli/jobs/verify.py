@@ -44,9 +44,9 @@ def command(
     Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
     The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
     """
-    from rmqctl.cli.kernel_cache import find_folder
     from rmqctl.cli.verify import print_report
     from rmqctl.jobs.verify import verify as run
+    from rmqctl.logfile.kernel_cache import find_folder
 
     opened = open_store(store, broker_conf, follow_links)
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
