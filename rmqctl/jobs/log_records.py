@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.jobs.log_split import Split
@@ -10,11 +11,15 @@ from rmqctl.jobs.proof import NEEDED, Proof, with_coverage
 from rmqctl.store.commit_log import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 T = TypeVar("T")
+
+EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+# it drops, behind their reading, parts of a plan that came to no rows, and what was observed in them
+EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 class Scan(NamedTuple):
@@ -80,9 +85,24 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
         seen = [one.observed(given) for one, given in zip(records, splits, strict=True)]
-        answer = question(*(table for table, _, _ in seen))
+        with _all_is_kept(records[0].spark):
+            answer = question(*(table for table, _, _ in seen))
         found = [proof.coverage() for _, proof, _ in seen]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
             counts: list[dict[str, Any]] = [observation.get for _, _, observation in seen]
             return answer, [Scan(**one, splits=read) for one, read in zip(counts, splits, strict=True)]
+
+
+@contextmanager
+def _all_is_kept(spark: SparkSession) -> Iterator[None]:
+    """Around an action of which every observation is wanted."""
+    before = spark.conf.get(EXCLUDED_RULES, None)
+    spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(EXCLUDED_RULES)
+        else:
+            spark.conf.set(EXCLUDED_RULES, before)
