@@ -61,7 +61,7 @@ def _reader(*, pushed: bool) -> Callable[[MessageSource], DataSourceReader]:
             self._source = source
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(part) for part in self._source.partitions()]
+            return [InputPartition(task) for task in self._source.tasks()]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             return iter(()) if partition.value is None else self._source.read(partition.value)
