@@ -79,9 +79,9 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
         found.count()  # the action that reads both logs
         return found
 
+    if a.resolve() == b.resolve():
+        raise click.UsageError("A and B are the same store")
     with job_run("diff", [a, b], **asked) as run:
-        if len(run.stores) == 1:
-            raise click.UsageError("A and B are the same")
         needed = (*NEEDED, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
         totals, rows = _answers(with_difference(found, *(Limits(scan.begin, scan.end) for scan in read)), limit)

@@ -111,7 +111,3 @@ def test_nothing_in_common(copies: tuple[Path, Path], tmp_path: Path, rmqctl: Rm
     result = rmqctl("job", "diff", copies[0], tmp_path / "other")
     assert result.code == 1
     assert "the logs have no offset in common" in result.err
-
-
-def test_the_same_store_twice(copies: tuple[Path, Path], rmqctl: Rmqctl) -> None:
-    assert rmqctl("job", "diff", copies[0], copies[0]).code == 2

@@ -116,19 +116,6 @@ def test_topics_cannot_lead_elsewhere(tmp_path: Path, rmqctl: Rmqctl) -> None:
     )
 
 
-def test_nothing_is_written_where_something_is(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "kept").write_text("x")
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    root = golden_stores["533-basic"]
-    before = tree_hash(tmp_path), tree_hash(root)
-    for target in (tmp_path / "full", tmp_path / "file", tmp_path / "link", tmp_path / "none" / "out", root / "out", root):
-        result = rmqctl("job", "export", root, "--to", target)
-        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-    assert (tree_hash(tmp_path), tree_hash(root)) == before
-
-
 def test_an_empty_folder_is_taken(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "out").mkdir()
     assert rmqctl("job", "export", golden_stores["533-basic"], "--to", tmp_path / "out", "--body", "none").code == 0

@@ -58,7 +58,7 @@ def test_a_queue_that_is_gone_and_topics_that_were_deleted(tmp_path: Path, docum
     root = unpack("broker-497", tmp_path)
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
     shutil.rmtree(root / "consumequeue" / "events")
-    listed = {topic: {} for topic in ("orders", "payments")}
+    listed: Row = {topic: {} for topic in ("orders", "payments")}
     (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": listed}))
     found = document("lost", root)
     why = {(row["topic"], row["queueId"]): (row["why"], row["messages"]) for row in found["lost"]}

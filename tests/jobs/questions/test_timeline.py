@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Rmqctl
 from tests.jobs.questions.conftest import dumped
 
 pytestmark = pytest.mark.spark
@@ -40,10 +39,3 @@ def test_by_topic(golden_stores: dict[str, Path], document: Callable[..., Row]) 
     wanted = Counter((row["topic"], row["storeTimestamp"] // 60_000 * 60_000) for row in dumped(golden_stores["broker-497"]))
     assert {(row["topic"], row["timestamp"]): row["messages"] for row in found["intervals"]} == wanted
     assert {row["time"] for row in found["intervals"]} == {"2026-11-21T09:29:00.000Z"}
-
-
-@pytest.mark.parametrize("interval", ["0s", "2d", "25h", "1w", "x", "-1m", "99999999s", ""])
-def test_what_is_no_interval(interval: str, golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
-    result = rmqctl("job", "timeline", golden_stores["533-basic"], f"--interval={interval}")
-    assert (result.code, result.out) == (2, "")
-    assert "is no interval: use 1s to 1d" in result.err
