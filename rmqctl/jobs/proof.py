@@ -36,9 +36,10 @@ class Proof:
         from py4j.protocol import Py4JError
 
         try:
-            return self._observation.get
+            found: dict[str, Any] = self._observation.get
         except Py4JError:
-            return {}
+            found = {}
+        return found
 
 
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:

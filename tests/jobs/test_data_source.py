@@ -122,3 +122,16 @@ def test_splits_that_do_not_join_are_read_as_one(spark: SparkSession, stores: di
     messages, proof = with_coverage(reader.option("splits", splits_to_json(proof.coverage().splits)).load(str(tmp_path)))
     assert messages.where("kind = 'message'").count() == 3
     proof.check()
+
+
+def test_queues_and_index(spark: SparkSession, stores: dict[str, Path]) -> None:
+    roots = [str(root) for root in stores.values()]
+    units = spark.read.format("rocketmq-queues").load(roots)
+    messages = spark.read.format("rocketmq").option("columns", "store,topic,queueId,physicalOffset,tagsCode").load(roots)
+    joined = units.join(messages, ["store", "topic", "queueId", "physicalOffset", "tagsCode"])
+    assert joined.count() == units.where("topic not like '%LMQ%'").count() > 0
+    entries = spark.read.format("rocketmq-index").load(roots)
+    assert (
+        entries.join(messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)).count()
+        == entries.count()
+    )
