@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.jobs import diff, duplicates, export, lost, sql, stats, timeline, verify
+from rmqctl.cli.jobs import diff, duplicates, export, lost, rebuild, sql, stats, timeline, verify
 
 JOBS = {
     "verify": verify.command,
@@ -15,6 +15,7 @@ JOBS = {
     "lost": lost.command,
     "duplicates": duplicates.command,
     "sql": sql.command,
+    "rebuild": rebuild.command,
 }
 
 

@@ -27,6 +27,11 @@ def print_document(verb: str, document: Row) -> None:
     print(printable_json(text))
 
 
+def print_line(verb: str, document: Row) -> None:
+    """The same in one line."""
+    print(to_json({"schema": f"rmqctl.{verb}/1"} | document))
+
+
 def print_rows(
     verb: str,
     name: str,

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"\brmqctl\.errors\.(\w+): (.+)")
 # the last line of a Python traceback: what a worker, or the planner of a data source, raised
 _RAISED = re.compile(r"^(?:\w+\.)*(?P<kind>\w+): (?P<what>.+)$", re.MULTILINE)
+_HINTS = (
+    (
+        re.compile(r"ModuleNotFoundError: No module named"),
+        "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which Python that is",
+    ),
+    (re.compile(r'Cannot run program ".*python'), "the executors have no such Python; set PYSPARK_PYTHON to one that all of them have"),
+)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
@@ -36,7 +43,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
     kind = getattr(errors, ours[1], None) if ours else None
     if ours and isinstance(kind, type) and issubclass(kind, RmqctlError):
         return kind(ours[2])
-    return Unreadable(f"{what}: {one_line(error)}")
+    return Unreadable(f"{what}: {one_line(error)}", hint=next((hint for pattern, hint in _HINTS if pattern.search(str(error))), ""))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.jobs import spark_cluster
+from tests.jobs import connect_server, spark_cluster
+from tests.jobs.connect_server import ConnectServer
 from tests.jobs.spark_cluster import Cluster
 
 
@@ -15,6 +16,13 @@ from tests.jobs.spark_cluster import Cluster
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A standalone cluster: a master and two workers."""
     with spark_cluster.started(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A Spark Connect server."""
+    with connect_server.started(tmp_path_factory.mktemp("connect")) as running:
         yield running
 
 

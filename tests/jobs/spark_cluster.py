@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,11 +19,10 @@ from typing import Any
 
 from rmqctl.jobs.java import java_home
 from tests.conftest import Result
+from tests.jobs.spark_process import LOOPBACK, POLL_SECONDS, START_SECONDS, SparkProcess, ended, started_rmqctl, without_our_code
 
 WORKERS = 2
-START_SECONDS = 180
-JOB_SECONDS = 300
-POLL_SECONDS = 0.01
+_DEPLOY = "org.apache.spark.deploy"
 # jobs wait for both executors: tasks so short as a test's would all be done by the first
 _DEFAULTS = """\
 spark.cores.max {workers}
@@ -50,9 +46,8 @@ class Cluster:
     events: Path
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """`rmqctl` with these arguments in a process of its own, as Spark's settings are read when a process begins."""
-        command = [sys.executable, "-m", "rmqctl", *map(str, arguments)]
-        return subprocess.Popen(command, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        """`rmqctl` with these arguments, as a driver of the cluster."""
+        return started_rmqctl(arguments, self.environ)
 
     def run(self, *arguments: object) -> Result:
         """As `start`, up to its end."""
@@ -85,16 +80,6 @@ class Cluster:
         raise TimeoutError("no executor began a task")
 
 
-def ended(process: subprocess.Popen[str]) -> Result:
-    """What a process left."""
-    try:
-        out, err = process.communicate(timeout=JOB_SECONDS)
-    finally:
-        process.kill()
-    assert "Traceback" not in err
-    return Result(process.returncode, out, err)
-
-
 @contextmanager
 def started(folder: Path) -> Iterator[Cluster]:
     """A cluster that keeps its files in `folder`, up to the end of the block."""
@@ -102,52 +87,20 @@ def started(folder: Path) -> Iterator[Cluster]:
     events.mkdir()
     settings.mkdir()
     (settings / "spark-defaults.conf").write_text(_DEFAULTS.format(workers=WORKERS, events=events))
-    ours = {"SPARK_CONF_DIR": str(settings), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    environ = {**os.environ, **ours}
-    # executors find rmqctl in what the driver sends them, not in the folder that is tested
-    cluster_environ = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
-    cluster_environ["JAVA_HOME"] = str(java_home(os.environ, folder / "java"))
+    conf = {"SPARK_CONF_DIR": str(settings)}
+    environ = without_our_code(folder) | conf | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
     with ExitStack() as stack:
         at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        master = stack.enter_context(_Daemon("master.Master", at, cluster_environ, folder / "master.log"))
+        master = stack.enter_context(SparkProcess("spark-class", [f"{_DEPLOY}.master.Master", *at], environ, folder / "master.log"))
         url = master.said(r"Starting Spark master at (spark://\S+)")
         workers = []
         for number in range(WORKERS):
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
-            log = folder / f"worker-{number}.log"
-            workers.append(stack.enter_context(_Daemon("worker.Worker", [*at, *size, url], cluster_environ, log)))
+            arguments = [f"{_DEPLOY}.worker.Worker", *at, *size, url]
+            workers.append(stack.enter_context(SparkProcess("spark-class", arguments, environ, folder / f"worker-{number}.log")))
         for worker in workers:
             worker.said(r"(Successfully registered with master)")
-        yield Cluster(url, environ, [worker.process.pid for worker in workers], events)
-
-
-class _Daemon:
-    """A process of the cluster, and what it says."""
-
-    def __init__(self, name: str, arguments: list[str], environ: dict[str, str], log: Path) -> None:
-        spark_class = shutil.which("spark-class", path=str(Path(sys.executable).parent))
-        assert spark_class is not None
-        self._log = log
-        with log.open("w") as file:
-            command = [spark_class, f"org.apache.spark.deploy.{name}", *arguments]
-            self.process = subprocess.Popen(command, env=environ, stdout=file, stderr=subprocess.STDOUT)
-
-    def __enter__(self) -> _Daemon:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(START_SECONDS)
-
-    def said(self, pattern: str) -> str:
-        """The first group of a pattern, once it stands in the log. Raises TimeoutError where it does not come."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            found = re.search(pattern, self._log.read_text())
-            if found is not None:
-                return found[1]
-            time.sleep(POLL_SECONDS)
-        raise TimeoutError(self._log.read_text())
+        yield Cluster(url, {**os.environ, **LOOPBACK, **conf}, [worker.pid for worker in workers], events)
 
 
 def _children(pid: int) -> list[int]:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.conftest import Rmqctl, unpack
 from tests.jobs.conftest import without_seconds
-from tests.jobs.spark_cluster import Cluster, ended
+from tests.jobs.spark_cluster import Cluster
+from tests.jobs.spark_process import ended
 
 pytestmark = pytest.mark.spark
 

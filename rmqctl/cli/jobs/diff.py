@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.jobs.job_run import Row, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.jobs.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
 from rmqctl.cli.jobs.spark_options import spark_options
 from rmqctl.cli.options import COUNT, layout_options, output_option, progress_option
 from rmqctl.cli.render import remark
@@ -87,7 +87,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
         totals, rows = _answers(with_difference(found, *(Limits(scan.begin, scan.end) for scan in read)), limit)
         found.unpersist()
         sides = {side: {"store": path_of(store)} | _side(scan) for side, store, scan in zip("ab", run.stores, read, strict=True)}
-    return _report(sides, totals, [_row(row) for row in rows], read, output)
+    return _report(run, sides, totals, [_row(row) for row in rows], read, output)
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
@@ -103,7 +103,7 @@ def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
     return rows_of(totals.orderBy("difference")), rows_of(real.orderBy("physicalOffset").limit(limit))
 
 
-def _report(sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
+def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
     by_name = {row.pop("difference"): row for row in totals}
     real = [row for name, row in by_name.items() if name not in WORDS]
     first = min((row["firstPhysicalOffset"] for row in real), default=None)
@@ -118,7 +118,7 @@ def _report(sides: dict[str, Row], totals: list[Row], rows: list[Row], read: lis
     apart = None in begins or None in ends or max(filter(None, begins), default=0) >= min(filter(None, ends), default=0)
     if apart:
         remark("the logs have no offset in common")
-    return finish(read, found=bool(real) or apart)
+    return finish(run, read, found=bool(real) or apart)
 
 
 def _side(scan: Scan) -> Row:

@@ -27,7 +27,8 @@ MIB = 1024 * 1024
 
 def stores_argument(command: F) -> F:
     """STORE..., and how they are laid out."""
-    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))(layout_options(command))
+    path = click.Path(path_type=Path, readable=False)  # as in `store_argument`
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=path)(layout_options(command))
 
 
 def spark_options(command: F) -> F:

@@ -63,7 +63,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
         names, found = answer.columns, rows(answer)
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
     print_result("sql", document, "rows", output, names, {name: _cell(name) for name in names})
-    return finish(read)
+    return finish(run, read)
 
 
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
