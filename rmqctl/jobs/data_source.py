@@ -1,8 +1,8 @@
 """`spark.read.format("rocketmq").load([STORE, ...])`: stores as tables, after `register(spark)`.
 
-`rocketmq`: the records of the log. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the entries of the index.
-Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas. What the options are,
-the sources say: message_source, queue_source, index_source.
+`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the
+entries of the index. What the options are, the sources say: message_source, stream_source, queue_source, index_source.
+Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rmqctl.errors import BadRequest
 from rmqctl.jobs.index_source import INDEX_COLUMNS, IndexSource
 from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, chosen, ddl
 from rmqctl.jobs.message_source import MessageSource
 from rmqctl.jobs.pushed_filter import wanted_by
 from rmqctl.jobs.queue_source import QUEUE_COLUMNS, QueueSource
+from rmqctl.jobs.stream_reader import stream_reader_class
+from rmqctl.jobs.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
     from pyspark.sql.types import StructType
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -44,6 +47,7 @@ class Format(NamedTuple):
     columns: Mapping[str, str]
     source: Callable[[Mapping[str, str], Sequence[str]], Source]
     reader: Callable[[Any], DataSourceReader]
+    stream: Callable[[Mapping[str, str], Sequence[str]], DataSourceStreamReader] | None = None
 
 
 def register(spark: SparkSession, cache: Path | None = None) -> None:
@@ -54,8 +58,15 @@ def register(spark: SparkSession, cache: Path | None = None) -> None:
     folder = None if cache is None else str(cache)
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
+    stream_reader = stream_reader_class()
     formats = (
-        Format("rocketmq", MESSAGE_COLUMNS, lambda options, columns: MessageSource(options, columns, folder), messages),
+        Format(
+            "rocketmq",
+            MESSAGE_COLUMNS,
+            lambda options, columns: MessageSource(options, columns, folder),
+            messages,
+            lambda options, columns: stream_reader(StreamSource(options, columns, folder)),
+        ),
         Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
         Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
     )
@@ -76,6 +87,11 @@ def _data_source(one: Format) -> type[DataSource]:
 
         def reader(self, schema: StructType) -> DataSourceReader:
             return one.reader(one.source(self.options, schema.fieldNames()))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+            if one.stream is None:
+                raise BadRequest(f"{one.name} cannot be read as a stream", hint="rocketmq can")
+            return one.stream(self.options, schema.fieldNames())
 
     return Stores
 

@@ -19,9 +19,12 @@ from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
 from tests.jobs.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
+from tests.jobs.test_stream_source import Log
+from tests.log_maker import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -135,3 +138,28 @@ def test_queues_and_index(spark: SparkSession, stores: dict[str, Path]) -> None:
         entries.join(messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)).count()
         == entries.count()
     )
+
+
+def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log(tmp_path / "store")
+    written = [log.append(Record(queue_offset=number)) for number in range(50)]
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def begin() -> StreamingQuery:
+        table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
+        messages = table.where("kind = 'message'").drop("kind")
+        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out)
+
+    query = begin()
+    query.processAllAvailable()
+    written += [log.append(Record(queue_offset=number)) for number in range(50, 90)]
+    query.processAllAvailable()
+    query.stop()
+    written += [log.append(Record(queue_offset=number)) for number in range(90, 120)]
+    torn = log.append(Record(body=b"z" * 500), part=0.6)
+    query = begin()
+    query.processAllAvailable()
+    query.stop()
+    read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
+    assert read == written
+    assert torn not in read
