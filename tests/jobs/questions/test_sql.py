@@ -100,3 +100,15 @@ def test_what_is_no_question(query: str, said: str, golden_stores: dict[str, Pat
 )
 def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[str]) -> None:
     assert columns_of(query) == columns
+
+
+def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    root = golden_stores["broker-497"]
+    listed = rmqctl("queue", root, "orders", "2", "-o", "jsonl").rows()
+    query = "SELECT queueOffset, physicalOffset, size, tagsCode FROM queues WHERE topic = 'orders' AND queueId = 2 ORDER BY queueOffset"
+    found = rmqctl("job", "sql", query, root, "-o", "jsonl")
+    assert (found.code, found.err) == (0, "")
+    assert found.rows() == [{key: row[key] for key in ("queueOffset", "physicalOffset", "size", "tagsCode")} for row in listed]
+    joined = "SELECT count(DISTINCT i.phyOffset) AS n FROM index i JOIN messages m ON i.phyOffset = m.physicalOffset AND i.store = m.store"
+    keyed = sum("UNIQ_KEY" in row["properties"] or "KEYS" in row["properties"] for row in dumped(root))
+    assert rmqctl("job", "sql", joined, root, "-o", "jsonl").rows() == [{"n": keyed}]
