@@ -40,8 +40,9 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag bornTimestamp bornHost
     storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode tags keys uniqKey properties body. damage:
-    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues:
-    the units of the queues. index: the entries of the index.
+    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues, the
+    units of consume queues: broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index, its entries: broker
+    store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
     Bytes are shown as base64, times as RFC 3339. For many rows `rmqctl job export` is the better way.
     """
