@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqctl.jobs.log_split import Found, Reading, Split, unpacked
 from rmqctl.jobs.spark_error import spark_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -18,14 +19,17 @@ if TYPE_CHECKING:
 NAME = "rocketmq-splits"
 
 
-def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
-    """What the tasks of one job found. Raises Unreadable where Spark gives up."""
+def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
+    """What the tasks of one job found, still packed. Raises Unreadable where Spark gives up."""
     with spark_errors(f"{splits[0].root}: Spark could not read the log"):
         spark.dataSource.register(_source())
         table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
-    numbers, sizes = table.column("number").to_pylist(), table.column("size").to_pylist()
-    found = (unpacked(codec().decompress(one.as_buffer(), size)) for one, size in zip(table.column("found"), sizes, strict=True))
-    return {splits[number]: one for number, one in zip(numbers, found, strict=True)}
+    rows = zip(*(table.column(name) for name in ("number", "size", "found")), strict=True)
+    return {splits[number.as_py()]: partial(_opened, small.as_buffer(), size.as_py()) for number, size, small in rows}
+
+
+def _opened(small: pa.Buffer, size: int) -> Found:
+    return unpacked(codec().decompress(small, size))
 
 
 def codec() -> pa.Codec:
