@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from codecs import BOM_UTF8
@@ -32,7 +31,6 @@ TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
 QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.topic_config
-GARBAGE_THRESHOLD = 100_000  # objects
 BLOCK_SIZE = 1024 * 1024  # bytes of lines
 OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
 OPTIONS_OF_PROPERTIES = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
@@ -110,7 +108,6 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     prepared(partial(_prepare, with_lines=not hears_of_each))
     opened = _open(store, asked)
     opened.stats = StoreStats() if asked["stats"] else None
-    _calm_garbage_collector()
     sync = asked["sync"] or opened.conf.writing.sync_flush
     at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
     appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
@@ -246,12 +243,6 @@ def _blocks(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
         rest.append(read[cut:])
     if any(rest) and not interruption.noted:
         yield b"".join(rest)
-
-
-def _calm_garbage_collector() -> None:
-    """Messages are no cycles: looking for some among them, and among all that numba made, takes a fifth of the time."""
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
 
 
 def _size_of(source: BinaryIO | None) -> int:

@@ -17,15 +17,16 @@ def prepared(prepare: Callable[[], None]) -> None:
     from rmqctl.logfile.kernel_cache import find_folder
     from rmqctl.store.kernels import keep_in
 
-    def say() -> None:
-        if compiling():
-            remark("the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time")
+    def watch() -> None:
+        while not done.wait(PATIENCE_SECONDS):
+            if compiling():
+                remark("the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time")
+                return
 
     keep_in(find_folder())
-    timer = threading.Timer(PATIENCE_SECONDS, say)
-    timer.daemon = True
-    timer.start()
+    done = threading.Event()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         prepare()
     finally:
-        timer.cancel()
+        done.set()

@@ -19,6 +19,7 @@ from rmqctl.format.kernel import find_byte, find_either, i64, java_hash, kernel,
 from rmqctl.format.message import HEADS, MARK
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.format.tail_layout import QUEUE_IDS, layout_of, learn, no_layouts
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
 DISPATCH_COLUMNS = np.dtype(
@@ -62,7 +63,7 @@ _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _NAME_END, _PROPERTY_END, _KEY_END = np.uint8(1), np.uint8(2), np.uint8(32)
-_MARK = MARK
+_MARK, _QUEUE_IDS = MARK, QUEUE_IDS
 _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
 
@@ -101,6 +102,7 @@ class QueueTable:
     def __init__(self) -> None:
         self.rows = np.zeros(_TABLE_SIZE_FIRST, QUEUE_TABLE_ROWS)
         self.pool = np.empty(_TABLE_SIZE_FIRST * 16, np.uint8)
+        self.layouts = no_layouts(PROPERTIES_THAT_MATTER)
         self._used = 0
         self._count = 0
 
@@ -121,6 +123,7 @@ class QueueTable:
     def _grow(self) -> None:
         old = self.rows[self.rows["used"] == 1]
         self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
+        self.layouts.slots[:] = -1
         for row in old:
             start, length = int(row["start"]), int(row["length"])
             self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
@@ -200,20 +203,53 @@ def _hash_keys(buffer: Any, h: Any, spans: Any, hashes: Any, used: int) -> tuple
     return ok, used
 
 
+@part
+def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
+    """Where a queue of a known layout's topic stands in the table; -1: that is not known."""
+    slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
+    return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
+
+
+@part
+def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
+    """The spans of a tail that begins at `start` and has this layout."""
+    for value in range(PROPERTIES_THAT_MATTER):
+        away = start if layouts.spans[layout, value, 1] else 0
+        spans[value, 0] = layouts.spans[layout, value, 0] + away
+        spans[value, 1] = layouts.spans[layout, value, 1] + away
+
+
+@part
+def _marks(spans: Any, has_keys: bool, stands_in: bool) -> int:
+    marks = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
+    marks |= DELAYED if spans[DELAY, 1] else 0
+    marks |= MULTI_DISPATCH if spans[MULTI, 1] else 0
+    return marks | (STANDS_IN if stands_in else 0)
+
+
 @kernel
 def _describe(
-    buffer: Any, base: int, rows: Any, row: int, table: Any, pool: Any, with_keys: bool, columns: Any, hashes: Any, used: int
+    buffer: Any, base: int, rows: Any, row: int, table: Any, pool: Any, layouts: Any, with_keys: bool, columns: Any, hashes: Any, used: int
 ) -> tuple[int, int]:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
         record = rows[row]
         end = record.position + record.size
         properties_start = end - record.properties_length
-        topic_end = properties_start - 2
-        topic_start = topic_end - record.topic_length
-        slot = table_slot(table, pool, buffer, topic_start, record.topic_length, record.queue_id)
-        if not table[slot].used:
-            break
+        start = properties_start - 2 - record.topic_length
+        layout, known = layout_of(layouts, buffer, start, end, record.topic_length)
+        slot = _known_slot(layouts, layout, table, record.queue_id) if known else np.int64(-1)
+        if slot < 0:
+            slot = table_slot(table, pool, buffer, start, record.topic_length, record.queue_id)
+            if not table[slot].used:
+                break
+            if known:
+                layouts.slots[layout, record.queue_id & _QUEUE_IDS - 1] = slot
+        if known:
+            _spans_of(layouts, layout, start, spans)
+        else:
+            find_values(buffer, properties_start, end, spans)
+            learn(layouts, layout, buffer, start, end, record.topic_length, spans)
         out = columns[row]
         out.queue = table[slot].number
         out.physical_offset = base + record.position
@@ -221,28 +257,18 @@ def _describe(
         out.store_timestamp = record.store_timestamp
         out.size = record.size
         out.sys_flag = record.sys_flag
-        find_values(buffer, properties_start, end, spans)
-        marks = 0
         ok, code = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], np.uint32(0))
         out.tags_code = np.int64(np.int32(code))
         out.hashes_start = used
-        if with_keys and ok and record.sys_flag & _MASK != _ROLLBACK:
+        is_rollback = record.sys_flag & _MASK == _ROLLBACK
+        if with_keys and ok and not is_rollback:
             ok, behind = table[slot].is_text != 0, used
             if ok:
                 ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, hashes, used)
             used = behind if ok else used
         out.hashes_count = used - out.hashes_start
-        if not ok:
-            marks |= UNUSUAL
-        if spans[DELAY, 1]:
-            marks |= DELAYED
-        if spans[MULTI, 1]:
-            marks |= MULTI_DISPATCH
-        if spans[UNIQUE, 1] and out.hashes_count:
-            marks |= HAS_UNIQUE
-        if i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK and record.sys_flag & _MASK != _ROLLBACK:
-            marks |= STANDS_IN
-        out.marks = marks
+        stands_in = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK
+        out.marks = _marks(spans, out.hashes_count > 0, stands_in) | (0 if ok else UNUSUAL)
         row += 1
     return row, used
 
@@ -256,7 +282,7 @@ def describe(
     whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties, and one more a
     row. Without `with_keys` no key is hashed; a rollback has none (IndexService).
     """
-    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, with_keys, columns, hashes, used)
+    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, columns, hashes, used)
     return int(reached), int(filled)
 
 

@@ -195,9 +195,47 @@ def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
 
 
 _trailing_zeros: Any = intrinsic(_count_trailing_zeros)
+BLOCK = 64
+
+
+def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
+    """Loads the 64 bytes at a position of an array of uint8, as a vector."""
+    data = context.make_array(kind)(context, builder, array).data
+    place = builder.gep(data, [context.cast(builder, position, position_type, types.int64)])
+    return builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), BLOCK).as_pointer()), align=1)
+
+
+def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
+    """Numba's intrinsic (array of uint8, position, uint8) -> a bit for each of the 64 bytes from there on: whether it is that one."""
+    del typing_context, wanted
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
+        one = builder.insert_element(ir.Constant(found.type, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
+        equal = builder.icmp_unsigned("==", found, builder.shuffle_vector(one, one, lanes))
+        return builder.bitcast(equal, ir.IntType(BLOCK))
+
+    return types.uint64(array, position, types.uint8), generate
+
+
+def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
+    """Numba's intrinsic (array of uint8, position, another array, position) -> a bit for each of 64 bytes: whether both have the same."""
+    del typing_context
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
+        other = _block_at(context, builder, signature.args[2], arguments[2], arguments[3], signature.args[3])
+        return builder.bitcast(builder.icmp_unsigned("==", found, other), ir.IntType(BLOCK))
+
+    return types.uint64(array, position, other, place), generate
+
+
+_equal64: Any = intrinsic(_equal_in_block)
+same_bytes: Any = intrinsic(_same_in_blocks)  # both arrays must have 64 bytes from there on
 _WORD = 8
 _LOW_BITS, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-_BYTE, _HALF = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(0xFFFFFFFF)
 
 
 @part
@@ -246,15 +284,30 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     return end
 
 
+@part
+def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
+    """A bit for each of the first 64 bytes of [start, end), the first one's the lowest (uint64): whether it is `wanted` (uint8)."""
+    left = end - start
+    if start + BLOCK <= len(b):
+        found = _equal64(b, start, wanted)
+        return found if left >= BLOCK else found & ((np.uint64(1) << np.uint64(left)) - np.uint64(1))
+    found = np.uint64(0)
+    for i in range(min(left, BLOCK)):
+        found |= np.uint64(b[start + i] == wanted) << np.uint64(i)
+    return found
+
+
 _POWERS = np.array([31**n & 0xFFFFFFFF for n in range(_WORD + 1)], np.uint64)
-_P1, _P2, _P3, _P4, _P8 = (np.uint64(31**n & 0xFFFFFFFF) for n in (1, 2, 3, 4, 8))
+_P1, _P2, _P4 = (np.uint64(31**n) for n in (1, 2, 4))
+_EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 
 @part
-def _hash_of_four(four: Any) -> Any:
-    """The hash of four ASCII characters, the first one in the lowest byte."""
-    first = (four & _BYTE) * _P3 + (four >> np.uint64(8) & _BYTE) * _P2
-    return first + (four >> np.uint64(16) & _BYTE) * _P1 + (four >> np.uint64(24))
+def _hash_of_eight(eight: Any) -> Any:
+    """The hash of eight ASCII characters, the first one in the lowest byte: of all pairs at once, then of all fours, then of the eight."""
+    pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
+    fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
+    return (fours & _HALF) * _P4 + (fours >> np.uint64(32))
 
 
 @part
@@ -271,7 +324,7 @@ def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
             left = min(end - p, _WORD)
             if left < _WORD:  # NULs in front add nothing
                 eight <<= np.uint64(8 * (_WORD - left))
-            total = total * _POWERS[left] + _hash_of_four(eight & _HALF) * _P4 + _hash_of_four(eight >> np.uint64(32))
+            total = total * _POWERS[left] + _hash_of_eight(eight)
             p += left
             continue
         c = np.uint32(b[p])

@@ -29,12 +29,12 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 
 @kernel
-def place(messages: Any, row: int, states: Any, units: Any, times: Any) -> tuple[int, int]:
+def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: int) -> tuple[int, int]:
     """Place the messages from `row` on; the row that it came to, and why it stopped.
 
     `messages` are of DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in
-    ms) have a row a window. UNSETTLED: the message of the row it came to has no place. MULTI: the one before that row has its
-    place, and names queues of LMQ.
+    ms) are windows of so many units, one behind the other. UNSETTLED: the message of the row it came to has no place. MULTI: the
+    one before that row has its place, and names queues of LMQ.
     """
     while row < len(messages):
         message = messages[row]
@@ -43,17 +43,17 @@ def place(messages: Any, row: int, states: Any, units: Any, times: Any) -> tuple
             continue
         state = states[message.queue]
         if state.kind == PLAIN:
-            if message.queue_offset != state.next or state.fill == times.shape[1]:
+            if message.queue_offset != state.next or state.fill == window:
                 return row - 1, UNSETTLED
             code = message.tags_code
             if state.delay >= 0 and message.marks & _DELAYED:
                 code = message.store_timestamp + state.delay
-            window = units[state.row]
-            at = state.fill * _UNIT
-            put_i64(window, at, message.physical_offset)
-            put_i32(window, at + _SIZE, message.size)
-            put_i64(window, at + _TAGS, code)
-            times[state.row, state.fill] = message.store_timestamp
+            unit = state.row * window + state.fill
+            at = unit * _UNIT
+            put_i64(units, at, message.physical_offset)
+            put_i32(units, at + _SIZE, message.size)
+            put_i64(units, at + _TAGS, code)
+            times[unit] = message.store_timestamp
             state.fill += 1
             state.next += 1
         elif state.kind == UNKNOWN:
@@ -65,5 +65,4 @@ def place(messages: Any, row: int, states: Any, units: Any, times: Any) -> tuple
 
 def warm_up() -> None:
     """Call each kernel with nothing to do."""
-    none = np.zeros((0, _UNIT), np.uint8), np.zeros((0, 1), np.int64)
-    place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), *none)
+    place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)

@@ -75,7 +75,9 @@ class WritableMappedFileQueue:
         self.files.append(file)
         return file
 
-    def append(self, data: bytes, start_offset: int = 0, on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None) -> None:
+    def append(
+        self, data: bytes | memoryview, start_offset: int = 0, on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None
+    ) -> None:
         """Append `data` over as many files as it takes; the first of all holds `start_offset`.
 
         `on_full` hears of each file that it fills, and how many bytes of `data` are written by then.

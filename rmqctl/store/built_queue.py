@@ -79,7 +79,7 @@ class BuiltQueue:
             counts.same += _equal_units(units[slot - counts.max_offset :][: len(old)], self._without_addresses(old))
         if self._writer is not None:
             units = self._writer.append(counts.max_offset, units, store_timestamps)
-            counts.crc = zlib_ng.crc32(units.tobytes(), counts.crc)
+            counts.crc = zlib_ng.crc32(units.view(np.uint8), counts.crc)
         counts.max_offset += len(units)
         counts.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         counts.store_timestamp = int(store_timestamps[-1])
@@ -110,7 +110,7 @@ class BuiltQueue:
 
 def _equal_units(units: Any, others: Any) -> int:
     """How many of two rows of units are equal; all of them, as a rule, which is seen at once."""
-    if units.tobytes() == others.tobytes():
+    if np.array_equal(units.view(np.uint32), others.view(np.uint32)):
         return len(units)
     return int(np.count_nonzero(units == others))
 

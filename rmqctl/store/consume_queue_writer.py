@@ -62,7 +62,8 @@ class ConsumeQueueWriter:
         def set_modified(file: WritableMappedFile, done: int) -> None:
             file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
 
-        self.queue.append(filler + units.tobytes(), queue_offset * CQ_UNIT.size, set_modified)
+        data = filler + units.tobytes() if filler else units.view(np.uint8).data
+        self.queue.append(data, queue_offset * CQ_UNIT.size, set_modified)
         self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         return units
 

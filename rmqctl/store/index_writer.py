@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.dispatch_columns import DispatchColumns
 
-MANY_SLOTS = 4096  # as many changed slots are written one by one; with more the whole table is cheaper
+MANY_SLOTS = 4096  # as many changed slots are written one by one; with more, the whole table is cheaper
 PENDING_ENTRIES_MAX = 50_000
 
 
@@ -55,12 +55,10 @@ class IndexWriter:
         self._made_at = made_at
         self._on_full = on_full
         self._file: WritableMappedFile | None = None
-        self._heads = np.zeros(slots, np.int32)
+        self._heads = np.zeros(slots * SLOT_SIZE, np.uint8)
         self._state = np.zeros(1, BUILD_STATE)
-        self._dirty: list[Any] = []
-        self._dirty_count = 0
-        self._pending: list[Any] = []
-        self._pending_count = 0
+        self._entries = np.empty(PENDING_ENTRIES_MAX * INDEX_ENTRY.size, np.uint8)
+        self._changed = np.empty(MANY_SLOTS, np.int32)
         self._synced = True
         self._lock = threading.Lock()
 
@@ -74,7 +72,7 @@ class IndexWriter:
         state["begin_phy_offset"], state["end_phy_offset"] = header.begin_phy_offset, header.end_phy_offset
         state["index_count"], state["hash_slot_count"] = header.index_count, header.hash_slot_count
         for first, data in file.slot_blocks():
-            self._heads[first : first + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
+            self._heads[first * SLOT_SIZE :][: len(data)] = np.frombuffer(data, np.uint8)
         self._file = WritableMappedFile(self._storage, file.file.path, 0, file.file.size, file.file.size)
 
     def put(self, described: DispatchColumns) -> None:
@@ -98,54 +96,38 @@ class IndexWriter:
     def _put(self, described: DispatchColumns) -> None:
         state = self._state[0]
         state["row"] = state["key"] = 0
-        slots = np.empty(len(described.hashes), np.int32)
-        slots_of(described.hashes, self._slots, slots)
+        messages, hashes = described
+        slots = np.empty(len(hashes), np.int32)
+        slots_of(hashes, self._slots, slots)
         if self._file is None:
             self._begin_file(described)
-        done = 0
-        entries = np.empty(len(described.hashes) * INDEX_ENTRY.size, np.uint8)
-        dirty = np.empty(len(described.hashes), np.int32)
         while True:
-            rest = entries[done * INDEX_ENTRY.size :], dirty[done:]
-            build(described.messages, described.hashes, slots, self._heads, self._capacity, *rest, state)
-            used = int(state["used"])
-            self._take(rest[0][: used * INDEX_ENTRY.size], rest[1][:used])
-            done += used
-            if state["row"] == len(described.messages):
+            build(messages, hashes, slots, self._heads, self._capacity, self._entries, self._changed, state)
+            if state["row"] == len(messages):
                 return
-            self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
-
-    def _take(self, entries: Any, dirty: Any) -> None:
-        if not len(dirty):
-            return
-        self._pending.append(entries)
-        self._pending_count += len(dirty)
-        if self._dirty_count <= MANY_SLOTS:
-            self._dirty.append(dirty)
-        self._dirty_count += len(dirty)
-        if self._pending_count >= PENDING_ENTRIES_MAX:
-            self._write_entries()
+            if state["index_count"] >= self._capacity:
+                self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
+            else:
+                self._write_entries()
 
     def _write_entries(self) -> None:
-        if self._file is None or not self._pending:
-            return
-        first = int(self._state[0]["index_count"]) - self._pending_count
-        at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
-        for entries in self._pending:
-            self._storage.write(self._file.descriptor, at, memoryview(entries))
-            at += len(entries)
-        self._pending, self._pending_count = [], 0
+        state = self._state[0]
+        if self._file is not None and state["pending"]:
+            first = int(state["index_count"] - state["pending"])
+            at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
+            self._storage.write(self._file.descriptor, at, self._entries[: state["pending"] * INDEX_ENTRY.size].data)
+            state["pending"] = 0
 
     def _write_out(self) -> None:
         self._write_entries()
-        if self._file is None or not self._dirty:
+        state = self._state[0]
+        if self._file is None or not state["changed"]:
             return
         descriptor = self._file.descriptor
         self._write_slots(descriptor)
-        state = self._state[0]
         names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
         self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
-        self._dirty, self._dirty_count = [], 0
+        state["changed"] = 0
         self._synced = False
 
     def _flush(self) -> None:
@@ -161,12 +143,13 @@ class IndexWriter:
             self._file = None
 
     def _write_slots(self, descriptor: int) -> None:
-        if self._dirty_count > MANY_SLOTS:
-            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.astype(">i4").view(np.uint8).data)
+        changed = int(self._state[0]["changed"])
+        if changed > MANY_SLOTS:
+            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.data)
             return
-        for slot in np.unique(np.concatenate(self._dirty)).tolist():
-            head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)
-            self._storage.write(descriptor, INDEX_HEADER.size + slot * SLOT_SIZE, head)
+        for slot in np.unique(self._changed[:changed]).tolist():
+            place = slot * SLOT_SIZE
+            self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
 
     def _begin_file(self, described: DispatchColumns) -> None:
         """A new file for the key that waits; its header begins with its predecessor's end, until it has an entry."""

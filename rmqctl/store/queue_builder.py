@@ -119,7 +119,7 @@ class QueueBuilder:
         self._know_queues()
         row = 0
         while row < len(messages):
-            row, why = place(messages, row, self._states, self._units, self._times)
+            row, why = place(messages, row, self._states, self._units, self._times, self._window)
             if why == MULTI:
                 self._place_multi_dispatch(int(messages[row - 1]["physical_offset"]))
             elif why != DONE and self._settle(messages[row : row + 1]):
@@ -183,12 +183,11 @@ class QueueBuilder:
         key = queue.counts.key
         state = self._states[number]
         if state["kind"] == UNKNOWN:
-            if self._rows_used == len(self._units):
+            if self._rows_used == len(self._times) // self._window:
                 self.flush()
-                window = self._times.shape[1]
                 rows = 2 * self._rows_used
-                too_large = rows * window * (CQ_UNIT.size + 8) > POOL_SIZE
-                self._make_windows(rows, max(window // 2, WINDOW_MIN) if too_large else window)
+                too_large = rows * self._window * (CQ_UNIT.size + 8) > POOL_SIZE
+                self._make_windows(rows, max(self._window // 2, WINDOW_MIN) if too_large else self._window)
             state["row"] = self._rows_used
             self._rows_used += 1
         state["kind"], state["next"], state["fill"] = PLAIN, queue.counts.max_offset, 0
@@ -213,7 +212,7 @@ class QueueBuilder:
         known = sum(int(np.count_nonzero(self._lies_between(old, counts.end, behind))) for _, old in queue.old_units(start, end))
         if (end - start - known) * MIN_SIZE > lost:
             return False
-        size, front = self._times.shape[1], counts.end
+        size, front = self._window, counts.end
         for at in range(start, end, size):
             units = np.empty(min(size, end - at), UNITS)
             units["physicalOffset"], units["size"], units["tagsCode"] = behind, message["size"], message["tags_code"]
@@ -244,13 +243,15 @@ class QueueBuilder:
         fill = int(state["fill"])
         key = self._keys[number]
         if fill:
-            units = self._units[state["row"]][: fill * CQ_UNIT.size].view(UNITS)
-            self.queues[key].put(units, self._times[state["row"]][:fill])
+            first = int(state["row"]) * self._window
+            units = self._units[first * CQ_UNIT.size :][: fill * CQ_UNIT.size].view(UNITS)
+            self.queues[key].put(units, self._times[first : first + fill])
             state["fill"] = 0
 
     def _make_windows(self, rows: int, window: int) -> None:
-        self._units = np.zeros((rows, window * CQ_UNIT.size), np.uint8)
-        self._times = np.zeros((rows, window), np.int64)
+        self._window = window
+        self._units = np.zeros(rows * window * CQ_UNIT.size, np.uint8)
+        self._times = np.zeros(rows * window, np.int64)
 
     def _know_queues(self) -> None:
         new = self._describer.queues[len(self._keys) :]

@@ -200,6 +200,38 @@ def test_the_dispatch_columns_of_any_properties(
     assert len(one_by_one) == len([record for record in records if not record.properties.endswith(b"\0")])
 
 
+SHAPES = [
+    b"KEYS\x01order-7\x02UNIQ_KEY\x0100000000\x02TAGS\x01Tag1",
+    b"KEYS\x01order-7\x02UNIQ_KEY\x0100000000\x02TAGS\x01Tag1\x02" + b"WAIT\x01true\x02CLUSTER\x01DefaultCluster\x02" * 2,
+    b"X\x01" + b"v" * 150 + b"\x02TAGS\x01b\x02DELAY\x013\x02UNIQ_KEY\x01" + b"0" * 32 + b"\x02KEYS\x01a b c\x02",
+    b"TAGS\x01" + b"t" * 240 + b"\x02KEYS\x01k\x02",
+    b"",
+]
+bytes_that_matter = st.sampled_from(b"\x01\x02 TKEGASY0-")
+changes = st.lists(st.tuples(st.integers(0, 400), bytes_that_matter), max_size=3)
+tails = st.tuples(st.sampled_from(SHAPES), st.sampled_from(["topic-1", "topic-2", "t", "T" * 70]), st.integers(0, 40), changes)
+
+
+def changed(shape: bytes, changes: list[tuple[int, int]]) -> bytes:
+    found = bytearray(shape)
+    for place, byte in changes if shape else []:
+        found[place % len(shape)] = byte
+    return bytes(found)
+
+
+@settings(PROPERTY, max_examples=1000)
+@given(found=st.lists(tails, min_size=2, max_size=40))
+def test_tails_that_have_nearly_the_same_layout(
+    found: list[tuple[bytes, str, int, list[tuple[int, int]]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.getbasetemp() / "layouts"
+    records = [Record(topic=topic, properties=changed(shape, of), queue_id=queue) for shape, topic, queue, of in found]
+    write_log(root, records, file_size=64 * 1024)
+    in_columns, one_by_one = described_log(root / "commitlog", 64 * 1024)
+    assert in_columns == one_by_one
+    assert len(one_by_one) == len(records)
+
+
 def test_more_queues_than_a_table_begins_with_keep_their_numbers(tmp_path: Path) -> None:
     write_log(tmp_path, [Record(topic=f"t{i % 700}", queue_id=i // 700 % 5, body=struct.pack(">i", i)) for i in range(8000)])
     in_columns, one_by_one = described_log(tmp_path / "commitlog", 50_000)
