@@ -1,4 +1,9 @@
-"""`rmqctl job rebuild`."""
+"""`rmqctl job rebuild`: Spark's tasks read and describe the logs, the driver places units and index entries.
+
+By measure: placing costs the driver 0.1 us a message (0.2 with its keys), which is 1 to 5 GiB of log in a second; a shuffle by queue,
+so that executors write, costs 0.9 us more. It would pay from some 20 cores on that read faster than that. And what place a message gets
+depends on all of the log before it (damage, a topic that was made again), where an index entry goes on all keys before it.
+"""
 
 from __future__ import annotations
 
