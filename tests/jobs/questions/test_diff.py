@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.jobs.data_source import register
+from rmqctl.jobs.diff import diff
+from rmqctl.logfile.kernel_cache import find_folder
 from tests.conftest import Rmqctl
 from tests.jobs.questions.conftest import dumped
 from tests.log_maker import Record, write_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -111,3 +117,15 @@ def test_nothing_in_common(copies: tuple[Path, Path], tmp_path: Path, rmqctl: Rm
     result = rmqctl("job", "diff", copies[0], tmp_path / "other")
     assert result.code == 1
     assert "the logs have no offset in common" in result.err
+
+
+def test_in_a_notebook(spark: SparkSession, tmp_path: Path) -> None:
+    records = [Record(queue_offset=number) for number in range(8)]
+    for name, count in (("a", 8), ("b", 5), ("none", 0)):
+        write_log(tmp_path / name, records[:count], file_size=FILE_SIZE)
+    register(spark, find_folder())
+    a, b, none = (spark.read.format("rocketmq").load(str(tmp_path / name)) for name in ("a", "b", "none"))
+    offsets = [row["physicalOffset"] for row in dumped(tmp_path / "a")]
+    for left, right, difference, wanted in ((a, b, "behind-in-b", offsets[5:]), (none, a, "behind-in-a", offsets), (a, a, "", [])):
+        rows = diff(left, right).orderBy("physicalOffset").collect()
+        assert [(row["physicalOffset"], row["difference"], row["fields"]) for row in rows] == [(at, difference, []) for at in wanted]
