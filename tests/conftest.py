@@ -1,4 +1,4 @@
-"""Golden stores by the real brokers, unpacked afresh for each test that asks."""
+"""Golden stores by the real brokers, unpacked afresh for each test that asks; command lines, run in this process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,40 @@ import shutil
 import signal
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqctl.cli.kernel_cache import find_folder
+from rmqctl.cli.main import run
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.kernels import keep_in
 
 DATA = Path(__file__).parent / "data"
 STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("*.tar.xz") if path.name != "damage.tar.xz")
 READABLE_NAMES = [name for name in STORE_NAMES if "rocksdb" not in name]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line left."""
+
+    code: int
+    out: str
+    err: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        """stdout as JSON Lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def document(self) -> dict[str, Any]:
+        """stdout as one JSON document."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+Rmqctl = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +116,16 @@ def _kernels_are_kept() -> None:
 def golden(tmp_path: Path) -> Callable[[str], Path]:
     """Unpacks a golden store into the test's own folder."""
     return lambda name: unpack(name, tmp_path)
+
+
+@pytest.fixture
+def rmqctl(capsys: pytest.CaptureFixture[str]) -> Rmqctl:
+    """Runs `rmqctl` with arguments; what it left."""
+
+    def call(*arguments: object) -> Result:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Result(code, captured.out, captured.err)
+
+    return call

@@ -13,8 +13,8 @@ def prepared(prepare: Callable[[], None]) -> None:
     """Run `prepare`, which has kernels made ready; where that compiles, say so before the user wonders."""
     import threading
 
-    from rmqctl.cli.kernel_cache import find_folder
     from rmqctl.format.kernel import compiling
+    from rmqctl.logfile.kernel_cache import find_folder
     from rmqctl.store.kernels import keep_in
 
     def say() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.printable import printable
+from rmqctl.cli.complaint import complain, complain_of
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
 # name -> (module below rmqctl.cli, short help): `--help` imports no verb
@@ -108,25 +108,16 @@ def run(arguments: list[str]) -> int:
         error.show()
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        return _complain("interrupted", ExitCode.INTERRUPTED)
+        return complain("interrupted", ExitCode.INTERRUPTED)
     except RmqctlError as error:
-        return _complain(str(error), error.exit_code)
+        return complain_of(error)
     except OSError as error:
         if debug:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{where}{error.strerror or error}", ExitCode.PARTIAL)
+        return complain_of(error)
     except Exception as error:  # the last resort: a bug of ours, said in one line
         if debug:
             raise
         what = f"{type(error).__name__}: {error}"
-        return _complain(f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)", ExitCode.BUG)
+        return complain(f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)", ExitCode.BUG)
     return int(status or 0)
-
-
-def _complain(what: str, code: ExitCode) -> int:
-    try:
-        print(f"rmqctl: {printable(what)}", file=sys.stderr)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    return int(code)

@@ -27,13 +27,19 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 
 def store_argument(command: F) -> F:
     """STORE, and how it is laid out."""
+    # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+    path = click.Path(path_type=Path, readable=False)
+    return click.argument("store", type=path)(layout_options(command))
+
+
+def layout_options(command: F) -> F:
+    """--broker-conf, --follow-links."""
     command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(command)
-    command = click.option(
+    return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
         help="The broker's broker.conf: file sizes, commit log folders, retention. Without it they are read off the files.",
     )(command)
-    return click.argument("store", type=click.Path(path_type=Path))(command)
 
 
 def output_option(*formats: str) -> Callable[[F], F]:

@@ -11,7 +11,7 @@ from rmqctl.cli.confirm import change_options, check_can_ask, confirm, plan_show
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_table, progress, remark
+from rmqctl.cli.render import print_document, print_line, print_table, progress, remark
 from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from rmqctl.forensics.index_audit import IndexAudit
     from rmqctl.logfile.storage import Stamp
     from rmqctl.store.read_only_store import ReadOnlyStore
-    from rmqctl.store.rebuild import Rebuild, Selection
+    from rmqctl.store.rebuild import Rebuild, Scan, Selection
     from rmqctl.store.rebuild_plan import IndexPlan
+
+    Stamps = tuple[tuple[str, Stamp | None], ...]
 
 WHAT = ("queues", "index", "all")
 WORDS_OF_COUNTS = {
@@ -78,27 +80,30 @@ def command(
     where nothing does. Ctrl-C leaves the store as it was; --resume goes on with it then. While a broker has the store open nothing
     is looked at either: exit 11.
     """
-    selection = _selection(what, asked)
+    selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
     stamps = opened.stamps()
-    _check_store(opened, selection)
+    check_store(opened)
     check_can_ask(yes=yes or dry_run)
-    prepared(_prepare)
-    how = _How(selection, stamps, threads, output, progress_mode)
-    return _look(opened, how) if dry_run else _make(opened, how, yes=yes, resume=resume)
+    prepared(prepare_kernels)
+    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads)
+    return look_or_make(opened, stamps, how, resume=resume)
 
 
-class _How(NamedTuple):
-    """What is made, of a store with which files, and how that is told."""
+class HowToRebuild(NamedTuple):
+    """What is made, and how that is told; the log is read by `threads`, or by `scan`."""
 
     selection: Selection
-    stamps: tuple[tuple[str, Stamp | None], ...]
-    threads: int
+    dry_run: bool
+    yes: bool
     output: str
     progress_mode: str
+    threads: int = 1
+    scan: Scan | None = None
 
 
-def _prepare() -> None:
+def prepare_kernels() -> None:
+    """Those that a rebuild and the audit beside it need."""
     from rmqctl.format import index_match
     from rmqctl.store.kernels import prepare
     from rmqctl.store.rebuild import Rebuild
@@ -107,7 +112,8 @@ def _prepare() -> None:
     prepare(index_match)
 
 
-def _selection(what: str, asked: dict[str, Any]) -> Selection:
+def selection(what: str, asked: dict[str, Any]) -> Selection:
+    """What the options ask for. Raises UsageError where it makes no sense."""
     from rmqctl.store.rebuild import Selection
 
     if asked["queue_id"] is not None and asked["topic"] is None:
@@ -117,20 +123,26 @@ def _selection(what: str, asked: dict[str, Any]) -> Selection:
     return Selection(queues=what != "index", index=what != "queues", **asked)
 
 
-def _check_store(store: ReadOnlyStore, selection: Selection) -> None:
+def check_store(store: ReadOnlyStore) -> None:
+    """Before anything is read. Raises BadRequest, and as `check_writable`."""
     root = str(store.path.root)
     check_writable(store)
     if not store.commit_log.queue.files:
         raise BadRequest("there is no commit log file to make anything from", path=root)
     if store.partly_read:
         raise BadRequest("a part of the store cannot be read, or lies behind a link: `rmqctl verify` shows which", path=root)
-    note_assumed_sizes(store, queues=selection.queues, index=selection.index)
 
 
-def _look(store: ReadOnlyStore, how: _How) -> int:
+def look_or_make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool = False) -> int:
+    """The plan, and its execution where that is wanted, of a store whose files were as `stamps` say when it was opened; the exit status."""
+    note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
+    return _look(store, how) if how.dry_run else _make(store, stamps, how, resume=resume)
+
+
+def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
     from rmqctl.store.rebuild import Rebuild
 
-    rebuild = Rebuild(store, how.selection, None, threads=how.threads)
+    rebuild = Rebuild(store, how.selection, None, threads=how.threads, scan=how.scan)
     audit = _audit_beside(rebuild, store)
     with progress(how.progress_mode, store.commit_log.size, "rebuild") as advance:
         store.commit_log.on_progress = advance
@@ -141,7 +153,7 @@ def _look(store: ReadOnlyStore, how: _How) -> int:
     return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
 
 
-def _make(store: ReadOnlyStore, how: _How, *, yes: bool, resume: bool) -> int:
+def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool) -> int:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import Journal
     from rmqctl.store.rebuild import Rebuild
@@ -149,11 +161,11 @@ def _make(store: ReadOnlyStore, how: _How, *, yes: bool, resume: bool) -> int:
 
     root = store.path.root
     with (
-        ChangeInterruption(at_once=False) as interruption,
+        ChangeInterruption(at_once=how.scan is not None) as interruption,
         Journal.begin(root, "rebuild", _words(how.selection), WritableStorage(root), go_on=resume) as journal,
     ):
-        check_as_it_was(store, how.stamps)
-        rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads)
+        check_as_it_was(store, stamps)
+        rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
         if resume:
             rebuild.go_on()
         audit = None if resume else _audit_beside(rebuild, store)
@@ -169,8 +181,8 @@ def _make(store: ReadOnlyStore, how: _How, *, yes: bool, resume: bool) -> int:
         with plan_shown(dry_run=False):
             plan.print_all(how.output)
         with interruption.waiting():
-            confirm("Put them in their places?", yes=yes)
-        check_as_it_was(store, how.stamps)  # once more: a starting broker does not mind the lock
+            confirm("Put them in their places?", yes=how.yes)
+        check_as_it_was(store, stamps)  # once more: a starting broker does not mind the lock
         store.close()
         journal.execute(plan.todo, interruption.commit)
     remark(f"done; {undo_hint(root)}")
@@ -207,6 +219,7 @@ class _Plan:
 
         _check_found(rebuild, store)
         self.todo = changes(rebuild, store, staging)
+        self._store = store.path.root
         self._result = rebuild.result
         self._queues = queue_plans(rebuild, store)
         self._index = index_plan(rebuild, store)
@@ -219,6 +232,8 @@ class _Plan:
         """The queues and the index on stdout, what is special about them on stderr."""
         if output == "json":
             print_document("rebuild", self._document())
+        elif output == "jsonl":
+            print_line("rebuild", self._document())
         else:
             self._print_tables()
         self._remark()
@@ -226,6 +241,7 @@ class _Plan:
     def _document(self) -> dict[str, Any]:
         result = self._result
         return {
+            "store": str(self._store),
             "minPhyOffset": result.begin,
             "maxPhyOffset": result.log.position,
             "messages": result.log.messages,

@@ -27,6 +27,11 @@ def print_document(verb: str, document: Row) -> None:
     print(printable_json(text))
 
 
+def print_line(verb: str, document: Row) -> None:
+    """The same in one line."""
+    print(to_json({"schema": f"rmqctl.{verb}/1"} | document))
+
+
 def print_rows(
     verb: str,
     name: str,
@@ -197,3 +202,20 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
         remark(to_json({"progress": what, "bytes": done, "totalBytes": total}))
 
     return advance
+
+
+@contextmanager
+def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that takes how many are done, of how many by now; shows them on stderr as `mode` (auto, json, none) asks."""
+    if mode == "json":
+        yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))
+    elif mode == "auto" and is_terminal(sys.stderr):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield lambda *_: None

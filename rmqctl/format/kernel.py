@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import zlib_ng.zlib_ng
 from llvmlite import ir
-from numba import njit, types
-from numba.core.caching import NullCache
+from numba import config, njit, types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, UserProvidedCacheLocator
 from numba.extending import intrinsic
 
 KERNELS: list[Any] = []
@@ -33,11 +33,38 @@ def kernel(function: Callable[..., Any]) -> Any:
     return compiled
 
 
+class _Place(UserProvidedCacheLocator):
+    """Where a kernel is kept: by the name of its module. By its path, as numba does, no executor of Spark's would find it again."""
+
+    def __init__(self, function: Callable[..., Any], path: str) -> None:
+        super().__init__(function, path)  # type: ignore[no-untyped-call]
+        self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
+
+    def get_source_stamp(self) -> str:
+        """The folder is for one state of the sources."""
+        return ""
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
+        """Raises OSError where nothing can be kept there."""
+        place = cls(function, path)
+        place.ensure_cache_path()  # type: ignore[no-untyped-call]
+        return place
+
+
+class _PlacedImpl(CompileResultCacheImpl):
+    _locator_classes = [_Place]  # noqa: RUF012 -- numba's
+
+
+class _Cache(FunctionCache):
+    _impl_class = _PlacedImpl
+
+
 def keep_compiled() -> None:
     """From now on keep what is compiled in numba's folder (`numba.config.CACHE_DIR`), and take from there what is kept."""
     for compiled in KERNELS:
         if not compiled.overloads:
-            compiled.enable_caching()
+            compiled._cache = _Cache(compiled.py_func)  # type: ignore[no-untyped-call]
 
 
 def keep_nothing() -> None:

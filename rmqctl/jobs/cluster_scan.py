@@ -2,30 +2,46 @@
 
 A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a record), so
 each part tells where it began; where that is not where the one before it ended, the driver reads it once more from there. So the
-parts join without a gap, or the job fails. Parts come in waves of jobs, each small enough for the driver.
+parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for the driver; while it takes one wave
+in, the tasks of the next are under way.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.jobs.split_source import read_splits
 from rmqctl.store.file_scan import Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from rmqctl.forensics.verify import Scan
     from rmqctl.store.commit_log import CommitLog, ScanSummary
     from rmqctl.store.dispatch_columns import Describer
     from rmqctl.store.file_scan import Item, Unwritten
+    from rmqctl.store.read_only_store import ReadOnlyStore
 
-WAVE_SPLITS = 64
+SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
+WAVE_SIZE = 1024 * 1024 * 1024  # bytes of the log: of small messages tasks send half as much, and Spark lets 1 GiB through
 ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Found]]
+
+
+def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, cache: Path | None, split_size: int = SPLIT_SIZE) -> Scan:
+    """Reads the log of a store whose folder every executor sees under the same path; tasks keep kernels in `cache`. Raises Unreadable."""
+    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, cache, split_size).scan
 
 
 class ClusterScan:
@@ -39,6 +55,8 @@ class ClusterScan:
         self._log = log
         self._cache = None if cache is None else str(cache)
         self._splits = splits_of(log, root, split_size)
+        at_once = max(WAVE_SIZE // split_size, 1)
+        self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
 
     def scan(self, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
         """All items of the log. Raises Unreadable where a part is missing or Spark fails."""
@@ -52,15 +70,22 @@ class ClusterScan:
 
     def _found(self, describer: Describer | None) -> Iterator[Found]:
         """What the tasks found, by the numbers of their splits."""
-        for begin in range(0, len(self._splits), WAVE_SPLITS):
-            wave = self._splits[begin : begin + WAVE_SPLITS]
-            found = self._read(wave, self._reading(describer))
-            missing = [split for split in wave if split not in found]
-            if missing:
-                what = f"Spark's tasks left out {len(missing)} of {len(wave)} splits"
-                raise Unreadable(what, path=missing[0].path, offset=missing[0].start)
-            for split in wave:
-                yield found.pop(split)
+        reading = self._reading(describer)
+        executor = ThreadPoolExecutor(1, "wave")
+        try:
+            jobs = (executor.submit(self._read, wave, reading) for wave in self._waves)
+            pending = deque(islice(jobs, 1))
+            for wave in self._waves:
+                found = pending.popleft().result()
+                pending.extend(islice(jobs, 1))
+                missing = [split for split in wave if split not in found]
+                if missing:
+                    what = f"Spark's tasks left out {len(missing)} of {len(wave)} splits"
+                    raise Unreadable(what, path=missing[0].path, offset=missing[0].start)
+                for split in wave:
+                    yield found.pop(split)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)  # a job that is under way ends with its session
 
 
 class _Parts:

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.errors import Unreadable
 from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.dispatch_columns import Describer
@@ -17,17 +19,23 @@ from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqctl.store.commit_log import CommitLog
 
 
+HEAD_SIZE = 64  # bytes
+
+
 class Split(NamedTuple):
-    """[start, stop) of the `file`th file of a log, bytes of it; `file_from_offset` and `size` are the file's."""
+    """[start, stop) of the `file`th file of a log, bytes of it; `file_from_offset` and `size` are the file's, `head` is how it begins."""
 
     root: str
     path: str
     file: int
     file_from_offset: int
     size: int
+    head: str
     start: int
     stop: int
 
@@ -40,7 +48,10 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, and with keys in them; kernels are kept in `cache`, where that folder is there."""
+    """How splits are read: with dispatch columns, and with keys in them.
+
+    Kernels are kept in `cache`, where that folder is there, else where the task's user keeps them.
+    """
 
     described: bool
     with_keys: bool
@@ -49,11 +60,20 @@ class Reading(NamedTuple):
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """All of a log, in order, in splits of so many bytes."""
-    return [
-        Split(str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, start, stop)
-        for number, file in enumerate(log.queue.files)
-        for start, stop in cuts(file, split_size)
-    ]
+    found = []
+    for number, file in enumerate(log.queue.files):
+        whole = Split(str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, _head(file), 0, file.size)
+        found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
+        file.close()
+    return found
+
+
+def _head(file: MappedFile) -> str:
+    """In hex what its first record has up to its storing time; empty where it cannot be read."""
+    try:
+        return file.read(0, HEAD_SIZE).hex()
+    except OSError:
+        return ""
 
 
 class _Pickler(pickle.Pickler):
@@ -70,27 +90,43 @@ def packed(found: Found) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(raw: bytes) -> Found:
+def unpacked(raw: bytes | pa.Buffer) -> Found:
     """What a task of ours sent."""
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """What a split holds, from its first record on, or from `position` in the file on, where an item must begin."""
+    """What a split holds, from its first record on, or from `position` in the file on, where an item must begin.
+
+    Raises Unreadable where the file is another one than the driver sees, or none.
+    """
     prepare_once(reading.cache, scan, *([dispatch_scan] if reading.described else []))
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
     storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
     with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        _check_is_the_same(file, split)
         start = split.start if position is None else position
         exact = position is not None or split.start == 0
         part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
     return Found(part, describer.queues if describer else [])
 
 
+def _check_is_the_same(file: MappedFile, split: Split) -> None:
+    """Each host may have a folder of its own under that path."""
+    if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
+        return
+    try:
+        head, why = file.read(0, HEAD_SIZE).hex(), "another file than the driver sees"
+    except OSError as error:
+        head, why = "", str(error.strerror)
+    if head != split.head:
+        raise Unreadable(f"an executor finds there: {why}", path=split.path, hint="each must see the store under the same path")
+
+
 @cache
 def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
     """Have kernels ready in a task, from or in a folder where that is there."""
     folder = Path(cache_folder) if cache_folder is not None else None
-    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else None)
+    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
     prepare(*modules)

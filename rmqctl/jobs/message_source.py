@@ -65,7 +65,7 @@ class MessageSource:
                 wrong += [Wrong(root, damages)] if damages else []
         splits = splits if self._given is None else self._given
         if self._ranges and not splits:  # a log without files is read, too, and says so
-            splits = [Split(root, "", 0, 0, 0, 0, 1) for root in self._stores.roots]
+            splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
         parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
         return [Task(part, len(splits)) for part in parts]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 from zipfile import ZipFile
 
 import rmqctl
-from rmqctl.errors import Unreadable
+from rmqctl.errors import BadRequest
 from rmqctl.jobs.java import java_home
+from rmqctl.jobs.spark_answer import check_answers
+from rmqctl.jobs.spark_error import one_line, spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
@@ -21,18 +21,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APP_NAME = "rmqctl"
-CONNECT_SECONDS = 10
-_PORTS = {"spark": 7077, "sc": 15002}
+_MASTERS = ("spark://", "yarn", "k8s://", "local")
 # a progress bar of Spark's own would go between our lines; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
+# to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
 _LOGGING = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
+rootLogger.level = warn
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = spark: %p %c{1}: %m%n
+appender.console.layout.pattern = spark: %m%n%ex{0}
 """
 
 
@@ -47,7 +52,7 @@ class Target(NamedTuple):
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
     """A session, ended behind the block where it was begun here; `environ` is the process's own, into which Spark's launcher looks.
 
-    Raises Unreadable where nobody answers, BadRequest without a Java.
+    Raises Unreadable where nobody answers, BadRequest without a Java, or for what is no master.
     """
     from pyspark.sql import SparkSession
 
@@ -55,43 +60,68 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
     if there is not None and target == Target():
         yield there
         return
+    if target.master and not target.master.startswith(_MASTERS):
+        raise BadRequest(f"no master that Spark knows: {target.master}", hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]")
     for url in filter(None, target):
-        _check_answers(url)
-    java_home_before = environ.get("JAVA_HOME")
-    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
+        check_answers(url)
+    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder, _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON"):
         spark = _begin(target, environ, Path(folder))
         try:
             yield spark
         finally:
             spark.stop()
-            if java_home_before is None:
-                environ.pop("JAVA_HOME", None)
-            else:
-                environ["JAVA_HOME"] = java_home_before
+
+
+@contextmanager
+def _left_as_found(environ: MutableMapping[str, str], *names: str) -> Iterator[None]:
+    before = {name: environ[name] for name in names if name in environ}
+    try:
+        yield
+    finally:
+        for name in names:
+            environ.pop(name, None)
+        environ.update(before)
 
 
 def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
-    from pyspark.errors import PySparkException
+    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"):
+        spark = _remote(target.remote) if target.remote else _classic(target.master, environ, folder)
+        send_package(spark, folder)
+    return spark
+
+
+def _remote(url: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except ImportError as error:
+        raise BadRequest(f"a client of Spark Connect needs more: {one_line(error)}", hint="pip install 'rmqctl[connect]'") from error
+
+
+def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(APP_NAME)
-    try:
-        if target.remote:
-            spark = builder.remote(target.remote).getOrCreate()
-            spark.addArtifacts(str(_package(folder)), pyfile=True)
-            return spark
-        if "SPARK_ENV_LOADED" not in environ:  # spark-submit has found a Java, a Python and a master
-            environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
-            environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            builder = builder.master(target.master or "local[*]").config("spark.driver.extraJavaOptions", _logging(folder))
-        for name, value in _QUIET.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-    except PySparkException as error:
-        raise Unreadable(f"no Spark session: {_first_line(error)}", path=target.remote or target.master or "") from error
-    if not (spark.sparkContext.master or "").startswith("local"):
+    if "SPARK_ENV_LOADED" not in environ:  # spark-submit has found a Java, a Python and a master
+        environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.master("local[*]").config("spark.driver.extraJavaOptions", _logging(folder))
+    if master:
+        builder = builder.master(master)
+    for name, value in _QUIET.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def send_package(spark: SparkSession, folder: Path) -> None:
+    """Have executors import this rmqctl, zipped in `folder`; numba, numpy and the like must be installed there."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        spark.addArtifacts(str(_package(folder)), pyfile=True)
+    elif not f"{spark.sparkContext.master}[".startswith("local["):
         spark.sparkContext.addPyFile(str(_package(folder)))
-    return spark
 
 
 def _logging(folder: Path) -> str:
@@ -101,21 +131,8 @@ def _logging(folder: Path) -> str:
     return f"-Dlog4j2.configurationFile=file:{path}"
 
 
-def _check_answers(url: str) -> None:
-    """Spark itself tries for minutes where nobody listens."""
-    for one in url.split(",") if urlsplit(url).scheme in _PORTS else []:
-        place = urlsplit(one if "//" in one else f"spark://{one}")
-        try:
-            with socket.create_connection((place.hostname or "", place.port or _PORTS[place.scheme]), timeout=CONNECT_SECONDS):
-                return
-        except OSError as error:
-            why = error.strerror or str(error)
-    if urlsplit(url).scheme in _PORTS:
-        raise Unreadable(f"no Spark answers there: {why}", path=url)
-
-
 def _package(folder: Path) -> Path:
-    """A zip of rmqctl, which executors import; numba, numpy and the like must be installed there."""
+    """A zip of rmqctl."""
     root = Path(rmqctl.__file__).parent
     archive = folder / "rmqctl.zip"
     with ZipFile(archive, "w") as file:
@@ -123,7 +140,3 @@ def _package(folder: Path) -> Path:
             if path.suffix in (".py", ".json"):
                 file.write(path, Path(root.name) / path.relative_to(root))
     return archive
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]

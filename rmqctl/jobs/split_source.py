@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import Unreadable
-from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.jobs.log_split import Found, Reading, Split, unpacked
+from rmqctl.jobs.spark_error import spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,14 +20,11 @@ NAME = "rocketmq-splits"
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
     """What the tasks of one job found. Raises Unreadable where Spark gives up."""
-    from pyspark.errors import PySparkException
-
-    spark.dataSource.register(_source())
-    try:
-        rows = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().collect()
-    except PySparkException as error:
-        raise Unreadable(f"Spark could not read the log: {str(error).strip().splitlines()[0]}", path=splits[0].root) from error
-    return {splits[row["number"]]: unpacked(row["found"]) for row in rows}
+    with spark_errors(f"{splits[0].root}: Spark could not read the log"):
+        spark.dataSource.register(_source())
+        table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
+    numbers, found = table.column("number").to_pylist(), table.column("found")
+    return {splits[number]: unpacked(one.as_buffer()) for number, one in zip(numbers, found, strict=True)}
 
 
 def _source() -> type[DataSource]:
@@ -35,16 +32,19 @@ def _source() -> type[DataSource]:
 
     class Reader(DataSourceReader):
         def __init__(self, options: Mapping[str, str]) -> None:
-            self._splits = [Split(*split) for split in json.loads(options["splits"])]
-            self._reading = Reading(*json.loads(options["reading"]))
+            self._splits = json.loads(options["splits"])
+            self._reading = json.loads(options["reading"])
 
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(number) for number in range(len(self._splits))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # imported here: the processes that plan the job, each started anew, do without the compiler behind it
             import pyarrow as pa
 
-            found = packed(read_split(self._splits[partition.value], self._reading))
+            from rmqctl.jobs.log_split import Reading, Split, packed, read_split
+
+            found = packed(read_split(Split(*self._splits[partition.value]), Reading(*self._reading)))
             columns = [pa.array([partition.value], pa.int32()), pa.array([found], pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, names=["number", "found"])
 

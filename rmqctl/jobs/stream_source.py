@@ -97,7 +97,7 @@ class StreamSource:
             if stop - position > self._split_size:
                 stop = next((step.end for step in steps(log, position) if step.end - position >= self._split_size), stop)
             stop = min(stop, file.end, end)
-            yield Split(root, str(file.path), 0, base, file.size, position - base, stop - base)
+            yield Split(root, str(file.path), 0, base, file.size, "", position - base, stop - base)
             position = stop
 
 

@@ -27,8 +27,7 @@ class IndexBuilder:
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
-        self._time = 0
-        self._writer = IndexWriter(storage, folder, slots, entries, now=lambda: self._time)
+        self._writer = IndexWriter(storage, folder, slots, entries, made_at=_made_at)
         self._pending: deque[Future[None]] = deque()
         self._executor: ThreadPoolExecutor | None = None
 
@@ -52,7 +51,7 @@ class IndexBuilder:
             raise ValueError("used outside its context")
         while len(self._pending) >= BATCHES_AHEAD:
             self._pending.popleft().result()
-        self._pending.append(self._executor.submit(self._put, described))
+        self._pending.append(self._executor.submit(self._writer.put, described))
 
     def flush_soon(self) -> None:
         """Begin to write all of it, while something else is done: that `flush` ends."""
@@ -69,6 +68,7 @@ class IndexBuilder:
         """Close the file that is being filled."""
         self._writer.close()
 
-    def _put(self, described: DispatchColumns) -> None:
-        self._time = min(max(int(described.messages[0]["store_timestamp"]), 0), time.time_ns() // 1_000_000)
-        self._writer.put(described)
+
+def _made_at(store_timestamp: int) -> int:
+    """When a message was stored, or now where that is said to be later."""
+    return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -33,8 +33,9 @@ PENDING_ENTRIES_MAX = 50_000
 class IndexWriter:
     """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
 
-    `now` gives the time in ms since 1970; `on_full` hears the end timestamp of a file that is full and flushed (the checkpoint's
-    index time). Methods raise OSError. Any thread may have what is waiting written; one alone puts.
+    `made_at` gives the time that a file is named by, for that when its first message was stored (ms since 1970); `on_full` hears the
+    end timestamp of a file that is full and flushed (the checkpoint's index time). Methods raise OSError. Any thread may have what is
+    waiting written; one alone puts.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class IndexWriter:
         slots: int,
         capacity: int,
         *,
-        now: Callable[[], int],
+        made_at: Callable[[int], int],
         on_full: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._storage = storage
         self._folder = folder
         self._slots = slots
         self._capacity = capacity
-        self._now = now
+        self._made_at = made_at
         self._on_full = on_full
         self._file: WritableMappedFile | None = None
         self._heads = np.zeros(slots, np.int32)
@@ -100,7 +101,7 @@ class IndexWriter:
         slots = np.empty(len(described.hashes), np.int32)
         slots_of(described.hashes, self._slots, slots)
         if self._file is None:
-            self._begin_file()
+            self._begin_file(described)
         done = 0
         entries = np.empty(len(described.hashes) * INDEX_ENTRY.size, np.uint8)
         dirty = np.empty(len(described.hashes), np.int32)
@@ -112,7 +113,7 @@ class IndexWriter:
             done += used
             if state["row"] == len(described.messages):
                 return
-            self._begin_file()  # only for a key that waits: a file without any is none for a broker
+            self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
 
     def _take(self, entries: Any, dirty: Any) -> None:
         if not len(dirty):
@@ -167,8 +168,8 @@ class IndexWriter:
             head = int(self._heads[slot]).to_bytes(SLOT_SIZE, "big", signed=True)
             self._storage.write(descriptor, INDEX_HEADER.size + slot * SLOT_SIZE, head)
 
-    def _begin_file(self) -> None:
-        """A new file; its header begins with its predecessor's end, until it has an entry."""
+    def _begin_file(self, described: DispatchColumns) -> None:
+        """A new file for the key that waits; its header begins with its predecessor's end, until it has an entry."""
         state = self._state[0]
         if self._file is not None:
             self._flush()
@@ -179,13 +180,13 @@ class IndexWriter:
         state["index_count"], state["hash_slot_count"] = 1, 0
         self._heads[:] = 0
         size = INDEX_HEADER.size + self._slots * SLOT_SIZE + self._capacity * INDEX_ENTRY.size
-        path = self._free_name()
+        rest = described.messages[int(state["row"]) :]
+        path = self._free_name(self._made_at(int(rest["store_timestamp"][np.argmax(rest["hashes_count"] > 0)])))
         descriptor = self._storage.create(path, size)
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
-    def _free_name(self) -> Path:
+    def _free_name(self, at: int) -> Path:
         """A name that sorts behind all others: the local time, a millisecond later where that is taken."""
-        at = self._now()
         names = [entry.name for entry in self._storage.listing(self._folder)]
         if names and _name_of(at) <= max(names):
             at = _time_of(max(names)) + 1

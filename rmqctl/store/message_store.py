@@ -390,9 +390,8 @@ class MessageStore:
     def _open_index(self) -> IndexWriter:
         geometry = self._geometry
         folder = self._root / store_path.INDEX
-        writer = IndexWriter(
-            self._storage, folder, geometry.index_slots, geometry.index_entries, now=now_ms, on_full=self.checkpoint.set_index
-        )
+        slots, entries = geometry.index_slots, geometry.index_entries
+        writer = IndexWriter(self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=self.checkpoint.set_index)
         if self._before.index.files:
             writer.go_on_with(self._before.index.files[-1])
         return writer

@@ -55,13 +55,15 @@ from rmqctl.store.queue_builder import QueueBuilder, delays_of
 from rmqctl.store.read_only_store import QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rmqctl.store.dispatch_columns import DispatchColumns
     from rmqctl.store.file_scan import Item
     from rmqctl.store.index_service import IndexFile
     from rmqctl.store.read_only_store import ReadOnlyStore
+
+    Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
 
 REBUILD_FILE = "rebuild.json"
 REBUILD_FILE_SIZE_MAX = 2**30
@@ -133,8 +135,9 @@ class Rebuilt:
 class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
-    `begin` and `end` are physical offsets of records; the log's own by default. `marks` are messages that take the place of damage, by the
-    physical offset of that. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise OSError.
+    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
+    `marks` are messages that take the place of damage, by the physical offset of that. `hears` is told of all messages, in log order,
+    as `describer` describes them. Methods raise OSError.
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class Rebuild:
         staging: Path | None,
         *,
         threads: int = 1,
+        scan: Scan | None = None,
         begin: int | None = None,
         end: int | None = None,
         marks: Mapping[int, Sequence[Message]] = MappingProxyType({}),
@@ -154,6 +158,7 @@ class Rebuild:
         self.selection = selection
         self._store = store
         self._storage = StagingStorage(staging) if staging is not None else None
+        self._scan = scan or self._scan_here
         self._threads = threads
         self._end = end
         self._marks = marks
@@ -177,10 +182,8 @@ class Rebuild:
         """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
         self.prepare()
         started = time.perf_counter()
-        log = self._store.commit_log
-        start = self.result.log.position
         with self._index or nullcontext():
-            for item in log.scan_columns(ScanSummary(), self.describer.take, threads=self._threads, start=start, stop=self._end):
+            for item in self._scan(ScanSummary(), self.describer):
                 if item.end > self.result.log.position:
                     self._see(item)
                 if is_over():
@@ -251,6 +254,10 @@ class Rebuild:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
+
+    def _scan_here(self, summary: ScanSummary, describer: Describer) -> Iterator[Item | Stretch]:
+        start = self.result.log.position
+        return self._store.commit_log.scan_columns(summary, describer.take, threads=self._threads, start=start, stop=self._end)
 
     def _see(self, item: Item | Stretch) -> None:
         """What is next in the log."""

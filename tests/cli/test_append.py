@@ -27,8 +27,7 @@ from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.store.message_lines import Line
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.topic_config import QUEUE_NUMS_MAX
-from tests.cli.conftest import Rmqctl
-from tests.conftest import READABLE_NAMES, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
 
 Golden = Callable[[str], Path]
 SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)

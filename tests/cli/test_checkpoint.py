@@ -12,8 +12,7 @@ import jsonschema
 import pytest
 
 from rmqctl.format.checkpoint import CHECKPOINT
-from tests.cli.conftest import Result, Rmqctl
-from tests.conftest import tree_hash
+from tests.conftest import Result, Rmqctl, tree_hash
 
 Golden = Callable[[str], Path]
 MOMENT = 1795252516848

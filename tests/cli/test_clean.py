@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from rmqctl.logfile.storage import Storage
-from tests.cli.conftest import Rmqctl
 from tests.cli.test_recover import HOLDER
-from tests.conftest import tree_hash, unpack
+from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.faulty_system import Fault, every_fault
 from tests.log_maker import Record, encode
 from tests.store.test_journal import tree

@@ -24,7 +24,7 @@ from rmqctl.cli.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
 from rmqctl.logfile.storage import Storage
-from tests.cli.conftest import Rmqctl
+from tests.conftest import Rmqctl
 from tests.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]

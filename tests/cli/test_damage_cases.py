@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Rmqctl
-from tests.conftest import apply_damage, damage_cases, tree_hash, unpack
+from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 
 CASES = damage_cases()
 UNIT_SIZE = 20

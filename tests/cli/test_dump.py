@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Rmqctl
-from tests.conftest import expected
+from tests.conftest import Rmqctl, expected
 from tests.log_maker import Record, encode, sample_records, write_log
 
 Golden = Callable[[str], Path]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Rmqctl
-from tests.conftest import READABLE_NAMES, expected, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Rmqctl, expected, tree_hash, unpack
 
 FIELDS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Rmqctl
 from tests.cli.test_recover import CASES, damaged, profile_of, ranges
-from tests.conftest import tree_hash, unpack
+from tests.conftest import Rmqctl, tree_hash, unpack
 
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 FLIPS = sorted(name for name in CASES if "--body-flip-" in name)

@@ -20,8 +20,7 @@ from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.journal import undo_last
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.rebuild import Rebuild
-from tests.cli.conftest import Rmqctl
-from tests.conftest import READABLE_NAMES, tree_hash
+from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash
 from tests.log_maker import Record, write_log
 from tests.store.test_dispatch import index_content, queue_bytes
 

@@ -16,8 +16,7 @@ import pytest
 from rmqctl.format.message import MARK, Message
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.read_only_store import ReadOnlyStore
-from tests.cli.conftest import Rmqctl
-from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 
 CASES = damage_cases()
 PROFILES = {"326": "4.7", "471": "4.7", "497": "4.9", "533": "5.3"}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Rmqctl
-from tests.conftest import READABLE_NAMES, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
 
 NAMES = [name for name in READABLE_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
 

@@ -18,8 +18,7 @@ import jsonschema
 import pytest
 
 from rmqctl.logfile.writable_storage import WritableStorage
-from tests.cli.conftest import Rmqctl
-from tests.conftest import tree_hash
+from tests.conftest import Rmqctl, tree_hash
 from tests.faulty_system import Crashed, Fault, FaultySystem, open_descriptors
 
 Golden = Callable[[str], Path]

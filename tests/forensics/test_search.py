@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
-from tests.cli.conftest import Result
-from tests.conftest import expected
+from tests.conftest import Result, expected
 from tests.forensics.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
 from tests.log_maker import Record, write_log
 from tests.store.test_destinations import java_hash, of_properties

@@ -15,6 +15,7 @@ from rmqctl.jobs.cluster_scan import ClusterScan
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+from tests.jobs.conftest import without_seconds
 
 CASES = damage_cases()
 SPLIT_SIZE = 10_000
@@ -36,10 +37,6 @@ def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str,
 def by_one_scan(root: Path, level: int) -> dict[str, Any]:
     with closing(ReadOnlyStore(root)) as store:
         return without_seconds(verify(store, level).to_json())
-
-
-def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "seconds"}
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES)
@@ -69,3 +66,33 @@ def test_a_split_that_no_task_read(tmp_path: Path) -> None:
         scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
             Verification(store, 1, scan=scan).run()
+
+
+@pytest.mark.parametrize("there", [None, "471-basic"])
+def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) -> None:
+    other = unpack(there, tmp_path / "other") if there else tmp_path / "nothing"
+
+    def read_there(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        return read_here([split._replace(path=split.path.replace(split.root, str(other))) for split in splits], reading)
+
+    with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
+        scan = ClusterScan(read_there, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+        with pytest.raises(Unreadable, match="another file than the driver sees" if there else "No such file or directory"):
+            Verification(store, 1, scan=scan).run()
+
+
+def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.jobs.cluster_scan.WAVE_SIZE", 3 * SPLIT_SIZE)
+    asked: list[int] = []
+
+    def read(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        asked.append(len(splits))
+        return read_here(splits, reading)
+
+    root = unpack("533-basic", tmp_path)
+    with closing(ReadOnlyStore(root)) as store:
+        verification = Verification(store, 3, scan=ClusterScan(read, store.commit_log, root, None, SPLIT_SIZE).scan)
+        verification.run()
+        assert without_seconds(verification.report.to_json()) == by_one_scan(root, 3)
+    assert set(asked[:-1]) == {3}
+    assert len(asked) > 2

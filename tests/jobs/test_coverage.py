@@ -11,7 +11,7 @@ from rmqctl.jobs.coverage import Range, coverage, range_of
 from rmqctl.jobs.log_split import Split
 
 SIZE = 400
-FIRST, SECOND, THIRD, FOURTH = (Split("/s", "/s/commitlog/1000", 0, 1000, SIZE, at, at + 100) for at in (0, 100, 200, 300))
+FIRST, SECOND, THIRD, FOURTH = (Split("/s", "/s/commitlog/1000", 0, 1000, SIZE, "", at, at + 100) for at in (0, 100, 200, 300))
 LAST = FOURTH._replace(stop=SIZE + 1)
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.cli.kernel_cache import find_folder
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.data_source import PUSHDOWN, register
 from rmqctl.jobs.message_source import splits_to_json
 from rmqctl.jobs.proof import with_coverage
 from rmqctl.jobs.session import Target, session
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
 from tests.jobs.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body

@@ -114,7 +114,7 @@ def splits_before_a_record_in_a_body(root: Path) -> list[Split]:
     second = Record(body=b"b" * 10 + encode(inner, place) + b"b" * 500)
     data = write_log(root, [first, second, Record(queue_offset=2)])
     path, cut = str(root / "commitlog" / f"{0:020d}"), [0, place - 5, place + 300, len(data) + 1]
-    return [Split(str(root), path, 0, 0, len(data), start, stop) for start, stop in pairwise(cut)]
+    return [Split(str(root), path, 0, 0, len(data), "", start, stop) for start, stop in pairwise(cut)]
 
 
 def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Rmqctl, rmqctl  # noqa: F401 -- a fixture
-from tests.conftest import apply_damage, damage_cases, tree_hash, unpack
+from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.jobs.conftest import without_seconds
 
 pytestmark = pytest.mark.spark
 
 CASES = damage_cases()
 DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 18 == 0]
 STORES = ["326-basic", "471-cqext", "497-lmq", "533-propcrc", "broker-533"]
-
-
-def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key != "seconds"}
 
 
 @pytest.fixture
@@ -32,7 +27,7 @@ def nobody() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(name, tmp_path)
     before = tree_hash(root)
     here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "--master", "local[2]", "-o", "json")
@@ -42,7 +37,7 @@ def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # n
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
     here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "--master", "local[2]", "-o", "json")
@@ -51,12 +46,12 @@ def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:  # no
 
 
 @pytest.mark.parametrize("option", ["--master=spark://127.0.0.1:{}", "--remote=sc://127.0.0.1:{}"])
-def test_nobody_answers(option: str, nobody: int, tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_nobody_answers(option: str, nobody: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("job", "verify", unpack("533-basic", tmp_path), option.format(nobody))
     assert (result.code, result.out) == (4, "")
     assert result.err.splitlines()[-1].endswith("no Spark answers there: Connection refused")
 
 
-def test_no_such_folder(tmp_path: Path, rmqctl: Rmqctl) -> None:  # noqa: F811
+def test_no_such_folder(tmp_path: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("job", "verify", tmp_path / "none")
     assert (result.code, result.out) == (10, "")

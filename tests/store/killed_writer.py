@@ -12,7 +12,7 @@ from pathlib import Path
 WRITER = """
 import sys
 from pathlib import Path
-from rmqctl.cli.kernel_cache import find_folder
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.format.profile import PROFILES
 from rmqctl.store.kernels import keep_in
 from rmqctl.store.store_services import StoreServices

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.cli import kernel_cache
+from rmqctl.logfile import kernel_cache
 from tests.conftest import unpack
 
 BROKEN_SAVE = """

@@ -12,6 +12,7 @@ import os
 import stat
 import tempfile
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 import platformdirs
@@ -29,8 +30,9 @@ def find_folder() -> Path | None:
 @cache
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(kernels.__path__[0]).glob("*.py")):
-        digest.update(path.read_bytes())
+    sources = [source for source in files(kernels).iterdir() if source.name.endswith(".py")]  # in a folder; or in a zip, on an executor
+    for source in sorted(sources, key=lambda source: source.name):
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 

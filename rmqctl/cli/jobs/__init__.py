@@ -1,0 +1,1 @@
+"""`rmqctl job NAME`: a file a name, and what they share in `spark_options`."""

@@ -1,0 +1,139 @@
+"""`rmqctl job rebuild`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.complaint import complain_of
+from rmqctl.cli.confirm import change_options, check_can_ask
+from rmqctl.cli.first_run import prepared
+from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session, stores_argument
+from rmqctl.cli.options import open_store, output_option, progress_option
+from rmqctl.cli.printable import printable
+from rmqctl.cli.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
+from rmqctl.cli.repair_view import REPAIR_VERB
+from rmqctl.cli.verb import Verb
+from rmqctl.errors import ExitCode, RmqctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.cli.rebuild import Stamps
+    from rmqctl.store.read_only_store import ReadOnlyStore
+
+    Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Stamps]]]
+
+# of several stores: done, then what a dry run found, then whatever failed
+BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples=(
+        (
+            "rmqctl job rebuild /mnt/incident/broker-*/store --dry-run",
+            "what would be made in each of many stores",
+        ),
+        (
+            "rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes",
+            "make it, with the logs read by a cluster whose workers see /mnt, too",
+        ),
+        ("rmqctl undo /mnt/incident/broker-a/store --yes", "take it back"),
+    ),
+)
+@stores_argument
+@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
+@click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@spark_options
+@change_options
+@output_option("table", "json", "jsonl")
+@progress_option
+def command(
+    stores: tuple[Path, ...],
+    broker_conf: Path | None,
+    follow_links: bool,
+    what: str,
+    all_topics: bool,
+    master: str | None,
+    remote: str | None,
+    split_mib: int,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Make queues and index anew from the log, byte for byte as `rmqctl rebuild`, with the logs read by Spark's tasks.
+
+    One store after the other: its plan, the question, and the change, which `rmqctl undo` takes back. What is wrong with one store
+    does not stop the others; the exit status is that of the worst. All are looked at before Spark is asked. Ctrl-C leaves the store
+    that it comes in as it was.
+
+    Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
+    Tasks only read: queues and index are written here, beside the old ones, and put in their places once they are checked. A task
+    that dies with its worker is done again by another. Needs the extra: pip install 'rmqctl[spark]'.
+    """
+    if len(stores) > 1 and broker_conf is not None:
+        raise click.UsageError("--broker-conf tells of one broker: give one STORE")
+    if len(stores) > 1 and output == "json":
+        raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
+    how = HowToRebuild(selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics}), dry_run, yes, output, progress_mode)
+    opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
+    codes = {store: _attempt(partial(_look, store, opened)) for store in stores}
+    ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
+    if ready:
+        check_can_ask(yes=yes or dry_run)
+        prepared(prepare_kernels)
+        with spark_session(master, remote) as spark:
+            for store in ready:
+                codes[store] = _attempt(partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1))
+    return max(codes.values(), key=_badness)
+
+
+@contextmanager
+def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Iterator[tuple[ReadOnlyStore, Stamps]]:
+    """A store that may be rebuilt, and how its files are now."""
+    opened = open_store(store, broker_conf, follow_links)
+    try:
+        stamps = opened.stamps()
+        check_store(opened)
+        yield opened, stamps
+    finally:
+        opened.close()
+
+
+def _look(store: Path, opened: Opened) -> int:
+    with opened(store):
+        return int(ExitCode.CLEAN)
+
+
+def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
+    from rmqctl.jobs.cluster_scan import scan_by_tasks
+    from rmqctl.logfile.kernel_cache import find_folder
+
+    with opened(store) as (found, stamps):
+        if headed and how.output == "table":
+            print(f"{printable(str(store))}:")
+        scan = scan_by_tasks(spark, found, find_folder(), split_size)
+        return look_or_make(found, stamps, how._replace(scan=scan))
+
+
+def _attempt(one: Callable[[], int]) -> int:
+    """What became of one store; what ends that is told, and ends no other."""
+    try:
+        return one()
+    except BrokenPipeError:  # the reader of all plans
+        raise
+    except (RmqctlError, OSError) as error:
+        return complain_of(error)
+
+
+def _badness(code: int) -> int:
+    return BEST_FIRST.index(code) if code in BEST_FIRST else len(BEST_FIRST) + code

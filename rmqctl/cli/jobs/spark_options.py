@@ -1,0 +1,54 @@
+"""Options that all jobs share, and the session that they make of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqctl.cli.options import layout_options
+from rmqctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SPLIT_MIB_MAX = 4096
+MIB = 1024 * 1024
+
+
+def stores_argument(command: F) -> F:
+    """STORE..., and how they are laid out."""
+    path = click.Path(path_type=Path, readable=False)  # as in `store_argument`
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=path)(layout_options(command))
+
+
+def spark_options(command: F) -> F:
+    """--master, --remote, --split-mib."""
+    split = click.option(
+        "--split-mib", type=click.IntRange(1, SPLIT_MIB_MAX), default=128, show_default=True, help="MiB of the log for each task."
+    )
+    remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
+    master = click.option("--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]")
+    return master(remote(split(command)))
+
+
+@contextmanager
+def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
+    """The session that the options ask for. Raises BadRequest without PySpark, Unreadable where nobody answers."""
+    if master and remote:
+        raise click.UsageError("--master or --remote, not both")
+    if find_spec("pyspark") is None:
+        raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
+    from rmqctl.jobs.session import Target, session
+
+    with session(Target(master, remote), os.environ) as spark:
+        yield spark

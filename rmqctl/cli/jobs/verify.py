@@ -1,0 +1,55 @@
+"""`rmqctl job verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session
+from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
+from rmqctl.cli.render import progress
+from rmqctl.cli.verb import SCAN_VERB, Verb
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job verify /mnt/incident/broker-a/store", "on all cores of this machine"),
+        (
+            "rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077",
+            "on a cluster whose workers see /mnt, too",
+        ),
+    ),
+)
+@store_argument
+@click.option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="As `rmqctl verify`.")
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    level: int,
+    master: str | None,
+    remote: str | None,
+    split_mib: int,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Is the store whole? As `rmqctl verify`, finding by finding, with the log read by Spark's tasks.
+
+    Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
+    The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
+    """
+    from rmqctl.cli.verify import print_report
+    from rmqctl.jobs.verify import verify as run
+    from rmqctl.logfile.kernel_cache import find_folder
+
+    opened = open_store(store, broker_conf, follow_links)
+    with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
+        opened.commit_log.on_progress = advance
+        report = run(spark, opened, find_folder(), level=level, split_size=split_mib * MIB)
+    return print_report(report, output)

@@ -1,0 +1,44 @@
+"""Whether Spark is where a URL says, asked before Spark's own clients ask: those try for minutes where nobody answers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from urllib.parse import SplitResult, urlsplit
+
+from rmqctl.errors import Unreadable
+
+CONNECT_SECONDS = 10  # to connect; and as much for the first word of an answer
+MASTER, CONNECT = "spark", "sc"
+_PORTS = {MASTER: 7077, CONNECT: 15002}
+_FILE = b"/files/rmqctl"
+_STREAM_REQUEST = 6
+# what to say so that it answers at once, and logs nothing: a master has no such file; a Connect server (HTTP/2) says its settings
+_WORDS = {
+    MASTER: struct.pack(">qBi", 13 + len(_FILE), _STREAM_REQUEST, len(_FILE)) + _FILE,
+    CONNECT: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
+}
+_WEB_PAGE = b"HTTP/"
+
+
+def check_answers(url: str) -> None:
+    """Raises Unreadable where `url` is a master's (spark://a:7077,b:7077) or a Connect server's, and none of its hosts answers."""
+    scheme = urlsplit(url).scheme
+    whys = [_why_not(urlsplit(one if "//" in one else f"{scheme}://{one}")) for one in url.split(",")] if scheme in _PORTS else [""]
+    if all(whys):
+        raise Unreadable(f"no Spark answers there: {whys[-1]}", path=url)
+
+
+def _why_not(place: SplitResult) -> str:
+    """Why there is no Spark at one place; empty: there is. Whoever ends the connection is up; what it wants instead, Spark will say."""
+    try:
+        with socket.create_connection((place.hostname or "", place.port or _PORTS[place.scheme]), CONNECT_SECONDS) as connection:
+            connection.sendall(_WORDS[place.scheme])
+            said = connection.recv(len(_WEB_PAGE))
+    except TimeoutError:
+        return f"not a word within {CONNECT_SECONDS} s"
+    except ConnectionResetError:
+        return ""
+    except (OSError, ValueError) as error:  # ValueError: no port can have that number
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return "a web page is there" if said == _WEB_PAGE else ""

@@ -1,0 +1,49 @@
+"""How far the tasks of a session are, told while something else waits for them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.2
+
+
+@contextmanager
+def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
+    """While the block runs, `told` hears from a thread how many tasks of the stages under way are done, and of how many.
+
+    Not with Spark Connect, whose server does not say.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(context, told, ended), name="rmqctl-tasks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(context: SparkContext, told: Callable[[int, int], None], ended: threading.Event) -> None:
+    tracker = context.statusTracker()
+    before = None
+    while not ended.wait(LOOK_SECONDS):
+        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
+        now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+        if stages and now != before:
+            told(*now)
+            before = now

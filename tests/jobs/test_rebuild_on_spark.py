@@ -1,0 +1,117 @@
+"""`rmqctl job rebuild` by a real Spark: the tree that `rmqctl rebuild` leaves; and several stores, one after the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.jobs.log_split import Found, Reading, Split
+from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.split_source import read_splits
+from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+
+pytestmark = pytest.mark.spark
+
+CASES = damage_cases()
+DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 12 == 0]
+WRITABLE = [name for name in READABLE_NAMES if not name.startswith("326")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_session() -> Iterator[None]:
+    """Spark's, which the command finds; on two cores."""
+    with session(Target("local[2]"), os.environ):
+        yield
+
+
+def files_of(root: Path) -> dict[str, bytes | None]:
+    """What is in a store, but for rmqctl's own journals, which have times in them."""
+    paths = (path for path in root.rglob("*") if ".rmqctl" not in path.relative_to(root).parts)
+    return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def plan_of(result: Result) -> dict[str, Any]:
+    return {**result.document(), "seconds": 0, "store": ""}
+
+
+def same_as_here(root: Path, folder: Path, run: Rmqctl) -> None:
+    """Rebuilds a store by Spark and a copy of it here; what is there, planned, said and undone is the same."""
+    copy = folder / "copy"
+    shutil.copytree(root, copy, symlinks=True)
+    before = tree_hash(root)
+    looked = run("job", "rebuild", root, "--dry-run", "-o", "json")
+    assert tree_hash(root) == before
+    here = run("rebuild", copy, "all", "--yes", "-o", "json")
+    there = run("job", "rebuild", root, "--yes", "-o", "json")
+    assert there.code == here.code
+    assert looked.code == {0: 0, 3: 1}[there.code]
+    assert plan_of(there) == plan_of(here) == plan_of(looked)
+    assert files_of(root) == files_of(copy)
+    assert run("undo", root, "--yes").code == 0
+    assert tree_hash(root) == before
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    same_as_here(unpack(name, tmp_path), tmp_path, rmqctl)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(root, CASES[name]["ops"])
+    same_as_here(root, tmp_path, rmqctl)
+
+
+def test_several_stores(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """What is wrong with one does not stop the others; each has its own plan, and its own undo."""
+    good, broken = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    shutil.rmtree(broken / "consumequeue")
+    none, rocks = tmp_path / "none", unpack("broker-533-rocksdb", tmp_path / "c")
+    before = [tree_hash(root) for root in (good, broken, rocks)]
+    result = rmqctl("job", "rebuild", none, good, rocks, broken, "--yes", "-o", "jsonl")
+    assert result.code == 13
+    assert [(row["schema"], row["store"], row["unitsDiffer"] > 0) for row in result.rows()] == [
+        ("rmqctl.rebuild/1", str(good), False),
+        ("rmqctl.rebuild/1", str(broken), True),
+    ]
+    assert f"{none}: no such folder" in result.err
+    assert "RocksDB" in result.err
+    assert rmqctl("verify", broken).code == 0
+    assert all(rmqctl("undo", root, "--yes").code == 0 for root in (good, broken))
+    assert [tree_hash(root) for root in (good, broken, rocks)] == before
+
+
+def test_several_stores_as_tables(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    shutil.rmtree(second / "index")
+    result = rmqctl("job", "rebuild", first, second, "--dry-run", "--what", "index")
+    assert result.code == 1
+    headings = [line for line in result.out.splitlines() if line.endswith(":")]
+    assert headings == [f"{first}:", f"{second}:"]
+    assert "TOPIC" not in result.out
+
+
+def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark gives up: one line, and the next store has its turn."""
+    first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    before = tree_hash(first)
+    real = read_splits
+
+    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+        if splits[0].root == str(first):
+            splits = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
+        return real(spark, splits, reading)
+
+    monkeypatch.setattr("rmqctl.jobs.cluster_scan.read_splits", failing)
+    result = rmqctl("job", "rebuild", first, second, "--yes")
+    assert result.code == 4
+    assert f"rmqctl: {second}/commitlog/" in result.err
+    assert ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n" in result.err
+    assert tree_hash(first) == before
+    assert f"`rmqctl undo {second}` takes it back" in result.err
