@@ -145,21 +145,19 @@ def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Pat
     written = [log.append(Record(queue_offset=number)) for number in range(50)]
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
 
-    def begin() -> StreamingQuery:
+    def begin(**trigger: Any) -> StreamingQuery:
         table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
         messages = table.where("kind = 'message'").drop("kind")
-        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out)
+        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(**trigger).start(out)
 
-    query = begin()
+    query = begin(processingTime="0 seconds")
     query.processAllAvailable()
     written += [log.append(Record(queue_offset=number)) for number in range(50, 90)]
     query.processAllAvailable()
     query.stop()
     written += [log.append(Record(queue_offset=number)) for number in range(90, 120)]
     torn = log.append(Record(body=b"z" * 500), part=0.6)
-    query = begin()
-    query.processAllAvailable()
-    query.stop()
+    begin(availableNow=True).awaitTermination()
     read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
     assert read == written
     assert torn not in read
