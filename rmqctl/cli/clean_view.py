@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import print_document, print_fields, print_rows, print_table
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rmqctl.store.clean import Cleaned
+    from rmqctl.store.clean import Cleaned, Leftover
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
 
@@ -32,8 +33,8 @@ KEYS = (
 )
 
 
-def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], now_ms: int, output: str) -> None:
-    """`left` are the lengths of the files that an interrupted clean left."""
+def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str) -> None:
+    """`left` is what an interrupted clean left."""
     if output == "json":
         print_document("clean", _document(plan, disks, left, now_ms))
     elif output == "table":
@@ -42,22 +43,36 @@ def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], 
         print_rows("clean", "files", map(_row, plan.files), output, KEYS, {})
 
 
-def summary(root: Path, plan: ExpiryPlan, left: int, done: Cleaned | None = None) -> str:
-    """One line."""
-    log = f"log from {plan.new_min_phy_offset}"
-    if done is not None and done.files < len(plan.going):
-        log = "interrupted"
-    also = f", and {left} that an interrupted clean left" if left else ""
-    if done is not None:
-        text = f"{_count(done.files)} deleted{also}, {done.bytes} bytes on the disk; {log}; {plan.reason}"
-    elif plan.going or left:
-        text = f"{_count(len(plan.going))} to delete{also}, {plan.bytes} bytes on the disk; {log}; {plan.reason}"
-    else:
-        text = f"nothing to delete: {plan.reason}"
-    return printable(f"{root}: {text}")
+def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
+    """What there is to do, in one line."""
+    if not (plan.going or plan.folders or left):
+        return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
+    freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
+    what = f"{_things(plan, len(plan.going), len(left))} to delete, {counted(freed, 'byte')} on the disk"
+    return printable(f"{root}: {what}; log from {plan.new_min_phy_offset}; {plan.reason}")
 
 
-def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], now_ms: int) -> dict[str, Any]:
+def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
+    """What was done, in one line."""
+    log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
+    what = f"{_things(plan, done.files, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
+    return printable(f"{root}: {what}; {log}; {plan.reason}")
+
+
+def _things(plan: ExpiryPlan, files: int, left: int) -> str:
+    parts = [counted(files, "file")]
+    parts += [counted(len(plan.folders), "empty folder")] if plan.folders else []
+    parts += [f"{counted(left, 'file')} that an interrupted clean left"] if left else []
+    return " and ".join(parts)
+
+
+def _why_nothing(plan: ExpiryPlan) -> str:
+    """What asked for deletion, and why the first file stays all the same."""
+    first = plan.first_left
+    return plan.reason if first is None or first.why == plan.reason else f"{plan.reason}, but {first.path} stays: {first.why}"
+
+
+def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int) -> dict[str, Any]:
     from rmqctl.format.timestamp import rfc3339
 
     return {
@@ -70,8 +85,8 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], n
         "disks": [{"path": str(disk.path), "usedPercent": disk.used_percent} for disk in disks],
         "minPhyOffset": plan.min_phy_offset,
         "newMinPhyOffset": plan.new_min_phy_offset,
-        "bytes": sum(file.size for file in plan.going),
-        "allocatedBytes": plan.bytes,
+        "bytes": plan.bytes,
+        "allocatedBytes": plan.allocated_bytes,
         "waiting": plan.waiting._asdict(),
         "files": [_row(file) for file in plan.files if file.goes],
         "kept": [_row(file) for file in plan.files if not file.goes],
@@ -79,7 +94,12 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], n
             {"topic": rise.topic, "queueId": rise.queue_id, "minOffset": rise.min_offset, "newMinOffset": rise.new_min_offset}
             for rise in plan.rises
         ],
-        "leftBehind": {"files": len(left), "bytes": sum(left)},
+        "folders": list(plan.folders),
+        "leftBehind": {
+            "files": len(left),
+            "bytes": sum(one.bytes for one in left),
+            "allocatedBytes": sum(one.allocated_bytes for one in left),
+        },
         "warnings": list(plan.warnings),
     }
 
@@ -91,8 +111,8 @@ def _row(file: FileFate) -> dict[str, Any]:
     return {
         "path": file.path,
         "kind": file.kind,
-        "bytes": file.size,
-        "allocatedBytes": file.bytes,
+        "bytes": file.bytes,
+        "allocatedBytes": file.allocated_bytes,
         "goes": file.goes,
         "why": file.why,
         "lastModifiedTimestamp": file.mtime_ms,
@@ -119,18 +139,14 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
     print()
     shown = [file for file in plan.files if file.goes or file.kind == "commitlog"]
     rows = [
-        [file.path, file.size, "goes" if file.goes else "stays", _row(file)["lastStoreTime"], file.waiting.total or None, file.why]
+        [file.path, file.bytes, "goes" if file.goes else "stays", _row(file)["lastStoreTime"], file.waiting.total or None, file.why]
         for file in shown
     ]
     if rows:
         print_table(["PATH", "BYTES", "", "LAST STORED", "WAITING", "WHY"], rows)
         print()
     if len(shown) < len(plan.files):
-        print(f"{len(plan.files) - len(shown)} files of queues and index stay (-o json shows each)")
-
-
-def _count(files: int) -> str:
-    return "1 file" if files == 1 else f"{files} files"
+        print(f"of queues and index {counted(len(plan.files) - len(shown), 'file')} more, which stay (-o json shows each)")
 
 
 def _percent(disk: DiskUse) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from rmqctl import __version__
+from rmqctl.cli.exit_status import exit_status
+from rmqctl.cli.interruption import not_ignored
 from rmqctl.cli.printable import printable
-from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
+from rmqctl.errors import EXIT_CODE_MEANINGS, RmqctlError
 
 # name -> (module below rmqctl.cli, short help): `--help` imports no verb
 VERBS = {
@@ -82,12 +84,13 @@ def rmqctl(debug: bool) -> None:
 
 def main() -> None:
     """The entry point of the command line."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     sys.exit(run(sys.argv[1:]))
 
 
 def _interrupt(*_: object) -> None:
-    """SIGTERM ends a command as Ctrl-C does: what it holds open is closed in order."""
+    """SIGTERM, and the end of a terminal, end a command as Ctrl-C does: what it holds open is closed in order."""
     raise KeyboardInterrupt
 
 
@@ -104,29 +107,30 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return int(ExitCode.USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        return _complain("interrupted", ExitCode.INTERRUPTED)
-    except RmqctlError as error:
-        return _complain(str(error), error.exit_code)
-    except OSError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
+        if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{where}{error.strerror or error}", ExitCode.PARTIAL)
-    except Exception as error:  # the last resort: a bug of ours, said in one line
-        if debug:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        return _complain(f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)", ExitCode.BUG)
+        if isinstance(error, click.ClickException):
+            error.show()
+        else:
+            _complain(_words(error))
+        return int(exit_status(error))
     return int(status or 0)
 
 
-def _complain(what: str, code: ExitCode) -> int:
+def _words(error: BaseException) -> str:
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, RmqctlError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}" if error.filename else error.strerror or str(error)
+    what = f"{type(error).__name__}: {error}"
+    return f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)"
+
+
+def _complain(what: str) -> None:
     try:
         print(f"rmqctl: {printable(what)}", file=sys.stderr)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    return int(code)
