@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
 HOUR_MS = 3_600_000
-IN_USE = "has the store open: nothing was deleted"
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
 
 
@@ -197,10 +196,11 @@ class _Run:
         if is_shown or not is_refused:  # what cron mails of a broker that runs is one line
             for warning in looked.plan.warnings:
                 remark(f"note: {warning}")
+        in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"
         if is_refused:
-            raise StoreInUse(f"a broker, or another rmqctl (pid {holder}), {IN_USE}", path=str(self._root), hint=IN_USE_HINT)
+            raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
         if holder is not None:
-            remark(f"note: a broker, or another rmqctl (pid {holder}), has the store open: without --dry-run nothing is deleted (exit 11)")
+            remark(f"note: {in_use}: without --dry-run nothing is deleted (exit 11)")
         if asked["dry_run"] or not looked.has_work:
             self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)

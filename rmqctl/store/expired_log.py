@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.disk_use import pressure, stops_writing, without
 from rmqctl.store.expiry_plan import NOBODY_WAITS, fate_of, sum_of
 from rmqctl.store.expiry_settings import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.disk_use import DiskUse, Full, Pressure
+    from rmqctl.store.disk_use import Full, Pressure
     from rmqctl.store.expiry_plan import FileFate, Trigger, Waiting
     from rmqctl.store.expiry_settings import ExpirySettings
     from rmqctl.store.outstanding import Outstanding
     from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.room import Room
 
 MANUAL_ROUNDS = 20
 MTIME_SLACK_MS = HOUR_MS
@@ -82,38 +81,39 @@ def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: s
 
 
 class ExpiredLog:
-    """Decides on the files of the log; `gone` has why, for the leading ones that go.
+    """Decides on the files of the log, at `now_ms`, in this `hour` of the host.
 
-    `keep_by_hand`, then `rounds`, which do nothing where something is kept by hand; after that `trigger` and `reason` say what asked for
-    deletion, or why nothing did.
+    After `decide`, `gone` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that, or why nothing did.
     """
 
     def __init__(
-        self, log: list[LogFile], settings: ExpirySettings, profile: Profile, hour: int, now_ms: int, outstanding: Outstanding
+        self, log: list[LogFile], settings: ExpirySettings, room: Room, outstanding: Outstanding, *, now_ms: int, hour: int
     ) -> None:
         self._log = log
         self._settings = settings
-        self._profile = profile
-        self._hour = hour
-        self._now = now_ms
+        self._room = room
         self._outstanding = outstanding
-        self._disks: list[DiskUse] = []
-        self._logics_disk: DiskUse
-        self._stored = 0
+        self._now = now_ms
+        self._hour = hour
+        self._full = room.stops_writing()
         self._stays = ""  # why the first file that is left stays
-        self._full = ""
         self.gone: list[str] = []
         self.trigger: Trigger | None = None
         self.reason = "the log has no messages"
 
-    def keep_by_hand(self) -> None:
+    def decide(self) -> None:
+        """By hand where that is asked for, else as a broker does."""
+        limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
+        kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
+        if kept and self._log:
+            self.trigger, self.reason = "by hand", f"the log may keep {kept}"
+            self._keep_by_hand()
+        else:
+            self._rounds()
+
+    def _keep_by_hand(self) -> None:
         """Let files go until the log has what it may have."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
-        limits = [(settings.keep_bytes, "byte"), (settings.keep_files, "file")]
-        said = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
-        if not said or not self._log:
-            return
-        self.trigger, self.reason = "by hand", f"the log may keep {said}"
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
             too_many = settings.keep_files is not None and len(self._log) - number > settings.keep_files
@@ -123,21 +123,17 @@ class ExpiredLog:
             self.gone.append(self.reason)
             left -= one.file.size
 
-    def rounds(self, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> None:
-        """What the broker would do, round by round; `stored` is what log, queues and index have, in bytes."""
-        self._disks, self._logics_disk, self._stored = list(disks), logics_disk, stored
-        self._full = stops_writing(self._settings, self._profile, disks, logics_disk)
-        if self.trigger == "by hand":
-            return
+    def _rounds(self) -> None:
+        """What the broker would do, round by round."""
         for done in range(len(self._log)):
-            disk = pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
+            disk = self._room.pressure()
             asking = self._asking(disk, done)
             if not asking:
                 self._stays = self._nothing_asks(disk, done)
             if not done:
                 self.trigger = asking[0][0] if asking else None
                 self.reason = "; ".join(why for _, why in asking) or self._stays
-            forces = self._counts(disk.forces, done) if self._settings.clean_forcibly else None
+            forces = disk.forces if self._settings.clean_forcibly and self._counts(disk.forces, done) else None
             if not asking or not self._round(f"whatever its age: {forces.why}" if forces else ""):
                 return
 
@@ -146,8 +142,8 @@ class ExpiredLog:
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
-        if full := self._counts(disk.asks, done):
-            asking.append(("disk", full.why))
+        if disk.asks and self._counts(disk.asks, done):
+            asking.append(("disk", disk.asks.why))
         if self._settings.manual and done < MANUAL_ROUNDS:
             asking.append(("manual", "asked for by hand (--manual)"))
         return asking
@@ -159,13 +155,9 @@ class ExpiredLog:
         rounds = f"{counted(done, 'round')} of {counted(max(self._settings.batch, 1), 'file')}"
         return f"after {rounds} nothing asks for more: {why}"
 
-    def _counts(self, full: Full | None, done: int) -> Full | None:
-        """What is too full counts in the first round always, then if it is less full by what went, as far as is known."""
-        if full is None or full.disk is None or not done:
-            return full
-        device, disks = full.disk.device, self._disks
-        is_helped = full.disk in disks or any(device and device == other.device for other in disks)
-        return full if full.disk.size and is_helped else None
+    def _counts(self, full: Full | None, done: int) -> bool:
+        """What is too full counts in the first round always, then where that helps."""
+        return full is not None and (not done or self._room.is_helped(full))
 
     @property
     def _hours(self) -> str:
@@ -187,7 +179,7 @@ class ExpiredLog:
             else:
                 self._stays = self._young(since)
                 return False
-            self._free(one)
+            self._room.free(one.file.path.parent, one.fate.bytes, one.fate.allocated_bytes)
         return True
 
     def _holds(self, number: int) -> str:
@@ -221,20 +213,6 @@ class ExpiredLog:
     @property
     def _reserved(self) -> str:
         return f"{self._settings.reserved_ms / HOUR_MS:g} h"
-
-    def _free(self, one: LogFile) -> None:
-        """The disks are less full by a file."""
-        self._stored -= one.file.size
-        home = next((disk for disk in self._disks if disk.path == one.file.path.parent), None)
-        if home is None:
-            return
-
-        def freed(disk: DiskUse) -> DiskUse:
-            shared = disk.path == home.path or (disk.device and disk.device == home.device)
-            return without(disk, one.fate.allocated_bytes, self._profile) if shared else disk
-
-        self._disks = [freed(disk) for disk in self._disks]
-        self._logics_disk = freed(self._logics_disk)
 
     def fates(self) -> list[FileFate]:
         """Of each file of the log, oldest first."""

@@ -18,6 +18,7 @@ from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
 from rmqctl.store.expiry_plan import ExpiryPlan, is_link
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import TIMER_TOPIC
+from rmqctl.store.room import Room
 from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def plan_expiry(
     unknown = [*_unknown_offsets(store), *outstanding.problems]
     if unknown and settings.protect_unconsumed:
         raise Unreadable(f"what waits for someone cannot be protected: {unknown[0]}", path=str(store.path.root))
-    log = ExpiredLog(files, settings, profile, local.hour, now_ms, outstanding)
-    log.keep_by_hand()
-    log.rounds(disks, logics_disk, stored_bytes(store))
+    room = Room(settings, profile, disks, logics_disk, stored_bytes(store))
+    log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
+    log.decide()
 
     min_offset = store.commit_log.min_offset
     new_min_offset = files[len(log.gone)].file.file_from_offset if log.gone else min_offset
