@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.cli.interruption import SIGNALS
 from rmqctl.cli.kernel_cache import find_folder
 from rmqctl.store.kernels import keep_in
 
@@ -25,7 +26,7 @@ READABLE_NAMES = [name for name in STORE_NAMES if "rocksdb" not in name]
 @pytest.fixture(autouse=True)
 def _signals_end_as_they_did() -> Iterator[None]:
     """A command that changed a store keeps its handlers up to the end of its process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

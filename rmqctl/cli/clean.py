@@ -63,28 +63,30 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
     ),
 )
 @store_argument
-@click.option("--reserved-hours", type=COUNT, help="How old a file must be.  [default: fileReservedTime, 72]")
+@click.option("--reserved-hours", type=COUNT, help="How old a file must be, in hours.  [default: fileReservedTime, 72]")
 @click.option(
     "--when",
     type=HoursType(),
-    help="The hours of this host's clock in which that counts, 04 or 04;05; 24 or more: never, as for a broker.  [default: deleteWhen, 04]",
+    help="Hours of this host's clock in which files of that age go, 04 or 04;05; 24 or more: never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="On a disk that is fuller, it counts in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
+    help="On a fuller disk files of that age go in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
     type=PERCENT,
-    help="On a disk that is fuller, files go whatever their age; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
+    help="On a fuller disk files go whatever their age; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
-@click.option("--manual", is_flag=True, help="In any hour, as after mqadmin deleteExpiredCommitLog: 20 rounds of --batch files.")
+@click.option("--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog.")
 @click.option(
     "--keep-bytes", type=OFFSET, help="Instead of all these rules: files go until the log has at most so many bytes, and no further."
 )
 @click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
-@click.option("--batch", type=POSITIVE, help="Files of the log in one of the broker's rounds.  [default: deleteFileBatchMax, 10]")
+@click.option(
+    "--batch", type=POSITIVE, help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]"
+)
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
 @click.option("--max-bytes-per-second", type=OFFSET, help="Wait longer where more would be freed in a second; 0: no limit.")
 @click.option("--now", type=TimeType(), help="What is expired at this time.  [default: now]")
@@ -193,7 +195,7 @@ class _Run:
             with plan_shown(dry_run=asked["dry_run"]):
                 print_plan(looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
-        if is_shown or not is_refused:  # what cron mails of a broker that runs is one line
+        if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
             for warning in looked.plan.warnings:
                 remark(f"note: {warning}")
         in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"

@@ -132,7 +132,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
             ("time", f"{rfc3339(now_ms)} ({now_ms}), hour {plan.hour} in {plan.time_zone}"),
             ("disks", ", ".join(f"{disk.path} {_percent(disk)}" for disk in disks)),
             ("because", plan.reason),
-            ("log from", f"{plan.min_phy_offset}, then {plan.new_min_phy_offset}"),
+            ("log from", " then ".join(map(str, dict.fromkeys((plan.min_phy_offset, plan.new_min_phy_offset))))),
             ("waiting in what goes", waiting or "nothing"),
         )
     )
@@ -146,7 +146,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
         print_table(["PATH", "BYTES", "", "LAST STORED", "WAITING", "WHY"], rows)
         print()
     if len(shown) < len(plan.files):
-        print(f"of queues and index {counted(len(plan.files) - len(shown), 'file')} more, which stay (-o json shows each)")
+        print(f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)")
 
 
 def _percent(disk: DiskUse) -> str:

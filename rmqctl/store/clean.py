@@ -143,8 +143,9 @@ class Clean:
             self._receipts.flush()
             self._tidy()
         except OSError as error:
-            with suppress(OSError):
-                self._receipts.flush()
+            for way_out in (self._receipts.flush, self._tidy):
+                with suppress(OSError):
+                    way_out()
             raise self._failed(error) from error
         return self.done
 

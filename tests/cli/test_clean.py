@@ -397,8 +397,9 @@ def test_why_there_is_nothing_to_delete(store: Path, rmqctl: Rmqctl) -> None:
     assert f"is an hour of deleteWhen ({hour:02};" in line
     assert f", but commitlog/{0:020d} stays: last written to " in line
     calm = rmqctl("clean", store, "--when", 99, "--max-disk-percent", 95, "--yes")
-    assert calm.out.count("nothing asks for deletion") == 1
-    assert "deleteWhen (99) is no hour of a day: as for a broker, time alone never deletes anything" in calm.err
+    assert (calm.out.count("nothing asks for deletion"), calm.out.count("\n"), calm.err) == (1, 1, "")
+    told = rmqctl("clean", store, "--when", 99, "--max-disk-percent", 95, "--dry-run")
+    assert "note: deleteWhen (99) is no hour of a day: as for a broker, time alone never deletes anything" in told.err
 
 
 def test_after_a_clean_verify_finds_nothing_missing(store: Path, rmqctl: Rmqctl) -> None:
