@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rmqctl.logfile.storage import Storage
 
 RECEIPTS_NAME = "rmqctl-clean.log"
+ROTATED = ("", ".1")  # what logrotate took away last, too
 RECEIPTS_SIZE_MAX = 64 * 1024 * 1024
 
 
 def is_cleaned_up_to(storage: Storage, root: Path, offset: int) -> bool:
     """Whether `clean` deleted the file of the log that ended at a physical offset. Raises OSError."""
-    path = root / RECEIPTS_NAME
-    if storage.entry(path).kind is not Kind.FILE:
-        return False
-    return offset in _log_ends(storage.read_file(path, RECEIPTS_SIZE_MAX))
+    paths = [root / f"{RECEIPTS_NAME}{ending}" for ending in ROTATED]
+    files = [path for path in paths if storage.entry(path).kind is Kind.FILE]
+    return any(offset in _log_ends(storage.read_file(path, RECEIPTS_SIZE_MAX)) for path in files)
 
 
 def _log_ends(receipts: bytes) -> Iterator[int]:

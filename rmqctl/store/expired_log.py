@@ -5,79 +5,32 @@ deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a 
 never goes. Here all the rounds that would follow are one: in such an hour every file that has expired; for a disk as many as bring
 it below its limit, reckoned by what each file takes (one round where that does not help: another disk, or its size is not known).
 
-Where a broker goes on and this does not: in front of a gap in the log, which may be a folder that nobody named, and whose messages
-queues and index still lead to; at a file of a wrong length, and at one offset given by two files. The file that is allocated ahead is
-no file of the log yet. What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all these rules but the last two.
+Where a broker goes on and this does not: at an obstacle (`log_files.py`), and where messages that wait for someone are to be protected.
+What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all rules but these two, and that the last file stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.expiry_plan import NOBODY_WAITS, fate_of, sum_of
+from rmqctl.store.expiry_plan import NOBODY_WAITS, sum_of
 from rmqctl.store.expiry_settings import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.disk_use import Full, Pressure
     from rmqctl.store.expiry_plan import FileFate, Trigger, Waiting
     from rmqctl.store.expiry_settings import ExpirySettings
+    from rmqctl.store.log_files import LogFile
     from rmqctl.store.outstanding import Outstanding
-    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.room import Room
 
 MANUAL_ROUNDS = 20
 MTIME_SLACK_MS = HOUR_MS
 GROUPS_NAMED = 3
 LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it stays"
-
-
-class LogFile(NamedTuple):
-    """A file in use, and its fate while nothing is decided; `obstacle` says why it, and all behind it, must not be touched."""
-
-    file: MappedFile
-    fate: FileFate
-    obstacle: str
-
-
-def log_files(store: ReadOnlyStore) -> list[LogFile]:
-    """The files in use, oldest first. Raises OSError."""
-    files = store.commit_log.files_in_use()
-    queue = store.commit_log.queue
-    twice = {damage.physical_offset for damage in queue.anomalies if damage.code == "file-overlap"}
-    found: list[LogFile] = []
-    behind: int | None = None
-    for number in range(len(files) - 1, -1, -1):
-        file = files[number]
-        obstacle = _obstacle(files, number, queue.file_size, twice)
-        fate = replace(fate_of(store.storage, file, "commitlog", ""), last_store_timestamp=behind)
-        found.append(LogFile(file, fate, obstacle))
-        first = store.commit_log.message_at(file.file_from_offset)
-        behind = first.store_timestamp if first is not None else behind
-    return found[::-1]
-
-
-def ahead(store: ReadOnlyStore, in_use: int) -> list[FileFate]:
-    """The files behind those in use."""
-    files = store.commit_log.queue.files[in_use:]
-    return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
-
-
-def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: set[int]) -> str:
-    file = files[number]
-    if file.file_from_offset in twice or (number and file.file_from_offset < files[number - 1].end):
-        return "two files of the log have the same offsets"
-    if file.size != file_size:
-        return f"it has {file.size} bytes, not {file_size}: `rmqctl recover --dry-run` shows what mending it loses"
-    if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
-        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
-        return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
-    return ""
 
 
 class ExpiredLog:

@@ -13,9 +13,10 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.plural import counted
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
-from rmqctl.store.expired_log import ExpiredLog, ahead, log_files
+from rmqctl.store.expired_log import ExpiredLog
 from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
 from rmqctl.store.expiry_plan import ExpiryPlan, is_link
+from rmqctl.store.log_files import ahead, log_files
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import TIMER_TOPIC
 from rmqctl.store.room import Room

@@ -34,6 +34,12 @@ def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
     assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
 
 
+def test_receipts_that_were_rotated_are_known(tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS_NAME).touch()
+    (tmp_path / f"{RECEIPTS_NAME}.1").write_text(json.dumps(LOG))
+    assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
+
+
 def test_without_receipts_nothing_is_known(tmp_path: Path) -> None:
     assert not is_cleaned_up_to(Storage(tmp_path), tmp_path, 0)
     (tmp_path / RECEIPTS_NAME).mkdir()
