@@ -48,22 +48,24 @@ def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str
     if not (plan.going or plan.folders or left):
         return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
     freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
-    what = f"{_things(plan, len(plan.going), len(left))} to delete, {counted(freed, 'byte')} on the disk"
+    what = f"{_things(len(plan.going), len(plan.folders), len(left))} to delete, {counted(freed, 'byte')} on the disk"
     return printable(f"{root}: {what}; log from {plan.new_min_phy_offset}; {plan.reason}")
 
 
 def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
     """What was done, in one line."""
     log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
-    what = f"{_things(plan, done.files, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
+    what = f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
     return printable(f"{root}: {what}; {log}; {plan.reason}")
 
 
-def _things(plan: ExpiryPlan, files: int, left: int) -> str:
-    parts = [counted(files, "file")]
-    parts += [counted(len(plan.folders), "empty folder")] if plan.folders else []
-    parts += [f"{counted(left, 'file')} that an interrupted clean left"] if left else []
-    return " and ".join(parts)
+def _things(files: int, folders: int, left: int) -> str:
+    parts = [
+        (files, counted(files, "file")),
+        (folders, counted(folders, "empty folder")),
+        (left, f"{counted(left, 'file')} that an interrupted clean left"),
+    ]
+    return " and ".join(words for count, words in parts if count) or "nothing"
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:

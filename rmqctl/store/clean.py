@@ -46,9 +46,10 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """What was deleted so far: `files` of the plan, `left` by an interrupted clean; `allocated_bytes` is what all of them took."""
+    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean; `allocated_bytes`: what they took."""
 
     files: int = 0
+    folders: int = 0
     left: int = 0
     allocated_bytes: int = 0
 
@@ -164,7 +165,7 @@ class Clean:
             if self._is_stopped():
                 return
             self._delete(fate, has_place=has_place)
-        self._remove_if_empty(self._folders)
+        self.done.folders = self._remove_if_empty(self._folders)
 
     def _delete(self, fate: FileFate, *, has_place: bool) -> None:
         storage, path = self._storage, self._root / fate.path
@@ -208,11 +209,15 @@ class Clean:
         """Of what it needed meanwhile nothing is left."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
-    def _remove_if_empty(self, folders: Iterable[Path]) -> None:
+    def _remove_if_empty(self, folders: Iterable[Path]) -> int:
+        """How many they were."""
+        removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
                 self._storage.remove_folder(folder)
                 self._storage.sync_folder(folder.parent)
+                removed += 1
+        return removed
 
     def _failed(self, error: OSError) -> ChangeFailed:
         where = f"{error.filename}: " if error.filename else ""

@@ -433,7 +433,7 @@ def test_folders_that_an_interrupted_clean_emptied(store: Path, rmqctl: Rmqctl) 
     assert dry.document()["folders"] == ["consumequeue/Retired/0", "consumequeue/Retired"]
     assert dry.document()["leftBehind"] == {"files": 0, "bytes": 0, "allocatedBytes": 0}
     done = rmqctl("clean", store, "--when", 99, "--unused-topics", "--yes")
-    assert (done.code, done.out.partition(",")[0]) == (0, f"{store}: 0 files and 2 empty folders deleted")
+    assert (done.code, done.out.partition(",")[0]) == (0, f"{store}: 2 empty folders deleted")
     assert not (store / "consumequeue/Retired").exists()
     assert (store / "consumequeue/TopicTest/99").exists()
 
@@ -447,7 +447,7 @@ def test_what_an_interrupted_clean_left_counts(store: Path, tmp_path: Path, rmqc
     assert run("--dry-run", "-o", "json").document()["leftBehind"] == {"files": 1, "bytes": 5000, "allocatedBytes": allocated}
     assert metrics_of(tmp_path / "m")["expired_bytes"] == allocated
     result = run("--yes")
-    assert result.out.startswith(f"{store}: 0 files and 1 file that an interrupted clean left deleted, {allocated} bytes on the disk; ")
+    assert result.out.startswith(f"{store}: 1 file that an interrupted clean left deleted, {allocated} bytes on the disk; ")
     assert metrics_of(tmp_path / "m")["deleted_bytes"] == allocated
     (receipt,) = map(json.loads, (store / "rmqctl-clean.log").read_text().splitlines())
     assert (receipt["path"], receipt["bytes"], receipt["allocatedBytes"]) == (f"commitlog/{0:020d}", 5000, allocated)

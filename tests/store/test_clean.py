@@ -162,7 +162,7 @@ def test_what_goes_is_gone_and_the_rest_is_as_it_was(whole: Path, tmp_path: Path
     kinds = [fate.kind for fate in plan.files]
     assert {"commitlog", "consumequeue", "index"} == set(kinds)
     done = clean(root, plan)
-    assert done == Cleaned(len(kinds), 0, len(kinds) * 4096)
+    assert done == Cleaned(len(kinds), len(plan.folders), 0, len(kinds) * 4096)
     after = tree(root)
     stays = {path for path in before if path not in going(whole) and f"/{RETIRED}" not in path}
     assert after.keys() - {RECEIPTS_NAME} == stays
@@ -256,7 +256,7 @@ def test_what_an_interrupted_clean_left_goes(whole: Path, tmp_path: Path) -> Non
     left.write_bytes(b"x" * 10)
     allocated = left.stat().st_blocks * 512
     assert leftovers(WritableStorage(root), root) == [Leftover(left, "commitlog/00000000000000006144", 10, allocated)]
-    assert clean(root) == Cleaned(0, 1, allocated)
+    assert clean(root) == Cleaned(left=1, allocated_bytes=allocated)
     assert not (root / ".rmqctl").exists()
     assert receipts_of(root)[-1] == "commitlog/00000000000000006144"
 
