@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.printable import printable
-from rmqctl.cli.render import print_document, print_fields, print_rows, print_table
+from rmqctl.cli.render import Row, print_document, print_fields, print_rows
 from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
@@ -31,6 +33,13 @@ KEYS = (
     "scheduled",
     "half",
 )
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "": lambda row: "goes" if row["goes"] else "stays",
+    "BYTES": itemgetter("bytes"),
+    "FILE": itemgetter("path"),
+    "WAITING": lambda row: row["unconsumed"] + row["scheduled"] + row["half"] or None,
+    "WHY": itemgetter("why"),
+}
 
 
 def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str) -> None:
@@ -140,12 +149,8 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
     )
     print()
     shown = [file for file in plan.files if file.goes or file.kind == "commitlog"]
-    rows = [
-        [file.path, file.bytes, "goes" if file.goes else "stays", _row(file)["lastStoreTime"], file.waiting.total or None, file.why]
-        for file in shown
-    ]
-    if rows:
-        print_table(["PATH", "BYTES", "", "LAST STORED", "WAITING", "WHY"], rows)
+    print_rows("clean", "files", map(_row, shown), "table", KEYS, COLUMNS)
+    if shown:
         print()
     if len(shown) < len(plan.files):
         print(f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)")
