@@ -9,6 +9,7 @@ import shutil
 import signal
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,21 @@ STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("*.
 READABLE_NAMES = [name for name in STORE_NAMES if "rocksdb" not in name]
 
 
-@pytest.fixture(autouse=True)
-def _signals_end_as_they_did() -> Iterator[None]:
+@contextmanager
+def signals_given_back() -> Iterator[None]:
     """A command that changed a store keeps its handlers up to the end of its process."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _signals_end_as_they_did() -> Iterator[None]:
+    with signals_given_back():
+        yield
 
 
 def unpack(name: str, into: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
+from tests.conftest import signals_given_back
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def rmqctl(capsys: pytest.CaptureFixture[str]) -> Rmqctl:
     """Runs `rmqctl` with arguments; what it left."""
 
     def call(*arguments: object) -> Result:
-        code = run([str(argument) for argument in arguments])
+        with signals_given_back():
+            code = run([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Result(code, captured.out, captured.err)
