@@ -78,11 +78,11 @@ class ExpiredQueues:
         ext_files = extension.queue.files if extension is not None else []
         if high == queue.max_offset and self._is_unused(key[0]):
             why = f"topic {key[0]} is not in {TOPICS_CONFIG}, and its queue has no message left"
-            self.fates += [self._fate(file, kind, why, goes=True) for file in files]
-            self.fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
+            fates = [self._fate(file, kind, why, goes=True) for file in files]
+            fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
         else:
-            self.fates += self._fates_by_offset(kind, queue)
-            self.fates += self._ext_fates(ext_files, queue, high)
+            fates = [*self._fates_by_offset(kind, queue), *self._ext_fates(ext_files, queue, high)]
+        self.fates += fates
         if high > low:
             self.rises.append(QueueRise(*key, low, high))
 

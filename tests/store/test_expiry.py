@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import EXT_BASE
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
+from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Storage
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.disk_use import DiskUse
@@ -199,6 +201,21 @@ def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
     assert [goes for goes, _ in fates] == [True, False, False, False]
     assert fates[1][1] == "its last unit is empty: what it stands for is not known"
     assert [warning for warning in found.warnings if "its last unit is empty" in warning and f"{100:020d}" in warning]
+
+
+def test_a_queue_of_which_a_file_cannot_be_read_stays_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    real = MappedFile.read_exact
+
+    def failing(file: MappedFile, position: int, size: int) -> bytes:
+        if file.path == root / "consumequeue" / "OrderPaid" / "1" / f"{100:020d}":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file, position, size)
+
+    monkeypatch.setattr(MappedFile, "read_exact", failing)
+    found = plan(root, **TIME)
+    assert {file.kind for file in found.going} == {"commitlog", "index"}
+    assert [warning for warning in found.warnings if "queue OrderPaid 1 stays as it is" in warning]
 
 
 def test_an_index_file_whose_header_is_zero_stays(tmp_path: Path) -> None:
