@@ -9,12 +9,14 @@ import shutil
 import signal
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.cli.interruption import SIGNALS
 from rmqctl.cli.main import run
 from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.kernels import keep_in
@@ -45,13 +47,21 @@ class Result:
 Rmqctl = Callable[..., Result]
 
 
+@contextmanager
+def signals_given_back() -> Iterator[None]:
+    """A command that changed a store keeps its handlers up to the end of its process."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture(autouse=True)
 def _signals_end_as_they_did() -> Iterator[None]:
-    """A command that changed a store keeps its handlers up to the end of its process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with signals_given_back():
+        yield
 
 
 def unpack(name: str, into: Path) -> Path:
@@ -123,7 +133,8 @@ def rmqctl(capsys: pytest.CaptureFixture[str]) -> Rmqctl:
     """Runs `rmqctl` with arguments; what it left."""
 
     def call(*arguments: object) -> Result:
-        code = run([str(argument) for argument in arguments])
+        with signals_given_back():
+            code = run([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return Result(code, captured.out, captured.err)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.cli.clean_metrics import CleanMetrics, with_metrics
-from rmqctl.cli.clean_view import print_plan, summary
+from rmqctl.cli.clean_view import print_plan, words_of_deletion, words_of_plan
 from rmqctl.cli.confirm import change_options, confirm, plan_shown
 from rmqctl.cli.interruption import Interruption
-from rmqctl.cli.options import COUNT, OFFSET, POSITIVE, output_option, store_argument
+from rmqctl.cli.options import COUNT, OFFSET, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.render import remark
 from rmqctl.cli.repair_view import check_complete
 from rmqctl.cli.times import TimeType
-from rmqctl.cli.verb import CHANGE_VERB, Verb
+from rmqctl.cli.verb import CHANGE_VERB, Verb, flush_output
 from rmqctl.errors import ExitCode, StoreInUse
 
 if TYPE_CHECKING:
-    from rmqctl.store.clean import Cleaned
+    from rmqctl.store.clean import Cleaned, Leftover
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import ExpiryPlan
     from rmqctl.store.expiry_settings import ExpirySettings
@@ -30,8 +30,25 @@ if TYPE_CHECKING:
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
-IN_USE_HINT = "it deletes expired files itself, at once with `mqadmin deleteExpiredCommitLog` and `cleanExpiredCQ`"
 HOUR_MS = 3_600_000
+IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
+
+
+class HoursType(click.ParamType):  # type: ignore[type-arg]
+    """Hours as deleteWhen has them."""
+
+    name = "hours"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The hours, as numbers."""
+        from rmqctl.store.expiry_settings import parse_hours
+
+        if isinstance(value, tuple):
+            return value
+        try:
+            return parse_hours(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command(
@@ -46,22 +63,30 @@ HOUR_MS = 3_600_000
     ),
 )
 @store_argument
-@click.option("--reserved-hours", type=COUNT, help="How old a file must be.  [default: fileReservedTime, 72]")
+@click.option("--reserved-hours", type=COUNT, help="How old a file must be, in hours.  [default: fileReservedTime, 72]")
 @click.option(
-    "--when", metavar="HOURS", help="The hours of this host's clock in which that counts, 04 or 04;05.  [default: deleteWhen, 04]"
+    "--when",
+    type=HoursType(),
+    help="Hours of this host's clock in which files of that age go, 04 or 04;05; 24 or more: never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="On a disk that is fuller, it counts in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
+    help="On a fuller disk files of that age go in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
 )
-@click.option("--force-percent", type=PERCENT, help="On a disk that is fuller, files go whatever their age.  [default: 85]")
-@click.option("--manual", is_flag=True, help="In any hour, as after mqadmin deleteExpiredCommitLog: 20 rounds of --batch files.")
+@click.option(
+    "--force-percent",
+    type=PERCENT,
+    help="On a fuller disk files go whatever their age; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
+)
+@click.option("--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog.")
 @click.option(
     "--keep-bytes", type=OFFSET, help="Instead of all these rules: files go until the log has at most so many bytes, and no further."
 )
 @click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
-@click.option("--batch", type=POSITIVE, help="Files of the log in one of the broker's rounds.  [default: deleteFileBatchMax, 10]")
+@click.option(
+    "--batch", type=POSITIVE, help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]"
+)
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
 @click.option("--max-bytes-per-second", type=OFFSET, help="Wait longer where more would be freed in a second; 0: no limit.")
 @click.option("--now", type=TimeType(), help="What is expired at this time.  [default: now]")
@@ -91,46 +116,40 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     next one goes on with it.
 
     There is no undo: --dry-run shows each file that goes or stays, and why, and what still waits for a consumer in it. The
-    broker must be down: one that runs deletes its own files, and would hold the space of those that we delete.
+    broker must be down (exit 11 where it runs): it deletes its own files, and would keep the space of those that we delete.
     """
-    from rmqctl.store.config import BrokerConf, read_broker_conf
-    from rmqctl.store.read_only_store import ReadOnlyStore
-
-    conf = read_broker_conf(broker_conf) if broker_conf is not None else BrokerConf()
-    settings = _settings(conf.expiry, asked)
-    _check_outside((store, *map(Path, conf.commitlog_paths)), {"--metrics": metrics, "--log-json": asked["log_json"]})
+    files = {"--metrics": metrics, "--log-json": asked["log_json"]}
+    _check_places([store], files)
     gauges = CleanMetrics(store)
 
     def run() -> int:
         _wait_for_lock(store, asked)
-        opened = ReadOnlyStore(store, conf, follow_links=follow_links)
-        click.get_current_context().call_on_close(opened.close)
-        return _Run(opened, settings, asked, output, gauges).run()
+        opened = open_store(store, broker_conf, follow_links)
+        _check_places(opened.path.commitlogs, files)
+        return _Run(opened, asked, output, gauges).run()
 
     return with_metrics(gauges, metrics, run)
 
 
 def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
     """What broker.conf says, where no option says otherwise."""
-    from rmqctl.store.expiry_settings import parse_hours
-
     said: dict[str, Any] = {name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")}
     said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
-    if asked["when"] is not None:
-        try:
-            said["delete_when"] = parse_hours(asked["when"])
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--when") from error
+    said["delete_when"] = asked["when"]
     always = {name: asked[name] for name in ("by", "manual", "protect_unconsumed", "unused_topics")}
     return usual._replace(**{name: value for name, value in said.items() if value is not None}, **always)
 
 
-def _check_outside(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
+def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
     """A broker takes what lies in its folders for its own."""
     for option, file in files.items():
-        for folder in folders:
-            if file is not None and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
-                raise click.BadParameter(f"{file} is in the store, where a broker may take it for one of its own", param_hint=option)
+        if file is None:
+            continue
+        place = Path(os.path.realpath(file))
+        if any(place.is_relative_to(os.path.realpath(folder)) for folder in folders):
+            raise click.BadParameter(f"{file} is in the store, where a broker may take it for one of its own", param_hint=option)
+        if not place.parent.is_dir():
+            raise click.BadParameter(f"there is no folder {file.parent}", param_hint=option)
 
 
 def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
@@ -147,17 +166,20 @@ class _Looked(NamedTuple):
     stamps: Any
     disks: list[DiskUse]
     plan: ExpiryPlan
-    left: list[int]  # bytes of what an interrupted clean left
+    left: list[Leftover]
     now_ms: int
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.plan.going or self.plan.folders or self.left)
 
 
 class _Run:
     """The plan, the question, and the deletion."""
 
-    def __init__(self, store: ReadOnlyStore, settings: ExpirySettings, asked: dict[str, Any], output: str, gauges: CleanMetrics) -> None:
+    def __init__(self, store: ReadOnlyStore, asked: dict[str, Any], output: str, gauges: CleanMetrics) -> None:
         self._store = store
         self._root = store.path.root
-        self._settings = settings
         self._asked = asked
         self._output = output
         self._gauges = gauges
@@ -166,24 +188,24 @@ class _Run:
         """The exit status."""
         store, asked = self._store, self._asked
         check_complete(store)
-        looked = self._look()
-        plan = looked.plan
-        has_work = bool(plan.going or looked.left)
-        holder = store.lock_holder()
-        is_shown = asked["dry_run"] or (has_work and (holder is not None or not asked["yes"]))
+        looked, holder = self._look(), store.lock_holder()
+        is_refused = holder is not None and not asked["dry_run"]
+        is_shown = asked["dry_run"] or (not asked["yes"] and looked.has_work)
         if is_shown or self._output != "table":
             with plan_shown(dry_run=asked["dry_run"]):
-                print_plan(plan, looked.disks, looked.left, looked.now_ms, self._output)
+                print_plan(looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
-        if asked["dry_run"] and holder is not None:
-            remark("note: a broker, or another rmqctl, has the store open: with --yes nothing would be deleted (exit 11)")
-        for warning in plan.warnings:
-            remark(f"note: {warning}")
-        if asked["dry_run"] or not has_work:
-            self._sum_up(summary(self._root, plan, len(looked.left)))
-            return int(ExitCode.FINDINGS if has_work else ExitCode.CLEAN)
+        if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
+            for warning in looked.plan.warnings:
+                remark(f"note: {warning}")
+        in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"
+        if is_refused:
+            raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
         if holder is not None:
-            raise StoreInUse("a broker, or another rmqctl, has the store open: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
+            remark(f"note: {in_use}: without --dry-run nothing is deleted (exit 11)")
+        if asked["dry_run"] or not looked.has_work:
+            self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
+            return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
         confirm(f"Delete what goes of {self._root}? Nothing brings it back.", yes=asked["yes"])
         return self._delete(looked)
 
@@ -196,9 +218,10 @@ class _Run:
             remark(f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {self._root} --drop` frees them")
 
     def _look(self) -> _Looked:
-        from rmqctl.store.clean import empty_folders, leftovers
+        from rmqctl.store.clean import leftovers
         from rmqctl.store.disk_use import disk_use
         from rmqctl.store.expiry import plan_expiry
+        from rmqctl.store.expiry_settings import known_to
         from rmqctl.store.profile_guess import guess_profile
         from rmqctl.store.store_path import CONSUMEQUEUE
 
@@ -207,20 +230,20 @@ class _Run:
         now_ms = self._asked["now"] if self._asked["now"] is not None else time.time_ns() // 1_000_000
         disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
         logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
-        plan = plan_expiry(store, self._settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics)
+        settings = _settings(known_to(profile, store.conf.expiry), self._asked)
+        plan, left = plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics), leftovers(storage, self._root)
         self._gauges.set("expired_files", len(plan.going))
-        self._gauges.set("expired_bytes", plan.bytes)
+        self._gauges.set("expired_bytes", plan.allocated_bytes + sum(one.allocated_bytes for one in left))
         self._gauges.set("waiting_messages", plan.waiting.total)
         self._gauges.set("kept_files", sum(not file.goes for file in plan.files if file.kind == "commitlog"))
         self._gauges.set("log_min_offset_bytes", plan.min_phy_offset)
         self._gauges.set_disks([(disk.path, disk.used_percent) for disk in (*disks, logics)])
-        left = [stamp.size for _, stamp in leftovers(storage, self._root)]
-        left += [0 for _ in empty_folders(storage, self._root) if self._settings.unused_topics]
         return _Looked(stamps, [*disks, logics], plan, left, now_ms)
 
     def _delete(self, looked: _Looked) -> int:
         from rmqctl.logfile.writable_storage import WritableStorage
-        from rmqctl.store.clean import RECEIPTS_NAME, Clean, Pace, check_unchanged, locked
+        from rmqctl.store.clean import Clean, Pace, check_unchanged, locked
+        from rmqctl.store.cleaned import RECEIPTS_NAME
         from rmqctl.store.receipts import Receipts
 
         root, asked, storage = self._root, self._asked, WritableStorage(self._root)
@@ -232,31 +255,35 @@ class _Run:
         ):
             check_unchanged(looked.stamps, self._store.stamps(), root)
             pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
-            with_empty_folders = self._settings.unused_topics
-            clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted, with_empty_folders=with_empty_folders)
+            clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
             try:
                 clean.run()
             finally:
                 self._measure(clean.done, looked.plan)
                 for line in receipts.unwritten:
                     remark(line)
-            self._sum_up(summary(root, looked.plan, len(looked.left), clean.done))
+            self._sum_up(words_of_deletion(root, looked.plan, clean.done))
         if interruption.noted:
             raise KeyboardInterrupt
         return int(ExitCode.CLEAN)
 
     def _measure(self, done: Cleaned, plan: ExpiryPlan) -> None:
         self._gauges.set("deleted_files", done.files)
-        self._gauges.set("deleted_bytes", done.bytes)
+        self._gauges.set("deleted_bytes", done.allocated_bytes)
         if done.files == len(plan.going):
             self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset)
 
     def _sum_up(self, line: str) -> None:
-        """One line: for people it is what they asked for."""
-        if self._output == "table":
-            print(line)
-        else:
+        """One line: for people it is what they asked for. It is out before anything else is said of the run."""
+        if self._output != "table":
             remark(line)
+            return
+        try:
+            print(line)
+            flush_output()
+        except OSError:
+            remark(line)
+            raise
 
 
 def _sleep_in(interruption: Interruption) -> Callable[[float], None]:

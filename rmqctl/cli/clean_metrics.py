@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.errors import ExitCode, RmqctlError
+from rmqctl.cli.complaint import exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ HELP = {
     "duration_seconds": "How long that took.",
     "exit_status": "Its exit status; 0: done, or nothing to do.",
     "expired_files": "Files that its plan says go.",
-    "expired_bytes": "What they take on the disk.",
+    "expired_bytes": "What they take on the disk, and with them what an interrupted clean left.",
     "waiting_messages": "Messages in them that a group has not consumed, undelivered scheduled ones, and open half messages.",
     "deleted_files": "Files that it deleted.",
-    "deleted_bytes": "What they took on the disk.",
+    "deleted_bytes": "What they took on the disk, and with them what an interrupted clean left.",
     "kept_files": "Files of the commit log that stay.",
     "log_min_offset_bytes": "The commit log's first physical offset.",
     "disk_used_percent": "How full the disk of a folder of the store was before; -1: unknown.",
@@ -73,26 +73,22 @@ class CleanMetrics:
 
 
 def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:
-    """Run, and whatever ends it, the file at `path` says so; None: no file. Raises OSError where only that fails."""
+    """Run, and whatever ends it, the file at `path` says so; None: no file. Raises OSError where only that fails.
+
+    A command line that is wrong is no run: it may be `path` that is wrong.
+    """
     if path is None:
         return run()
     try:
         status = run()
+    except click.UsageError:
+        raise
     except BaseException as error:
         with suppress(OSError):
-            metrics.write(path, _exit_status(error))
+            metrics.write(path, exit_status(error))
         raise
     metrics.write(path, status)
     return status
-
-
-def _exit_status(error: BaseException) -> int:
-    """As main says it."""
-    if isinstance(error, RmqctlError):
-        return int(error.exit_code)
-    if isinstance(error, OSError):
-        return int(ExitCode.PARTIAL)
-    return int(ExitCode.INTERRUPTED if isinstance(error, KeyboardInterrupt | click.Abort) else ExitCode.BUG)
 
 
 def _escaped(label: str) -> str:

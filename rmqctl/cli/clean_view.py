@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.printable import printable
-from rmqctl.cli.render import print_document, print_fields, print_rows, print_table
+from rmqctl.cli.render import Row, print_document, print_fields, print_rows
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rmqctl.store.clean import Cleaned
+    from rmqctl.store.clean import Cleaned, Leftover
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
 
@@ -30,10 +33,17 @@ KEYS = (
     "scheduled",
     "half",
 )
+COLUMNS: dict[str, Callable[[Row], Any]] = {
+    "": lambda row: "goes" if row["goes"] else "stays",
+    "BYTES": itemgetter("bytes"),
+    "FILE": itemgetter("path"),
+    "WAITING": lambda row: row["unconsumed"] + row["scheduled"] + row["half"] or None,
+    "WHY": itemgetter("why"),
+}
 
 
-def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], now_ms: int, output: str) -> None:
-    """`left` are the lengths of the files that an interrupted clean left."""
+def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str) -> None:
+    """`left` is what an interrupted clean left."""
     if output == "json":
         print_document("clean", _document(plan, disks, left, now_ms))
     elif output == "table":
@@ -42,22 +52,38 @@ def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], 
         print_rows("clean", "files", map(_row, plan.files), output, KEYS, {})
 
 
-def summary(root: Path, plan: ExpiryPlan, left: int, done: Cleaned | None = None) -> str:
-    """One line."""
-    log = f"log from {plan.new_min_phy_offset}"
-    if done is not None and done.files < len(plan.going):
-        log = "interrupted"
-    also = f", and {left} that an interrupted clean left" if left else ""
-    if done is not None:
-        text = f"{_count(done.files)} deleted{also}, {done.bytes} bytes on the disk; {log}; {plan.reason}"
-    elif plan.going or left:
-        text = f"{_count(len(plan.going))} to delete{also}, {plan.bytes} bytes on the disk; {log}; {plan.reason}"
-    else:
-        text = f"nothing to delete: {plan.reason}"
-    return printable(f"{root}: {text}")
+def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
+    """What there is to do, in one line."""
+    if not (plan.going or plan.folders or left):
+        return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
+    freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
+    what = f"{_things(len(plan.going), len(plan.folders), len(left))} to delete, {counted(freed, 'byte')} on the disk"
+    return printable(f"{root}: {what}; log from {plan.new_min_phy_offset}; {plan.reason}")
 
 
-def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], now_ms: int) -> dict[str, Any]:
+def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
+    """What was done, in one line."""
+    log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
+    what = f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
+    return printable(f"{root}: {what}; {log}; {plan.reason}")
+
+
+def _things(files: int, folders: int, left: int) -> str:
+    parts = [
+        (files, counted(files, "file")),
+        (folders, counted(folders, "empty folder")),
+        (left, f"{counted(left, 'file')} that an interrupted clean left"),
+    ]
+    return " and ".join(words for count, words in parts if count) or "nothing"
+
+
+def _why_nothing(plan: ExpiryPlan) -> str:
+    """What asked for deletion, and why the first file stays all the same."""
+    first = plan.first_left
+    return plan.reason if first is None or first.why == plan.reason else f"{plan.reason}, but {first.path} stays: {first.why}"
+
+
+def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int) -> dict[str, Any]:
     from rmqctl.format.timestamp import rfc3339
 
     return {
@@ -70,8 +96,8 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], n
         "disks": [{"path": str(disk.path), "usedPercent": disk.used_percent} for disk in disks],
         "minPhyOffset": plan.min_phy_offset,
         "newMinPhyOffset": plan.new_min_phy_offset,
-        "bytes": sum(file.size for file in plan.going),
-        "allocatedBytes": plan.bytes,
+        "bytes": plan.bytes,
+        "allocatedBytes": plan.allocated_bytes,
         "waiting": plan.waiting._asdict(),
         "files": [_row(file) for file in plan.files if file.goes],
         "kept": [_row(file) for file in plan.files if not file.goes],
@@ -79,7 +105,12 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[int], n
             {"topic": rise.topic, "queueId": rise.queue_id, "minOffset": rise.min_offset, "newMinOffset": rise.new_min_offset}
             for rise in plan.rises
         ],
-        "leftBehind": {"files": len(left), "bytes": sum(left)},
+        "folders": list(plan.folders),
+        "leftBehind": {
+            "files": len(left),
+            "bytes": sum(one.bytes for one in left),
+            "allocatedBytes": sum(one.allocated_bytes for one in left),
+        },
         "warnings": list(plan.warnings),
     }
 
@@ -91,8 +122,8 @@ def _row(file: FileFate) -> dict[str, Any]:
     return {
         "path": file.path,
         "kind": file.kind,
-        "bytes": file.size,
-        "allocatedBytes": file.bytes,
+        "bytes": file.bytes,
+        "allocatedBytes": file.allocated_bytes,
         "goes": file.goes,
         "why": file.why,
         "lastModifiedTimestamp": file.mtime_ms,
@@ -112,25 +143,17 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
             ("time", f"{rfc3339(now_ms)} ({now_ms}), hour {plan.hour} in {plan.time_zone}"),
             ("disks", ", ".join(f"{disk.path} {_percent(disk)}" for disk in disks)),
             ("because", plan.reason),
-            ("log from", f"{plan.min_phy_offset}, then {plan.new_min_phy_offset}"),
+            ("log from", " then ".join(map(str, dict.fromkeys((plan.min_phy_offset, plan.new_min_phy_offset))))),
             ("waiting in what goes", waiting or "nothing"),
         )
     )
     print()
     shown = [file for file in plan.files if file.goes or file.kind == "commitlog"]
-    rows = [
-        [file.path, file.size, "goes" if file.goes else "stays", _row(file)["lastStoreTime"], file.waiting.total or None, file.why]
-        for file in shown
-    ]
-    if rows:
-        print_table(["PATH", "BYTES", "", "LAST STORED", "WAITING", "WHY"], rows)
+    print_rows("clean", "files", map(_row, shown), "table", KEYS, COLUMNS)
+    if shown:
         print()
     if len(shown) < len(plan.files):
-        print(f"{len(plan.files) - len(shown)} files of queues and index stay (-o json shows each)")
-
-
-def _count(files: int) -> str:
-    return "1 file" if files == 1 else f"{files} files"
+        print(f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)")
 
 
 def _percent(disk: DiskUse) -> str:

@@ -11,6 +11,7 @@ import click
 
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import remark
+from rmqctl.cli.verb import flush_output
 from rmqctl.errors import NotConfirmed
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
     """Around what prints a plan: it is out before anything is done, and a reader of stdout who goes away is told that nothing was."""
     try:
         yield
-        sys.stdout.flush()
+        flush_output()
     except BrokenPipeError:
         if not dry_run:
             remark("nothing was changed: the reader of the plan went away")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a verb that writes: noted, so that what was begun is ended in order."""
+"""Ctrl-C, SIGTERM and SIGHUP for a verb that writes: noted, so that what was begun is ended in order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
+    """Those that the caller did not have ignored, as nohup does, and a shell for what it runs in the background."""
+    return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class Interruption:
     """While it is entered, the first signal only sets `noted`; a second one is raised where it comes, as KeyboardInterrupt."""
 
@@ -24,7 +32,7 @@ class Interruption:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {number: signal.signal(number, self._note) for number in not_ignored(*SIGNALS)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.complaint import complain, complain_of
-from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
+from rmqctl.cli.complaint import complain
+from rmqctl.cli.interruption import not_ignored
+from rmqctl.errors import EXIT_CODE_MEANINGS, RmqctlError
 
 # name -> (module below rmqctl.cli, short help): `--help` imports no verb
 VERBS = {
@@ -85,13 +86,14 @@ def rmqctl(debug: bool) -> None:
 
 def main() -> None:
     """The entry point of the command line."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     gc.set_threshold(GARBAGE_THRESHOLD)
     sys.exit(run(sys.argv[1:]))
 
 
 def _interrupt(*_: object) -> None:
-    """SIGTERM ends a command as Ctrl-C does: what it holds open is closed in order."""
+    """SIGTERM, and the end of a terminal, end a command as Ctrl-C does: what it holds open is closed in order."""
     raise KeyboardInterrupt
 
 
@@ -108,20 +110,8 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return int(ExitCode.USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        return complain("interrupted", ExitCode.INTERRUPTED)
-    except RmqctlError as error:
-        return complain_of(error)
-    except OSError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
+        if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise
-        return complain_of(error)
-    except Exception as error:  # the last resort: a bug of ours, said in one line
-        if debug:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        return complain(f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)", ExitCode.BUG)
+        return complain(error)
     return int(status or 0)

@@ -16,6 +16,17 @@ SCAN_VERB = (*STORE_VERB, ExitCode.FINDINGS)
 CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CONFIRMED)
 
 
+def flush_output() -> None:
+    """Have all of stdout out. Raises OSError that names it, such as for a full disk behind `>`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        raise OSError(error.errno, error.strerror, "stdout") from error
+
+
 def drop_output() -> None:
     """After stdout failed: what is still buffered for it has nowhere to go."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -46,7 +57,7 @@ class Verb(click.Command):
         """Run; a reader of stdout that goes away ends the verb quietly."""
         try:
             status = super().invoke(ctx)
-            sys.stdout.flush()
+            flush_output()
         except BrokenPipeError:
             drop_output()
             ctx.exit(ExitCode.PIPE_CLOSED)

@@ -153,8 +153,8 @@ CATALOGUE: dict[str, Explanation] = {
     "log-start-missing": Explanation(
         "Queues point to messages before the log's first file, and these are too young to have expired: the file was lost, "
         "or deleted by hand or for want of disk.",
-        "Look for the file; nothing is to do where it was deleted on purpose (rmqctl-clean.log in the store has what `rmqctl clean` "
-        "deleted). The retention is fileReservedTime of --broker-conf, or 72 h.",
+        "Look for the file; nothing is to do where it was deleted on purpose. What `rmqctl clean` deleted is no finding, as long as "
+        "its receipts are in the store (rmqctl-clean.log). The retention is fileReservedTime of --broker-conf, or 72 h.",
     ),
     "log-missing": Explanation(
         "No file of the commit log, but queues.",

@@ -8,6 +8,7 @@ from rmqctl.forensics.finding import Finding
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.storage import Kind
+from rmqctl.store.cleaned import is_cleaned_up_to
 from rmqctl.store.expiry_settings import HOUR_MS
 from rmqctl.store.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.store_path import CHECKPOINT as CHECKPOINT_NAME
@@ -105,8 +106,9 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
     A file expires by its last write, which is about the store time of the first message of the next (`oldest`). Compared
     with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy must not change.
+    What `rmqctl clean` has a receipt of is not missing.
     """
-    if not expired_units or not oldest:
+    if not expired_units or not oldest or _is_cleaned(store):
         return
     reserved = store.conf.expiry.reserved_ms
     if newest - oldest < reserved:
@@ -117,6 +119,13 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
             "(fileReservedTime; --broker-conf): a file was lost, or deleted by hand or for want of disk"
         )
         yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=expired_units)
+
+
+def _is_cleaned(store: ReadOnlyStore) -> bool:
+    try:
+        return is_cleaned_up_to(store.storage, store.path.root, store.commit_log.min_offset)
+    except OSError:  # then the receipts explain nothing
+        return False
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:

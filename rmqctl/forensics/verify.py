@@ -19,6 +19,7 @@ from rmqctl.format import crc, dispatch_scan, index_match, properties, scan, uni
 from rmqctl.format.damage import Damage
 from rmqctl.format.dispatch_scan import STANDS_IN
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
+from rmqctl.format.plural import counted
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Item, Stretch
@@ -165,7 +166,9 @@ class Verification:
         expired = self._queues.expired_units
         too_young = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         if expired and not too_young:
-            self.report.notes.append(f"{expired} queue units point before the log's first file: expired messages")
+            self.report.notes.append(
+                f"{counted(expired, 'queue unit')} in front of the log's first file: expired, or deleted by `rmqctl clean`"
+            )
         self.report.findings += too_young
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:

@@ -19,18 +19,18 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import ChangedSince, ChangeFailed
-from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.storage import Kind
+from rmqctl.store.expiry_plan import allocated_bytes
 from rmqctl.store.journals import check_none_unfinished, in_use, rmqctl_folder
 from rmqctl.store.receipts import NO_ROOM
-from rmqctl.store.store_path import LOCK, QUEUE_PARTS
+from rmqctl.store.store_path import LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from rmqctl.logfile.storage import Stamp, Storage
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rmqctl.store.receipts import Receipts
 
 EXPIRED_FOLDER = "expired"
-RECEIPTS_NAME = "rmqctl-clean.log"
 LEFT_BEHIND = "left by a clean that was interrupted"
 LOCK_POLL_SECONDS = 0.5
 NAME_BYTES_MAX = 200
@@ -47,10 +46,12 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """What was deleted so far; `bytes` as they were on the disk."""
+    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean; `allocated_bytes`: what they took."""
 
     files: int = 0
-    bytes: int = 0
+    folders: int = 0
+    left: int = 0
+    allocated_bytes: int = 0
 
 
 class Pace:
@@ -68,21 +69,20 @@ class Pace:
             self._sleep(seconds)
 
 
-def leftovers(storage: Storage, root: Path) -> list[tuple[Path, Stamp]]:
-    """The files that an interrupted `clean` took out of the store and did not delete. Raises OSError."""
-    folder = rmqctl_folder(root) / EXPIRED_FOLDER
-    return [(path, stamp) for path, stamp in file_tree.tree_of(storage, folder) if stamp.kind is not Kind.DIRECTORY]
+class Leftover(NamedTuple):
+    """A file that an interrupted `clean` took out of the store and did not delete; `name` is the path that it had."""
+
+    path: Path
+    name: str
+    bytes: int
+    allocated_bytes: int
 
 
-def empty_folders(storage: Storage, root: Path) -> list[Path]:
-    """The folders of queues and topics that hold nothing: what a topic's queues leave when they go as a whole. Raises OSError."""
-    topics = [topic for part in QUEUE_PARTS for topic in _folders(storage, root / part)]
-    queues = [queue for topic in topics for queue in _folders(storage, topic)]
-    return [folder for folder in (*queues, *topics) if not storage.names(folder)]
-
-
-def _folders(storage: Storage, folder: Path) -> list[Path]:
-    return [entry.path for entry in storage.listing(folder) if entry.kind is Kind.DIRECTORY]
+def leftovers(storage: Storage, root: Path) -> list[Leftover]:
+    """What an interrupted `clean` left. Raises OSError."""
+    found = file_tree.tree_of(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
+    paths = [(path, stamp.size) for path, stamp in found if stamp.kind is not Kind.DIRECTORY]
+    return [Leftover(path, path.name.replace(":", "/"), size, allocated_bytes(storage, path)) for path, size in paths]
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -113,10 +113,7 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 
 
 class Clean:
-    """Deletes what `plan` says of the store at `root`, whose lock is held; `is_stopped` is asked in front of each file.
-
-    With `with_empty_folders` those of queues and topics go, too.
-    """
+    """Deletes what `plan` says of the store at `root`, whose lock is held; `is_stopped` is asked in front of each file."""
 
     def __init__(
         self,
@@ -126,17 +123,15 @@ class Clean:
         receipts: Receipts,
         pace: Pace,
         is_stopped: Callable[[], bool],
-        *,
-        with_empty_folders: bool,
     ) -> None:
         self.done = Cleaned()
         self._storage = storage
         self._root = root
         self._files = plan.going
+        self._folders = [root / folder for folder in plan.folders]
         self._receipts = receipts
         self._pace = pace
         self._is_stopped = is_stopped
-        self._with_empty_folders = with_empty_folders
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
@@ -149,28 +144,28 @@ class Clean:
             self._receipts.flush()
             self._tidy()
         except OSError as error:
-            with suppress(OSError):
-                self._receipts.flush()
+            for way_out in (self._receipts.flush, self._tidy):
+                with suppress(OSError):
+                    way_out()
             raise self._failed(error) from error
         return self.done
 
     def _remove_leftovers(self) -> None:
-        for path, stamp in leftovers(self._storage, self._root):
-            self._receipts.add(_receipt(path.name.replace(":", "/"), stamp.size, LEFT_BEHIND))
-            self._storage.remove_file(path)
+        for one in leftovers(self._storage, self._root):
+            self._receipts.add({"path": one.name, "bytes": one.bytes, "allocatedBytes": one.allocated_bytes, "why": LEFT_BEHIND})
+            self._storage.remove_file(one.path)
+            self.done.left += 1
+            self.done.allocated_bytes += one.allocated_bytes
 
     def _delete_all(self) -> None:
         has_place = self._has_place()
         for number, fate in enumerate(self._files):
             if number:
-                self._pace.wait(self._files[number - 1].bytes)
+                self._pace.wait(self._files[number - 1].allocated_bytes)
             if self._is_stopped():
                 return
             self._delete(fate, has_place=has_place)
-        while self._with_empty_folders and (empty := empty_folders(self._storage, self._root)):
-            for folder in empty:
-                self._storage.remove_folder(folder)
-                self._storage.sync_folder(folder.parent)
+        self.done.folders = self._remove_if_empty(self._folders)
 
     def _delete(self, fate: FileFate, *, has_place: bool) -> None:
         storage, path = self._storage, self._root / fate.path
@@ -179,12 +174,12 @@ class Clean:
         if is_out:
             storage.sync_folder(path.parent)
             storage.sync_folder(self._expired)
-        self._receipts.add(_receipt_of(fate))
+        self._receipts.add(_receipt(fate))
         storage.remove_file(aside if is_out else path)
         if not is_out:
             storage.sync_folder(path.parent)
         self.done.files += 1
-        self.done.bytes += fate.bytes
+        self.done.allocated_bytes += fate.allocated_bytes
 
     def _has_place(self) -> bool:
         """Whether there is a folder that files can be moved to."""
@@ -212,17 +207,24 @@ class Clean:
 
     def _tidy(self) -> None:
         """Of what it needed meanwhile nothing is left."""
-        for folder in (self._expired, self._expired.parent):
+        self._remove_if_empty((self._expired, self._expired.parent))
+
+    def _remove_if_empty(self, folders: Iterable[Path]) -> int:
+        """How many they were."""
+        removed = 0
+        for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
                 self._storage.remove_folder(folder)
                 self._storage.sync_folder(folder.parent)
+                removed += 1
+        return removed
 
     def _failed(self, error: OSError) -> ChangeFailed:
         where = f"{error.filename}: " if error.filename else ""
         count = len(self._receipts.unwritten)
         where += f"receipts that could not be written: {count}; " if count else ""
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
-        hint = "the next clean goes on with it"
+        hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
         return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
 
 
@@ -232,14 +234,17 @@ def check_unchanged(before: tuple[tuple[str, Stamp | None], ...], now: tuple[tup
         raise ChangedSince("the store was changed while it was looked at; nothing was deleted", path=str(root), hint="run it again")
 
 
-def _receipt_of(fate: FileFate) -> dict[str, Any]:
-    more = {"kind": fate.kind, "bytes": fate.bytes, "mtime": fate.mtime_ms, "lastStoreTimestamp": fate.last_store_timestamp}
-    return _receipt(fate.path, fate.size, fate.why) | more
-
-
-def _receipt(path: str, size: int, why: str) -> dict[str, Any]:
-    now = time.time_ns() // 1_000_000
-    return {"time": rfc3339(now), "timestamp": now, "path": path, "size": size, "why": why}
+def _receipt(fate: FileFate) -> dict[str, Any]:
+    """With the names that the plan has."""
+    return {
+        "path": fate.path,
+        "kind": fate.kind,
+        "bytes": fate.bytes,
+        "allocatedBytes": fate.allocated_bytes,
+        "why": fate.why,
+        "lastModifiedTimestamp": fate.mtime_ms,
+        "lastStoreTimestamp": fate.last_store_timestamp,
+    }
 
 
 def _one_name(path: str) -> str:

@@ -34,16 +34,19 @@ class DiskUse(NamedTuple):
     device: int = 0
 
 
-class Pressure(NamedTuple):
-    """Whether a disk `asks` for deletion, and whether it `forces` that whatever a file's age is; `why` for people.
+class Full(NamedTuple):
+    """What is too full: `disk`, or where that is None the store itself, for its part of a disk; `why` for people."""
 
-    `disk` is the one that counts; None: how much the store itself has stored counts.
-    """
-
-    asks: bool
-    forces: bool
     why: str
     disk: DiskUse | None
+
+
+class Pressure(NamedTuple):
+    """What `asks` for deletion, and what `forces` it whatever a file's age is; None: nothing, which `calm` says in words."""
+
+    asks: Full | None
+    forces: Full | None
+    calm: str
 
 
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
@@ -75,12 +78,15 @@ def pressure(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse
     if profile.force_level_asks:
         return _pressure_of_5(settings, named, stored)
     limit = _bounded(settings.max_disk_percent, _MAX_BOUNDS)
-    forces = False
+    level = min(settings.warning_percent, settings.force_percent)
+    asks = forces = None
     for name, disk in named:
-        forces = forces or disk.used_percent > min(settings.warning_percent, settings.force_percent)
+        if forces is None and disk.used_percent > level:
+            forces = Full(_why(name, disk, level), disk)
         if _asks(disk, limit):
-            return Pressure(True, forces, _why(name, disk, limit), disk)
-    return Pressure(False, forces, _calm(log_disk, limit), log_disk)
+            asks = Full(_why(name, disk, limit), disk)
+            break
+    return Pressure(asks, forces, _calm(log_disk, limit))
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
@@ -98,25 +104,26 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]], stored: int) -> Pressure:
     limit = _bounded(settings.max_disk_percent, _MAX_BOUNDS)
     level = min(_bounded(settings.warning_percent, _WARNING_BOUNDS), _bounded(settings.force_percent, _FORCE_BOUNDS))
+    calm = _calm(named[0][1], limit)
     for name, disk in named:
         if disk.used_percent > level:
-            return Pressure(True, True, _why(name, disk, level), disk)
-    log_disk = named[0][1]
+            full = Full(_why(name, disk, level), disk)
+            return Pressure(full, full, calm)
     if settings.replicas_per_disk > 1:
-        return _logical_pressure(settings, log_disk, stored, limit)
-    for name, disk in named:
-        if _asks(disk, limit):
-            return Pressure(True, False, _why(name, disk, limit), disk)
-    return Pressure(False, False, _calm(log_disk, limit), log_disk)
+        return _logical_pressure(settings, named[0][1], stored, limit)
+    asking = (Full(_why(name, disk, limit), disk) for name, disk in named if _asks(disk, limit))
+    return Pressure(next(asking, None), None, calm)
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
     """Several stores share the disk: each may have its part of it."""
     part = log_disk.total // settings.replicas_per_disk
     percent = stored * 100 / part if part else 0.0
-    forces = percent > settings.logical_force_percent
-    why = f"the store takes {percent:.0f} % of its part of the disk, one of {settings.replicas_per_disk}; the limit is {limit:.0f} %"
-    return Pressure(forces or percent > limit, forces, why, None)
+    takes = f"the store takes {percent:.0f} % of its part of the disk, one of {settings.replicas_per_disk}"
+    level = settings.logical_force_percent
+    forces = Full(f"{takes}, more than {level:.0f} %", None) if percent > level else None
+    asks = Full(f"{takes}, more than {limit:.0f} %", None) if percent > limit else None
+    return Pressure(forces or asks, forces, f"{takes}, the limit is {limit:.0f} %")
 
 
 def _asks(disk: DiskUse, limit: float) -> bool:

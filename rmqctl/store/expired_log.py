@@ -5,31 +5,27 @@ deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a 
 never goes. Here all the rounds that would follow are one: in such an hour every file that has expired; for a disk as many as bring
 it below its limit, reckoned by what each file takes (one round where that does not help: another disk, or its size is not known).
 
-Where a broker goes on and this does not: in front of a gap in the log, which may be a folder that nobody named, and whose messages
-queues and index still lead to; at a file of a wrong length, and at one offset given by two files. The file that is allocated ahead is
-no file of the log yet. What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all these rules but the last two.
+Where a broker goes on and this does not: at an obstacle (`log_files.py`), and where messages that wait for someone are to be protected.
+What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all rules but these two, and that the last file stays.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.disk_use import pressure, stops_writing, without
-from rmqctl.store.expiry_plan import NOBODY_WAITS, FileFate, sum_of
+from rmqctl.store.expiry_plan import NOBODY_WAITS, sum_of
 from rmqctl.store.expiry_settings import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rmqctl.format.profile import Profile
-    from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.logfile.storage import Entry
-    from rmqctl.store.disk_use import DiskUse
-    from rmqctl.store.expiry_plan import Trigger, Waiting
+    from rmqctl.store.disk_use import Full, Pressure
+    from rmqctl.store.expiry_plan import FileFate, Trigger, Waiting
     from rmqctl.store.expiry_settings import ExpirySettings
+    from rmqctl.store.log_files import LogFile
     from rmqctl.store.outstanding import Outstanding
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.room import Room
 
 MANUAL_ROUNDS = 20
 MTIME_SLACK_MS = HOUR_MS
@@ -37,86 +33,40 @@ GROUPS_NAMED = 3
 LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it stays"
 
 
-class LogFile(NamedTuple):
-    """A file in use; `last_store_timestamp` is that of the record behind it: its own last one is no later. None: not known.
-
-    `obstacle` says why it, and all behind it, must not be touched before someone has looked.
-    """
-
-    file: MappedFile
-    entry: Entry
-    last_store_timestamp: int | None
-    obstacle: str
-
-
-def log_files(store: ReadOnlyStore) -> list[LogFile]:
-    """The files in use, oldest first. Raises OSError."""
-    files = store.commit_log.files_in_use()
-    queue = store.commit_log.queue
-    twice = {damage.physical_offset for damage in queue.anomalies if damage.code == "file-overlap"}
-    found: list[LogFile] = []
-    behind: int | None = None
-    for number in range(len(files) - 1, -1, -1):
-        file = files[number]
-        obstacle = _obstacle(files, number, queue.file_size, twice)
-        found.append(LogFile(file, store.storage.entry(file.path), behind, obstacle))
-        first = store.commit_log.message_at(file.file_from_offset)
-        behind = first.store_timestamp if first is not None else behind
-    return found[::-1]
-
-
-def ahead(store: ReadOnlyStore, in_use: int) -> list[FileFate]:
-    """The files behind those in use."""
-    entries = [(file.name, store.storage.entry(file.path)) for file in store.commit_log.queue.files[in_use:]]
-    why = "allocated ahead, still empty"
-    return [FileFate(name, "commitlog", entry.size, entry.allocated, False, why, entry.mtime) for name, entry in entries]
-
-
-def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: set[int]) -> str:
-    file = files[number]
-    if file.file_from_offset in twice or (number and file.file_from_offset < files[number - 1].end):
-        return "two files of the log have the same offsets"
-    if file.size != file_size:
-        return f"it has {file.size} bytes, not {file_size}: `rmqctl recover` mends that"
-    if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
-        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
-        return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
-    return ""
-
-
 class ExpiredLog:
-    """Decides on the files of the log; `gone` has why, for the leading ones that go.
+    """Decides on the files of the log, at `now_ms`, in this `hour` of the host.
 
-    `keep_by_hand`, then `rounds`, which do nothing where something is kept by hand; after that `trigger` and `reason` say what asked for
-    deletion, or why nothing did.
+    After `decide`, `gone` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that, or why nothing did.
     """
 
     def __init__(
-        self, log: list[LogFile], settings: ExpirySettings, profile: Profile, hour: int, now_ms: int, outstanding: Outstanding
+        self, log: list[LogFile], settings: ExpirySettings, room: Room, outstanding: Outstanding, *, now_ms: int, hour: int
     ) -> None:
         self._log = log
         self._settings = settings
-        self._profile = profile
-        self._hour = hour
-        self._now = now_ms
+        self._room = room
         self._outstanding = outstanding
-        self._disks: list[DiskUse] = []
-        self._logics_disk: DiskUse
-        self._stored = 0
+        self._now = now_ms
+        self._hour = hour
+        self._full = room.stops_writing()
         self._stays = ""  # why the first file that is left stays
-        self._full = ""
         self.gone: list[str] = []
         self.trigger: Trigger | None = None
         self.reason = "the log has no messages"
 
-    def keep_by_hand(self) -> None:
+    def decide(self) -> None:
+        """By hand where that is asked for, else as a broker does."""
+        limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
+        kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
+        if kept and self._log:
+            self.trigger, self.reason = "by hand", f"the log may keep {kept}"
+            self._keep_by_hand()
+        else:
+            self._rounds()
+
+    def _keep_by_hand(self) -> None:
         """Let files go until the log has what it may have."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
-        limits = [(settings.keep_bytes, "bytes"), (settings.keep_files, "files")]
-        said = " and ".join(f"{limit} {what}" for limit, what in limits if limit is not None)
-        if not said or not self._log:
-            return
-        self.trigger, self.reason = "by hand", f"the log may keep {said}"
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
             too_many = settings.keep_files is not None and len(self._log) - number > settings.keep_files
@@ -126,53 +76,45 @@ class ExpiredLog:
             self.gone.append(self.reason)
             left -= one.file.size
 
-    def rounds(self, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> None:
-        """What the broker would do, round by round; `stored` is what log, queues and index have, in bytes."""
-        self._disks, self._logics_disk, self._stored = list(disks), logics_disk, stored
-        self._full = stops_writing(self._settings, self._profile, disks, logics_disk)
-        if self.trigger == "by hand":
-            return
+    def _rounds(self) -> None:
+        """What the broker would do, round by round."""
         for done in range(len(self._log)):
-            asking = self._asking(done)
+            disk = self._room.pressure()
+            asking = self._asking(disk, done)
+            if not asking:
+                self._stays = self._nothing_asks(disk, done)
             if not done:
-                self._tell(asking)
-            if not asking or not self._round(self._forces(done)):
+                self.trigger = asking[0][0] if asking else None
+                self.reason = "; ".join(why for _, why in asking) or self._stays
+            forces = disk.forces if self._settings.clean_forcibly and self._counts(disk.forces, done) else None
+            if not asking or not self._round(f"whatever its age: {forces.why}" if forces else ""):
                 return
 
-    def _asking(self, done: int) -> list[tuple[Trigger, str]]:
-        """What asks for another round after `done` of them, and why; nothing: `_stays` says so."""
-        settings = self._settings
-        disk = pressure(settings, self._profile, self._disks, self._logics_disk, self._stored)
-        hours = ";".join(f"{hour:02}" for hour in settings.delete_when)
-        asks: list[tuple[Trigger, bool, str]] = [
-            ("time", self._hour in settings.delete_when, f"{self._hour:02} is an hour of deleteWhen ({hours})"),
-            ("disk", disk.asks and self._helps(disk.disk, done), disk.why),
-            ("manual", settings.manual and done < MANUAL_ROUNDS, "asked for by hand (--manual)"),
-        ]
-        asking = [(trigger, why) for trigger, is_so, why in asks if is_so]
-        if not asking and done:
-            self._stays = f"after {done} rounds of {max(settings.batch, 1)} files nothing asks for more: {disk.why}"
-        elif not asking:
-            calm = f"nothing asks for deletion: {self._hour:02} is not an hour of deleteWhen ({hours}), and {disk.why}"
-            self._stays = calm
+    def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
+        """What asks for another round after `done` of them, and why."""
+        asking: list[tuple[Trigger, str]] = []
+        if self._hour in self._settings.delete_when:
+            asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
+        if disk.asks and self._counts(disk.asks, done):
+            asking.append(("disk", disk.asks.why))
+        if self._settings.manual and done < MANUAL_ROUNDS:
+            asking.append(("manual", "asked for by hand (--manual)"))
         return asking
 
-    def _tell(self, asking: list[tuple[Trigger, str]]) -> None:
-        """Say what asked for the first round."""
-        self.trigger = asking[0][0] if asking else None
-        self.reason = "; ".join(why for _, why in asking) or self._stays
+    def _nothing_asks(self, disk: Pressure, done: int) -> str:
+        why = disk.asks.why if disk.asks else disk.calm
+        if not done:
+            return f"nothing asks for deletion: {self._hour:02} is not an hour of deleteWhen ({self._hours}), and {why}"
+        rounds = f"{counted(done, 'round')} of {counted(max(self._settings.batch, 1), 'file')}"
+        return f"after {rounds} nothing asks for more: {why}"
 
-    def _forces(self, done: int) -> str:
-        """Why files go whatever their age; empty: they do not."""
-        disk = pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
-        forces = disk.forces and self._settings.clean_forcibly and self._helps(disk.disk, done)
-        return f"whatever its age: {disk.why}" if forces else ""
+    def _counts(self, full: Full | None, done: int) -> bool:
+        """What is too full counts in the first round always, then where that helps."""
+        return full is not None and (not done or self._room.is_helped(full))
 
-    def _helps(self, disk: DiskUse | None, done: int) -> bool:
-        """Whether a disk that asks is asked: in the first round always, then if it is less full by what went, as far as is known."""
-        if not done or disk is None:
-            return True
-        return bool(disk.size) and (disk in self._disks or any(disk.device and disk.device == other.device for other in self._disks))
+    @property
+    def _hours(self) -> str:
+        return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
         """Let files go; whether there may be another round."""
@@ -190,7 +132,7 @@ class ExpiredLog:
             else:
                 self._stays = self._young(since)
                 return False
-            self._free(one)
+            self._room.free(one.file.path.parent, one.fate.bytes, one.fate.allocated_bytes)
         return True
 
     def _holds(self, number: int) -> str:
@@ -215,7 +157,7 @@ class ExpiredLog:
 
     def _since(self, one: LogFile) -> int | None:
         """What its age counts from."""
-        return one.entry.mtime if self._settings.by == "mtime" else one.last_store_timestamp
+        return one.fate.mtime_ms if self._settings.by == "mtime" else one.fate.last_store_timestamp
 
     @property
     def _what(self) -> str:
@@ -224,20 +166,6 @@ class ExpiredLog:
     @property
     def _reserved(self) -> str:
         return f"{self._settings.reserved_ms / HOUR_MS:g} h"
-
-    def _free(self, one: LogFile) -> None:
-        """The disks are less full by a file."""
-        self._stored -= one.file.size
-        home = next((disk for disk in self._disks if disk.path == one.file.path.parent), None)
-        if home is None:
-            return
-
-        def freed(disk: DiskUse) -> DiskUse:
-            shared = disk.path == home.path or (disk.device and disk.device == home.device)
-            return without(disk, one.entry.allocated, self._profile) if shared else disk
-
-        self._disks = [freed(disk) for disk in self._disks]
-        self._logics_disk = freed(self._logics_disk)
 
     def fates(self) -> list[FileFate]:
         """Of each file of the log, oldest first."""
@@ -251,24 +179,15 @@ class ExpiredLog:
             why = LAST_STAYS
         else:
             why = self._stays if number == first_left else ONE_BEFORE_STAYS
-        return FileFate(
-            path=one.file.name,
-            kind="commitlog",
-            size=one.entry.size,
-            bytes=one.entry.allocated,
-            goes=number < first_left,
-            why=why,
-            mtime_ms=one.entry.mtime,
-            last_store_timestamp=one.last_store_timestamp,
-            waiting=NOBODY_WAITS if is_last or number > first_left else self._outstanding.of(number),
-        )
+        waiting = NOBODY_WAITS if is_last or number > first_left else self._outstanding.of(number)
+        return replace(one.fate, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
         """What someone should know before he says yes."""
         found = [f"{one.file.name}: {one.obstacle}" for one in self._log if one.obstacle]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
-            found.append("no hour of deleteWhen is one of a day: time alone never deletes anything")
+            found.append(f"deleteWhen ({self._hours}) is no hour of a day: as for a broker, time alone never deletes anything")
         if self._settings.by == "mtime":
             found += self._mtime_warnings()
         waiting = sum_of(self._outstanding.of(number) for number in range(len(self.gone)))
@@ -279,17 +198,18 @@ class ExpiredLog:
     def _mtime_warnings(self) -> list[str]:
         """Where files' times are not to be trusted."""
         found = []
-        off = [one for one in self._log if one.last_store_timestamp and abs(one.entry.mtime - one.last_store_timestamp) > MTIME_SLACK_MS]
+        fates = [one.fate for one in self._log]
+        off = [fate for fate in fates if fate.last_store_timestamp and abs(fate.mtime_ms - fate.last_store_timestamp) > MTIME_SLACK_MS]
         if off:
             first = off[0]
             found.append(
-                f"{len(off)} files of the log were last written to at another time than their last messages were stored (the first, "
-                f"{first.file.name}: {rfc3339(first.entry.mtime)}, messages until {rfc3339(first.last_store_timestamp or 0)}): a copy that "
+                f"the times of {counted(len(off), 'file')} of the log are not those of their last messages (the first, "
+                f"{first.path}: {rfc3339(first.mtime_ms)}, messages until {rfc3339(first.last_store_timestamp or 0)}): a copy that "
                 "did not keep times? --by store-timestamp goes by the messages"
             )
-        future = sum(one.entry.mtime > self._now for one in self._log)
+        future = sum(fate.mtime_ms > self._now for fate in fates)
         if future:
-            found.append(f"{future} files of the log were written to in the future, by this host's clock: they stay until it is there")
+            found.append(f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until then they stay")
         return found
 
     def _who_waits(self, waiting: Waiting) -> str:

@@ -3,36 +3,44 @@
 A queue's leading files go whose last unit points in front of the log, never its last one (MappedFileQueue.deleteExpiredFileByOffset);
 then files of its extension that end before what the first unit left has there (ConsumeQueueExt.truncateByMinAddress); of the index leading
 files whose endPhyOffset is in front of the log, never the last one (IndexService.deleteExpiredFile). One that stays keeps those behind it.
+
+Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is in it is not known.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from rmqctl.format.cq_unit import ext_offset, is_ext_address
 from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.logfile.storage import Kind
 from rmqctl.store.config import TOPICS_CONFIG, table
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
-from rmqctl.store.expiry_plan import FileFate, QueueRise
+from rmqctl.store.expiry_plan import QueueRise, fate_of
+from rmqctl.store.store_path import QUEUE_PARTS
 from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.expiry_plan import FileKind
+    from rmqctl.store.expiry_plan import FileFate, FileKind
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
+_UNIT_HEAD = struct.Struct(">qi")  # physicalOffset and size, in batch queues, too
 IN_FRONT, STILL_THERE = "in front of the log", "which the log has"
 
 
 class ExpiredQueues:
     """What goes besides the log, when that begins at `new_min_offset` instead of `min_offset` (physical).
 
-    `unused_topics`: the files of queues without any message left go, too, where topics.json does not have the topic; a broker's
-    cleanUnusedTopic destroys queues with messages as well. After `look`, `fates` has queues and extensions by name, then the index.
+    `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does not have the topic;
+    a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `fates` has each queue and then its extension, by
+    name, then the index.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -40,6 +48,7 @@ class ExpiredQueues:
         self._min_offset = min_offset
         self._new_min_offset = new_min_offset
         self._known_topics = table(store.config(TOPICS_CONFIG), "topicConfigTable") if unused_topics else {}
+        self.folders: list[str] = []
         self.fates: list[FileFate] = []
         self.rises: list[QueueRise] = []
         self.warnings: list[str] = []
@@ -48,13 +57,13 @@ class ExpiredQueues:
 
     def look(self) -> None:
         """Raises Unreadable, OSError where the index cannot be read. A queue that cannot be read stays, with a warning."""
-        unreadable = sorted(self._store.unreadable_folders) if self._store.queues else []
-        self.warnings += [f"folder {name} of queues cannot be read: what is in it stays" for name in unreadable]
         for key, queue in sorted(self._store.queues.items()):
             try:
                 self._look_at(key, queue)
             except OSError as error:
                 self.warnings.append(f"queue {key[0]} {key[1]} stays as it is, it cannot be read: {error.strerror}")
+        if self._known_topics:
+            self._look_at_folders()
         self._look_at_index()
 
     def _look_at(self, key: QueueKey, queue: UnitQueue) -> None:
@@ -67,11 +76,11 @@ class ExpiredQueues:
         ext_files = extension.queue.files if extension is not None else []
         if high == queue.max_offset and self._is_unused(key[0]):
             why = f"topic {key[0]} is not in {TOPICS_CONFIG}, and its queue has no message left"
-            self.fates += [self._fate(file, kind, why, goes=True) for file in files]
-            self.fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
+            fates = [self._fate(file, kind, why, goes=True) for file in files]
+            fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
         else:
-            self.fates += self._fates_by_offset(kind, queue)
-            self.fates += self._ext_fates(ext_files, queue, high)
+            fates = [*self._fates_by_offset(kind, queue), *self._ext_fates(ext_files, queue, high)]
+        self.fates += fates
         if high > low:
             self.rises.append(QueueRise(*key, low, high))
 
@@ -80,18 +89,42 @@ class ExpiredQueues:
             return False
         return not topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
+    def _look_at_folders(self) -> None:
+        """Folders of unused topics that have nothing but files that go, the inner ones first."""
+        storage = self._store.storage
+        going = {fate.path for fate in self.fates if fate.goes}
+        for part in QUEUE_PARTS:
+            for topic in storage.listing(self._store.path.part(part)):
+                if topic.kind is Kind.DIRECTORY and self._is_unused(topic.name):
+                    queues = [entry.path for entry in storage.listing(topic.path) if entry.kind is Kind.DIRECTORY]
+                    for folder in (*queues, topic.path):
+                        self._look_at_folder(folder, going)
+
+    def _look_at_folder(self, folder: Path, going: set[str]) -> None:
+        storage = self._store.storage
+        held = {storage.display(folder / name) for name in storage.names(folder)}
+        if held <= going:
+            self.folders.append(storage.display(folder))
+            going.add(storage.display(folder))
+
     def _fates_by_offset(self, kind: FileKind, queue: UnitQueue) -> Iterator[FileFate]:
         *leading, last_file = queue.queue.files
         gone = True
         for file in leading:
+            why = ONE_BEFORE_STAYS
             if gone:
-                last = int.from_bytes(file.read_exact(file.size - queue.unit_size, 8), "big", signed=True)
-                gone = last < self._new_min_offset
-                why = f"its last unit points to {last}, " + (IN_FRONT if gone else STILL_THERE)
-            else:
-                why = ONE_BEFORE_STAYS
+                offset, size = _UNIT_HEAD.unpack(file.read_exact(file.size - queue.unit_size, _UNIT_HEAD.size))
+                gone, why = self._verdict(file, "its last unit", offset if size > 0 else None)
             yield self._fate(file, kind, why, goes=gone)
         yield self._fate(last_file, kind, LAST_STAYS)
+
+    def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
+        """Whether a file goes, by the last physical offset that it has, and why; None: it has none, and should."""
+        if offset is None:
+            self.warnings.append(f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer")
+            return False, f"{what} is empty: what it stands for is not known"
+        goes = offset < self._new_min_offset
+        return goes, f"{what} points to {offset}, {IN_FRONT if goes else STILL_THERE}"
 
     def _ext_fates(self, files: Sequence[MappedFile], queue: UnitQueue, first: int) -> Iterator[FileFate]:
         if not files:
@@ -108,19 +141,16 @@ class ExpiredQueues:
         files = self._store.index.files
         gone = True
         for index_file in files[:-1]:
-            header = index_file.header() if gone else None
-            if header is not None:
-                gone = header.end_phy_offset < self._new_min_offset
-                why = f"its last entry points to {header.end_phy_offset}, " + (IN_FRONT if gone else STILL_THERE)
-            else:
-                why = "its header cannot be read" if gone else ONE_BEFORE_STAYS
-                gone = False
+            why = ONE_BEFORE_STAYS
+            if gone:
+                header = index_file.header()
+                last = header.end_phy_offset if header is not None and header.index_count > 1 else None
+                gone, why = self._verdict(index_file.file, "its last entry", last)
             self.fates.append(self._fate(index_file.file, "index", why, goes=gone))
         self.fates += [self._fate(index_file.file, "index", LAST_STAYS) for index_file in files[-1:]]
 
     def _fate(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
-        entry = self._store.storage.entry(file.path)
-        return FileFate(file.name, kind, entry.size, entry.allocated, goes, why, entry.mtime)
+        return fate_of(self._store.storage, file, kind, why, goes=goes)
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:

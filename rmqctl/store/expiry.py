@@ -10,12 +10,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.plural import counted
+from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
-from rmqctl.store.expired_log import ExpiredLog, ahead, log_files
+from rmqctl.store.expired_log import ExpiredLog
 from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
-from rmqctl.store.expiry_plan import ExpiryPlan
+from rmqctl.store.expiry_plan import ExpiryPlan, is_link
+from rmqctl.store.log_files import ahead, log_files
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import TIMER_TOPIC
+from rmqctl.store.room import Room
 from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
 
 if TYPE_CHECKING:
@@ -23,43 +27,40 @@ if TYPE_CHECKING:
 
     from rmqctl.format.profile import Profile
     from rmqctl.store.disk_use import DiskUse
-    from rmqctl.store.expiry_plan import QueueRise
+    from rmqctl.store.expiry_plan import FileFate, QueueRise
     from rmqctl.store.expiry_settings import ExpirySettings
     from rmqctl.store.read_only_store import ReadOnlyStore
-
-NOT_READ = frozenset({"log-missing", "link-not-followed", "unreadable"})
 
 
 def plan_expiry(
     store: ReadOnlyStore, settings: ExpirySettings, profile: Profile, *, now_ms: int, disks: Sequence[DiskUse], logics_disk: DiskUse
 ) -> ExpiryPlan:
-    """What goes and what stays at `now_ms`, and why.
+    """What goes and what stays at `now_ms`, and why, of a store that was read as a whole (else a part of the log may look like a gap).
 
     `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder. Raises OSError;
-    BadRequest where `now_ms` is no date; Unreadable where a part of the log is not there, or it is not known what waits although that is
-    to be protected.
+    BadRequest where `now_ms` is no date; Unreadable where it is not known what waits although that is to be protected.
     """
-    _check_log_is_whole(store)
     local = _local(now_ms)
     files = log_files(store)
     outstanding = Outstanding(store, [one.file for one in files[:-1]])
     unknown = [*_unknown_offsets(store), *outstanding.problems]
     if unknown and settings.protect_unconsumed:
         raise Unreadable(f"what waits for someone cannot be protected: {unknown[0]}", path=str(store.path.root))
-    log = ExpiredLog(files, settings, profile, local.hour, now_ms, outstanding)
-    log.keep_by_hand()
-    log.rounds(disks, logics_disk, stored_bytes(store))
+    room = Room(settings, profile, disks, logics_disk, stored_bytes(store))
+    log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
+    log.decide()
 
     min_offset = store.commit_log.min_offset
     new_min_offset = files[len(log.gone)].file.file_from_offset if log.gone else min_offset
     rest = ExpiredQueues(store, min_offset, new_min_offset, unused_topics=settings.unused_topics)
     rest.look()
+    fates = (*log.fates(), *ahead(store, len(files)), *rest.fates)
     return ExpiryPlan(
         trigger=log.trigger,
         reason=log.reason,
         hour=local.hour,
         time_zone=f"{local.tzname()} (UTC{local:%z})",
-        files=(*log.fates(), *ahead(store, len(files)), *rest.fates),
+        files=fates,
         min_phy_offset=min_offset,
         new_min_phy_offset=new_min_offset,
         rises=tuple(rest.rises),
@@ -69,16 +70,11 @@ def plan_expiry(
             *log.warnings(),
             *rest.warnings,
             *_timer_warnings(rest.rises),
+            *_link_warnings(store, fates),
+            *(_epoch_warnings(store) if log.gone else ()),
         ),
+        folders=tuple(rest.folders),
     )
-
-
-def _check_log_is_whole(store: ReadOnlyStore) -> None:
-    """What of the log was not seen would be a gap."""
-    folders = tuple(store.storage.display(folder) for folder in store.path.commitlogs)
-    for damage in store.foreign:
-        if damage.code in NOT_READ and damage.path.startswith(folders):
-            raise Unreadable(f"no plan without the whole log: {damage.detail}", path=damage.path)
 
 
 def _local(now_ms: int) -> datetime:
@@ -106,3 +102,18 @@ def _backups_used(store: ReadOnlyStore) -> list[str]:
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
     count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
     return [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"] if count else []
+
+
+def _link_warnings(store: ReadOnlyStore, fates: Sequence[FileFate]) -> list[str]:
+    links = [fate.path for fate in fates if fate.goes and is_link(store.storage, store.path.root / fate.path)]
+    what = counted(len(links), "file")
+    return [f"{what} to delete, the first {links[0]}, only a link: what it leads to stays, and keeps its space"] if links else []
+
+
+def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
+    """5.x in controller mode drops epochs with the files that they end in (AutoSwitchHAService.truncateEpochFilePrefix)."""
+    if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:
+        return []
+    return [
+        f"{store_path.EPOCH_FILE} (controller mode) stays as it is: the broker drops the epochs of what is gone at its own next deletion"
+    ]

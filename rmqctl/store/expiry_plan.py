@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rmqctl.logfile.storage import Kind
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.storage import Storage
 
 FileKind = Literal["commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"]
 Trigger = Literal["time", "disk", "manual", "by hand"]
@@ -42,21 +48,39 @@ def sum_of(each: Iterable[Waiting]) -> Waiting:
 
 @dataclass(frozen=True)
 class FileFate:
-    """A file that goes or stays. `size` is its length, `bytes` what it takes on the disk; times in ms since 1970.
+    """A file that goes or stays. `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
 
-    `last_store_timestamp` is that of the record behind the file, so never too early; None: not known. Of a queue, an extension or the
-    index it is not looked for. `waiting` is counted where a file of the log goes, or stays because of it.
+    `last_store_timestamp` is that of the record behind the file: its own last one is no later, unless a clock was set back; None: not
+    known. Of a queue, an extension or the index it is not looked for. `waiting` is counted where a file of the log goes, or stays because
+    of it.
     """
 
     path: str
     kind: FileKind
-    size: int
     bytes: int
+    allocated_bytes: int
     goes: bool
     why: str
     mtime_ms: int
     last_store_timestamp: int | None = None
     waiting: Waiting = NOBODY_WAITS
+
+
+def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
+    """Of a file as it lies there. Raises OSError."""
+    entry = storage.entry(file.path)
+    return FileFate(file.name, kind, entry.size, allocated_bytes(storage, file.path), goes, why, entry.mtime)
+
+
+def allocated_bytes(storage: Storage, path: Path) -> int:
+    """What of the disk is free once a name is deleted: of a link nothing, what it leads to stays. Raises OSError."""
+    return 0 if is_link(storage, path) else storage.entry(path).allocated
+
+
+def is_link(storage: Storage, path: Path) -> bool:
+    """Whether a name itself is a link. Raises OSError."""
+    stamp = storage.stamp(path)
+    return stamp is not None and stamp.kind is Kind.OTHER
 
 
 class QueueRise(NamedTuple):
@@ -70,10 +94,11 @@ class QueueRise(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What one run deletes. `files` stand in the order of deletion: the log, extensions and queues by name, the index.
+    """What one run deletes. `files` stand in the order of deletion: the log, each queue and then its extension, the index.
 
     `trigger` is None where nothing asks for deletion: then no file of the log goes, but files of queues and the index may that an earlier
-    run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked about.
+    run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked about. `folders` go when their files are
+    gone: those of queues and topics that go as a whole.
     """
 
     trigger: Trigger | None
@@ -85,6 +110,7 @@ class ExpiryPlan:
     new_min_phy_offset: int
     rises: tuple[QueueRise, ...]
     warnings: tuple[str, ...]
+    folders: tuple[str, ...] = ()
 
     @property
     def going(self) -> tuple[FileFate, ...]:
@@ -92,9 +118,19 @@ class ExpiryPlan:
         return tuple(file for file in self.files if file.goes)
 
     @property
+    def first_left(self) -> FileFate | None:
+        """The file of the log that stays, and all behind it."""
+        return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
+
+    @property
     def bytes(self) -> int:
-        """What the files that go take on the disk."""
+        """The lengths of the files that go."""
         return sum(file.bytes for file in self.going)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What they take on the disk."""
+        return sum(file.allocated_bytes for file in self.going)
 
     @property
     def waiting(self) -> Waiting:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from rmqctl.errors import BadRequest
 
 if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
     from rmqctl.store.java_properties import JavaProperties
 
 HOUR_MS = 3_600_000
@@ -22,7 +23,7 @@ class ExpirySettings(NamedTuple):
     force_percent: float = 85.0  # diskSpaceCleanForciblyRatio of 5.x; a system property of that name, 0 to 1, in all versions
     warning_percent: float = 90.0  # diskSpaceWarningLevelRatio, the same
     clean_forcibly: bool = True  # cleanFileForciblyEnable
-    batch: int = 10  # deleteFileBatchMax of 5.x: files of the log in a round
+    batch: int = 10  # deleteFileBatchMax of 5.x: files of the log in a round; 10 before
     replicas_per_disk: int = 1  # replicasPerDiskPartition of 5.x
     logical_force_percent: float = 80.0  # logicalDiskSpaceCleanForciblyThreshold of 5.x, 0 to 1
     manual: bool = False
@@ -61,6 +62,14 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
         replicas_per_disk=number("replicasPerDiskPartition", usual.replicas_per_disk),
         logical_force_percent=_percent(said, "logicalDiskSpaceCleanForciblyThreshold", usual.logical_force_percent),
     )
+
+
+def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
+    """What a broker makes of its broker.conf: 4.x does not know the keys of 5.x."""
+    if profile.force_level_asks:
+        return said
+    usual = USUAL_EXPIRY
+    return said._replace(batch=usual.batch, force_percent=usual.force_percent, warning_percent=usual.warning_percent)
 
 
 def parse_hours(text: str) -> tuple[int, ...]:

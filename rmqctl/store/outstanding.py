@@ -35,7 +35,7 @@ class Outstanding:
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
         self._store = store
         self._borders = np.array([file.file_from_offset for file in files] + [file.end for file in files[-1:]], dtype=np.int64)
-        self.problems = [f"folder {name} of queues" for name in sorted(store.unreadable_folders)] if store.queues else []
+        self.problems: list[str] = []
         self.slowest: dict[str, int] = {}
         """Messages in the files by the group that is farthest behind."""
         self._scheduled = self._nothing()

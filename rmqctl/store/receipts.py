@@ -1,11 +1,13 @@
-"""What `clean` deleted: JSON Lines, appended to a file that is there, or a new one."""
+"""What `clean` deleted: JSON Lines, appended to a file that is there, or a new one. `cleaned.py` reads them."""
 
 from __future__ import annotations
 
 import errno
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.storage import Kind
 
 if TYPE_CHECKING:
@@ -52,8 +54,9 @@ class Receipts:
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, receipt: dict[str, Any]) -> None:
-        """A line more, on the disk where there is room."""
-        self._waiting += json.dumps(receipt, separators=(",", ":")).encode() + b"\n"
+        """A line more, with the time, on the disk where there is room."""
+        now = time.time_ns() // 1_000_000
+        self._waiting += json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
         try:
             self.flush()
         except OSError as error:

@@ -30,6 +30,7 @@ CONFIG = "config"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 ABORT_BAK = "abort.bak"
+EPOCH_FILE = "epochFileCheckpoint"
 LOCK = "lock"
 SIGNS_OF_5 = (ABORT_BAK, "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
 PID_IN_ABORT = "a PID in abort"

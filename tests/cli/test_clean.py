@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.writable_storage import WritableStorage
 from tests.cli.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.faulty_system import Fault, every_fault
@@ -134,11 +136,11 @@ def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
         dry = rmqctl("clean", store, *KEEP_ONE, "--dry-run")
         holder.communicate()
     assert (result.code, dry.code) == (11, 1)
-    assert "has the store open: with --yes nothing would be deleted (exit 11)" in dry.err
-    assert f"commitlog/{0:020d}" in result.out
-    assert result.err.endswith(
-        "nothing was deleted (it deletes expired files itself, at once with `mqadmin deleteExpiredCommitLog` and `cleanExpiredCQ`)\n"
-    )
+    assert "has the store open: without --dry-run nothing is deleted (exit 11)" in dry.err
+    assert f"commitlog/{0:020d}" in dry.out
+    assert (result.out, result.err.count("\n")) == ("", 1)
+    assert "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others delete)" in result.err
+    assert f"(pid {holder.pid})" in result.err
     assert tree(store) == before
 
 
@@ -284,6 +286,7 @@ def metrics_of(path: Path) -> dict[str, float]:
 
 def test_metrics(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     path = tmp_path / "out/clean.prom"
+    path.parent.mkdir()
     run = partial(rmqctl, "clean", store, "--interval", 0, "--metrics", path)
     assert run(*KEEP_ONE, "--dry-run").code == 1
     dry = metrics_of(path)
@@ -299,6 +302,45 @@ def test_metrics(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("clean", tmp_path / "no store", "--yes", "--metrics", path).code == 10
     assert metrics_of(path).keys() == {"exit_status", "last_run_timestamp_seconds", "duration_seconds"}
     assert [entry.name for entry in path.parent.iterdir()] == ["clean.prom"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "code"),
+    [
+        (None, 2),  # there is no such file
+        ("deleteWhen=4h\n", 2),
+        ("storeType=defaultRocksDB\n", 13),
+        ("storePathCommitLog=/no/where\n", 4),
+    ],
+)
+def test_metrics_of_a_run_that_could_not_begin(conf: str | None, code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    if conf is not None:
+        (tmp_path / "broker.conf").write_text(conf)
+    words = ("--broker-conf", tmp_path / "broker.conf", "--metrics", tmp_path / "m.prom", "--yes")
+    assert rmqctl("clean", store, *words).code == code
+    assert metrics_of(tmp_path / "m.prom")["exit_status"] == code
+
+
+def test_metrics_of_a_store_in_use(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """What would go is known all the same."""
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        codes = [rmqctl("clean", store, *words, "--metrics", tmp_path / "m", "--yes").code for words in (("--when", 99), KEEP_ONE)]
+        holder.communicate()
+    assert codes == [11, 11]
+    found = metrics_of(tmp_path / "m")
+    assert (found["exit_status"], found["expired_files"], found["kept_files"]) == (11, 8, 1)
+    assert "deleted_files" not in found
+
+
+@pytest.mark.parametrize("option", ["--metrics", "--log-json"])
+def test_folders_are_not_made(option: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    before = tree(tmp_path)
+    result = rmqctl("clean", store, *KEEP_ONE, option, tmp_path / "no/where", "--yes")
+    assert result.code == 2
+    assert f"{option}: there is no folder {tmp_path / 'no'}" in result.err
+    assert tree(tmp_path) == before
 
 
 def test_labels_are_escaped(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -323,6 +365,53 @@ def test_without_receipts_nothing_goes(store: Path, rmqctl: Rmqctl) -> None:
     assert tree(store) == before
 
 
+def test_whom_the_system_does_not_let_is_told_what_to_do(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_storage: Storage, path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(WritableStorage, "make_folder", refused)
+    before = log_files(store)
+    result = rmqctl("clean", store, *KEEP_ONE, "--yes")
+    assert (result.code, result.err.count("\n")) == (4, 1)
+    assert "Permission denied; 0 of 8 files are deleted" in result.err
+    assert "(run it as the store's owner)" in result.err
+    assert log_files(store) == before
+
+
+def test_a_full_disk_behind_stdout_is_told_and_what_was_done_too(store: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "rmqctl", "clean", str(store), *map(str, KEEP_ONE), "--interval", "0", "--yes"]
+    words += ["--metrics", str(tmp_path / "m")]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=env)
+    done, complaint = result.stderr.splitlines()
+    assert (result.returncode, complaint) == (4, "rmqctl: stdout: No space left on device")
+    assert done.startswith(f"{store}: 8 files deleted, ")
+    assert metrics_of(tmp_path / "m")["exit_status"] == 4
+
+
+def test_why_there_is_nothing_to_delete(store: Path, rmqctl: Rmqctl) -> None:
+    hour = time.localtime().tm_hour
+    line = rmqctl("clean", store, "--when", f"{hour};{(hour + 1) % 24}", "--reserved-hours", 10**6, "--yes").out
+    assert f"is an hour of deleteWhen ({hour:02};" in line
+    assert f", but commitlog/{0:020d} stays: last written to " in line
+    calm = rmqctl("clean", store, "--when", 99, "--max-disk-percent", 95, "--yes")
+    assert (calm.out.count("nothing asks for deletion"), calm.out.count("\n"), calm.err) == (1, 1, "")
+    told = rmqctl("clean", store, "--when", 99, "--max-disk-percent", 95, "--dry-run")
+    assert "note: deleteWhen (99) is no hour of a day: as for a broker, time alone never deletes anything" in told.err
+
+
+def test_after_a_clean_verify_finds_nothing_missing(store: Path, rmqctl: Rmqctl) -> None:
+    found = [{finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]}]
+    assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0
+    after = rmqctl("verify", store, "-o", "json")
+    found.append({finding["code"] for finding in after.document()["findings"]})
+    (store / "rmqctl-clean.log").unlink()
+    found.append({finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]})
+    assert found == [set(), set(), {"log-start-missing"}]
+    assert "in front of the log's first file: expired, or deleted by `rmqctl clean`" in after.err
+
+
 def test_queues_follow_a_log_that_a_killed_clean_left_shorter(store: Path, rmqctl: Rmqctl) -> None:
     left = stays(store)
     for name in log_files(store)[:-1]:
@@ -333,11 +422,34 @@ def test_queues_follow_a_log_that_a_killed_clean_left_shorter(store: Path, rmqct
 
 
 def test_folders_that_an_interrupted_clean_emptied(store: Path, rmqctl: Rmqctl) -> None:
-    (store / "consumequeue/Retired/0").mkdir(parents=True)
+    for name in ("Retired/0", "TopicTest/99"):
+        (store / "consumequeue" / name).mkdir(parents=True)
+    topics = store / "config/topics.json"
+    topics.write_text(topics.read_text().replace('"topicConfigTable":{', '"topicConfigTable":{"TopicTest":{},', 1))
     assert rmqctl("clean", store, "--when", 99, "--yes").out.startswith(f"{store}: nothing to delete")
-    assert rmqctl("clean", store, "--when", 99, "--unused-topics", "--dry-run").code == 1
-    assert rmqctl("clean", store, "--when", 99, "--unused-topics", "--yes").code == 0
+    dry = rmqctl("clean", store, "--when", 99, "--unused-topics", "--dry-run", "-o", "json")
+    assert dry.code == 1
+    assert dry.document()["folders"] == ["consumequeue/Retired/0", "consumequeue/Retired"]
+    assert dry.document()["leftBehind"] == {"files": 0, "bytes": 0, "allocatedBytes": 0}
+    done = rmqctl("clean", store, "--when", 99, "--unused-topics", "--yes")
+    assert (done.code, done.out.partition(",")[0]) == (0, f"{store}: 2 empty folders deleted")
     assert not (store / "consumequeue/Retired").exists()
+    assert (store / "consumequeue/TopicTest/99").exists()
+
+
+def test_what_an_interrupted_clean_left_counts(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    left = store / ".rmqctl/expired/commitlog:00000000000000000000"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x" * 5000)
+    allocated = left.stat().st_blocks * 512
+    run = partial(rmqctl, "clean", store, "--when", 99, "--metrics", tmp_path / "m")
+    assert run("--dry-run", "-o", "json").document()["leftBehind"] == {"files": 1, "bytes": 5000, "allocatedBytes": allocated}
+    assert metrics_of(tmp_path / "m")["expired_bytes"] == allocated
+    result = run("--yes")
+    assert result.out.startswith(f"{store}: 1 file that an interrupted clean left deleted, {allocated} bytes on the disk; ")
+    assert metrics_of(tmp_path / "m")["deleted_bytes"] == allocated
+    (receipt,) = map(json.loads, (store / "rmqctl-clean.log").read_text().splitlines())
+    assert (receipt["path"], receipt["bytes"], receipt["allocatedBytes"]) == (f"commitlog/{0:020d}", 5000, allocated)
 
 
 STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(17, id="some")])
@@ -369,10 +481,11 @@ def test_an_error_at_every_call_is_one_line(fault: Fault, step: int, store: Path
     assert errors > 0 or fault is Fault.NO_SPACE
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_between_two_files(number: signal.Signals, store: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     left = stays(store)
     words = [sys.executable, "-m", "rmqctl", "clean", str(store), *map(str, KEEP_ONE), "--interval", "60000", "--yes"]
+    words += ["--metrics", str(tmp_path / "m")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not (store / "rmqctl-clean.log").exists():
             time.sleep(0.01)
@@ -384,6 +497,8 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, rmqctl:
     else:
         assert (process.returncode, err.split("\n")[-2]) == (130, "rmqctl: interrupted")
         assert out.startswith(f"{store}: 1 file deleted, ")
+        found_metrics = metrics_of(tmp_path / "m")
+        assert (found_metrics["exit_status"], found_metrics["deleted_files"], found_metrics["expired_files"]) == (130, 1, 8)
         assert not (store / ".rmqctl").exists()
     assert log_files(store)[0] == f"{FILE_SIZE:020d}"
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0
@@ -420,6 +535,17 @@ def thousand_files(root: Path) -> Path:
             file.write(data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194")))
             file.truncate(gib)
     return root
+
+
+def test_a_signal_that_the_caller_ignores_does_not_end_it(store: Path) -> None:
+    """As nohup does."""
+    words = f"{shlex.quote(sys.executable)} -m rmqctl clean {store} --keep-files 1 --interval 200 --yes"
+    with subprocess.Popen(["/bin/sh", "-c", f"trap '' HUP; exec {words}"], stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (store / "rmqctl-clean.log").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate()
+    assert (process.returncode, out.partition(",")[0]) == (0, f"{store}: 8 files deleted")
 
 
 def example_commands() -> list[list[str]]:

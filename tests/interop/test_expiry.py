@@ -16,9 +16,10 @@ import pytest
 from rmqctl.errors import BadRequest
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.store.config import read_broker_conf
-from rmqctl.store.disk_use import DiskUse, disk_use
+from rmqctl.store.disk_use import DiskUse, Pressure, disk_use, pressure, stops_writing
 from rmqctl.store.expiry import plan_expiry
 from rmqctl.store.expiry_plan import ExpiryPlan
+from rmqctl.store.expiry_settings import ExpirySettings, known_to
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.store_path import QUEUE_PARTS
 from tests.interop.test_queue_kinds import REAL_SIZES as REAL_BATCH_SIZES
@@ -54,6 +55,8 @@ def _hours(*ahead: int) -> str:
     return ";".join(f"{(now + timedelta(hours=hours)).hour:02}" for hours in ahead)
 
 
+# redeleted in every round
+HELD = {"cleanHoldsFirst": "true", "redeleteHangedFileInterval": "-1"}
 THE_HOUR = {"deleteWhen": _hours(0, 1)}  # the next, too: a test may run across the border
 ANOTHER_HOUR = {"deleteWhen": _hours(11, 12, 13)}
 
@@ -94,6 +97,9 @@ CASES = {
     "expired, in another hour": Case(ANOTHER_HOUR, (OLD,) * 3, 0),
     "none expired": Case(THE_HOUR, (71.9,) * 3, 0),
     "just expired": Case(THE_HOUR, (72.1,), 1),
+    "an hour that no day has": Case({"deleteWhen": "25"}, (OLD,) * 3, 0),
+    "an hour that no day has, and this one": Case({"deleteWhen": "25;" + THE_HOUR["deleteWhen"]}, (OLD,) * 3, 3),
+    "the first held by a reader, and forced": Case(THE_HOUR | HELD | {"destroyMapedFileIntervalForcibly": "0"}, (OLD,) * 3, 3),
     "two days reserved": Case(THE_HOUR | {"fileReservedTime": "48"}, (OLD, 60, 50, 40, 60), 3),
     "a young file first": Case(THE_HOUR, (1, OLD, OLD), 0),
     "a young file between old ones": Case(THE_HOUR, (OLD, OLD, 1, OLD, OLD), 2),
@@ -115,6 +121,9 @@ CASES = {
     ),
 }
 MORE_THAN_A_BATCH = "all expired: more than one batch"
+
+
+LEVELS_ASKED = (1, 29, 30, 31, 34, 35, 36, 60, 84, 85, 86, 89, 90, 91, 100)
 
 
 def cases_of(version: str) -> dict[str, Case]:
@@ -167,11 +176,11 @@ def _prepare(base: Path, folder: Path, case: Case) -> Path:
     return root
 
 
-def _plan(root: Path, conf: Path, profile: Profile, *, manually: bool) -> ExpiryPlan:
+def _plan(root: Path, conf: Path, profile: Profile, *, manually: bool, unused_topics: bool = False) -> ExpiryPlan:
     said = read_broker_conf(conf)
     if NOWHERE in said.commitlog_paths:  # the broker goes on without it, we do not
         said = said._replace(commitlog_paths=said.commitlog_paths[:1])
-    settings = said.expiry._replace(manual=manually)
+    settings = known_to(profile, said.expiry)._replace(manual=manually, unused_topics=unused_topics)
     if "cleanForciblyRatio=-2" in conf.read_text(encoding="ascii") and not profile.force_level_asks:
         settings = settings._replace(force_percent=-200.0)
     store = ReadOnlyStore(root, said)
@@ -256,6 +265,81 @@ def test_a_round_is_a_batch_of_the_plan(version: str, base: Path, tmp_path: Path
     logs = [file.path for file in plan.going if file.kind == "commitlog"]
     assert len(logs) > 10
     assert sorted(path for path in before - _files(root) if path.startswith("commitlog")) == logs[:10]
+
+
+def test_how_many_files_a_round_has(version: str, base: Path, tmp_path: Path) -> None:
+    """4.x knows no deleteFileBatchMax."""
+    case = Case(THE_HOUR | {"deleteFileBatchMax": "3"}, (OLD,) * 50, ALL_BUT_THE_LAST)
+    root = _prepare(base, tmp_path, case)
+    conf = _conf(root, case, rounds=1)
+    before = _files(root)
+    RealRocketMQ(version).clean_all([conf])
+    gone = [path for path in before - _files(root) if path.startswith("commitlog")]
+    assert len(gone) == known_to(PROFILES[version], read_broker_conf(conf).expiry).batch == (3 if version == "5.3.3" else 10)
+
+
+def test_a_broker_waits_for_who_reads_in_the_first_file(version: str, base: Path, tmp_path: Path) -> None:
+    """For 120 s; without a broker nobody reads."""
+    case = Case(THE_HOUR | HELD, (OLD,) * 3, 3)
+    root = _prepare(base, tmp_path, case)
+    conf = _conf(root, case)
+    plan = _plan(root, conf, PROFILES[version], manually=False)
+    before = _log(root)
+    RealRocketMQ(version).clean_all([conf])
+    assert _log(root) == before
+    assert sum(file.kind == "commitlog" for file in plan.going) == 3
+
+
+@pytest.mark.parametrize("percent", LEVELS_ASKED)
+def test_the_bounds_of_the_disk_levels(percent: int, levels: dict[int, tuple[float, float]]) -> None:
+    """5.x forces from the one on, and takes no messages from the other on."""
+    settings = ExpirySettings(force_percent=percent, warning_percent=percent)
+    force, warning = levels[percent]
+    level = round(min(force, warning) * 100)
+    found = [_pressure(settings, use).forces is not None for use in (level, level + 1)]
+    told = [bool(_stops(settings, use)) for use in (round(warning * 100), round(warning * 100) + 1)]
+    assert (found, told) == ([False, True], [False, True])
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[float, float]]:
+    """What 5.3.3 makes of a percent in broker.conf: its force level and its warning level."""
+    confs = []
+    for percent in LEVELS_ASKED:
+        root = tmp_path_factory.mktemp("levels") / "store"
+        said = {"diskSpaceCleanForciblyRatio": str(percent), "diskSpaceWarningLevelRatio": str(percent)}
+        confs.append(_conf(root, Case(ANOTHER_HOUR | said, (), 0), rounds=0))
+    answers = RealRocketMQ("5.3.3").clean_all(confs)
+    return {percent: (answer["forceLevel"], answer["warningLevel"]) for percent, answer in zip(LEVELS_ASKED, answers, strict=True)}
+
+
+def _pressure(settings: ExpirySettings, percent: float) -> Pressure:
+    disk = DiskUse(Path("log"), percent)
+    return pressure(settings, PROFILE_5_3, [disk], disk._replace(used_percent=0), 0)
+
+
+def _stops(settings: ExpirySettings, percent: float) -> str:
+    disk = DiskUse(Path("log"), percent)
+    return stops_writing(settings, PROFILE_5_3, [disk], disk._replace(used_percent=0))
+
+
+def test_queues_of_a_topic_that_is_no_more(version: str, tmp_path: Path) -> None:
+    """topic-2 has messages in the log's first files only; mqadmin cleanUnusedTopic, behind the deletion, takes what we take."""
+    base = tmp_path / "base"
+    broker = RealRocketMQ(version)
+    broker.put(base, 300, geometry=SIZES, topics=3, queues_per_topic=2)
+    broker.put(base, MESSAGES, geometry=SIZES, topics=2, queues_per_topic=2)
+    (base / "config").mkdir(exist_ok=True)
+    (base / "config/topics.json").write_text('{"topicConfigTable":{"topic-0":{},"topic-1":{}}}')
+    case = Case(THE_HOUR | {"cleanRetainedTopics": "topic-0,topic-1"}, (OLD,) * 5, 5)
+    root = _prepare(base, tmp_path / "real", case)
+    conf = _conf(root, case)
+    plan = _plan(root, conf, PROFILES[version], manually=False, unused_topics=True)
+    before = _files(root)
+    broker.clean_all([conf])
+    assert before - _files(root) == {file.path for file in plan.going}
+    assert plan.folders == ("consumequeue/topic-2/0", "consumequeue/topic-2/1", "consumequeue/topic-2")
+    assert {path.name for path in (root / "consumequeue").rglob("*") if path.is_dir()} - {"topic-2"} == {"topic-0", "topic-1", "0", "1"}
 
 
 def test_a_broker_goes_on_behind_a_gap_where_the_plan_does_not(version: str, base: Path, tmp_path: Path) -> None:

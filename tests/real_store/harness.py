@@ -179,8 +179,10 @@ class RealRocketMQ:
     def clean_all(self, confs: Sequence[Path]) -> list[dict[str, Any]]:
         """Each store that a broker.conf is for is loaded and deletes files, as it would every 10 seconds: loaded, minPhyOffset, queues.
 
-        Keys of ours in a broker.conf: `cleanRounds`, how often; `cleanManually` (true), as after mqadmin's deleteExpiredCommitLog;
-        `cleanForciblyRatio`, the system property diskSpaceCleanForciblyRatio.
+        And of 5.x `forceLevel` and `warningLevel` of the disk, from 0 to 1. Keys of ours in a broker.conf: `cleanRounds`, how often;
+        `cleanManually` (true), as after mqadmin's deleteExpiredCommitLog; `cleanForciblyRatio`, the system property
+        diskSpaceCleanForciblyRatio; `cleanHoldsFirst` (true), somebody reads in the log's first file and does not end;
+        `cleanRetainedTopics` (with commas), then mqadmin's cleanUnusedTopic where only these are known.
         """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
             listed.writelines(f"{conf}\n" for conf in confs)

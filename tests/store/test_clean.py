@@ -14,7 +14,8 @@ import pytest
 
 from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, StoreInUse
 from rmqctl.logfile.writable_storage import WritableStorage
-from rmqctl.store.clean import RECEIPTS_NAME, Clean, Cleaned, Pace, check_unchanged, empty_folders, leftovers, locked, wait_for_lock
+from rmqctl.store.clean import Clean, Cleaned, Leftover, Pace, check_unchanged, leftovers, locked, wait_for_lock
+from rmqctl.store.cleaned import RECEIPTS_NAME
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
 from rmqctl.store.geometry import Geometry
@@ -75,14 +76,17 @@ def plan_of(root: Path) -> ExpiryPlan:
         FileFate(path, path.split("/")[0], (root / path).stat().st_size, 4096, True, WHY, 0)  # type: ignore[arg-type]
         for path in going(root)
     ]
-    return ExpiryPlan("time", WHY, 4, "UTC", tuple(fates), 0, NEW_MIN, (), ())
+    retired = root / "consumequeue" / RETIRED
+    folders = [*sorted(retired.iterdir()), retired] if retired.exists() else []
+    names = tuple(str(folder.relative_to(root)) for folder in folders)
+    return ExpiryPlan("time", WHY, 4, "UTC", tuple(fates), 0, NEW_MIN, (), (), names)
 
 
 def clean(root: Path, plan: ExpiryPlan | None = None, pace: Pace | None = None, stops: Callable[[], bool] = lambda: False) -> Cleaned:
     storage = WritableStorage(root)
     plan = plan or plan_of(root)
     with locked(storage, root), Receipts(storage, root / RECEIPTS_NAME) as receipts:
-        return Clean(storage, root, plan, receipts, pace or Pace(0, None), stops, with_empty_folders=True).run()
+        return Clean(storage, root, plan, receipts, pace or Pace(0, None), stops).run()
 
 
 def receipts_of(root: Path) -> list[str]:
@@ -158,7 +162,7 @@ def test_what_goes_is_gone_and_the_rest_is_as_it_was(whole: Path, tmp_path: Path
     kinds = [fate.kind for fate in plan.files]
     assert {"commitlog", "consumequeue", "index"} == set(kinds)
     done = clean(root, plan)
-    assert (done.files, done.bytes) == (len(kinds), len(kinds) * 4096)
+    assert done == Cleaned(len(kinds), len(plan.folders), 0, len(kinds) * 4096)
     after = tree(root)
     stays = {path for path in before if path not in going(whole) and f"/{RETIRED}" not in path}
     assert after.keys() - {RECEIPTS_NAME} == stays
@@ -166,7 +170,7 @@ def test_what_goes_is_gone_and_the_rest_is_as_it_was(whole: Path, tmp_path: Path
         path: before[path] for path in stays if before[path][0] is not None
     }
     assert receipts_of(root) == [fate.path for fate in plan.files]
-    assert (empty_folders(WritableStorage(root), root), leftovers(WritableStorage(root), root)) == ([], [])
+    assert not leftovers(WritableStorage(root), root)
     assert_loads(root)
 
 
@@ -174,7 +178,7 @@ def test_a_receipt_says_what_went_and_why(whole: Path, tmp_path: Path) -> None:
     root = shutil.copytree(whole, tmp_path / "store")
     clean(root)
     first = json.loads((root / RECEIPTS_NAME).read_text().splitlines()[0])
-    assert (first["path"], first["kind"], first["size"], first["bytes"], first["why"]) == (
+    assert (first["path"], first["kind"], first["bytes"], first["allocatedBytes"], first["why"]) == (
         f"commitlog/{0:020d}",
         "commitlog",
         FILE_SIZE,
@@ -250,8 +254,9 @@ def test_what_an_interrupted_clean_left_goes(whole: Path, tmp_path: Path) -> Non
     left = root / ".rmqctl/expired/commitlog:00000000000000006144"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x" * 10)
-    assert [(path, stamp.size) for path, stamp in leftovers(WritableStorage(root), root)] == [(left, 10)]
-    clean(root)
+    allocated = left.stat().st_blocks * 512
+    assert leftovers(WritableStorage(root), root) == [Leftover(left, "commitlog/00000000000000006144", 10, allocated)]
+    assert clean(root) == Cleaned(left=1, allocated_bytes=allocated)
     assert not (root / ".rmqctl").exists()
     assert receipts_of(root)[-1] == "commitlog/00000000000000006144"
 

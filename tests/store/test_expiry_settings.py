@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import BadRequest
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3
 from rmqctl.store.config import read_broker_conf
-from rmqctl.store.expiry_settings import HOUR_MS, ExpirySettings, parse_hours
+from rmqctl.store.expiry_settings import HOUR_MS, ExpirySettings, known_to, parse_hours
 
 
 def settings(folder: Path, *lines: str) -> ExpirySettings:
@@ -66,6 +67,14 @@ def test_keys(line: str, changed: dict[str, object], tmp_path: Path) -> None:
 def test_what_is_no_number_is_an_error(line: str, tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match=line.partition("=")[0]):
         settings(tmp_path, line)
+
+
+def test_4x_does_not_know_the_keys_of_5x(tmp_path: Path) -> None:
+    lines = ("deleteFileBatchMax=50", "diskSpaceCleanForciblyRatio=80", "diskSpaceWarningLevelRatio=82", "fileReservedTime=48")
+    said = settings(tmp_path, *lines)
+    assert known_to(PROFILE_5_3, said) == said
+    for profile in (PROFILE_4_7, PROFILE_4_9):
+        assert known_to(profile, said) == ExpirySettings(reserved_ms=48 * HOUR_MS)
 
 
 @pytest.mark.parametrize(("text", "hours"), [("04", (4,)), ("4", (4,)), ("04;05", (4, 5)), ("04;", (4,)), ("+4;-1;24", (4, -1, 24))])

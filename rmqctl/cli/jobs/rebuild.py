@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.complaint import complain_of
+from rmqctl.cli.complaint import complain
 from rmqctl.cli.confirm import change_options, check_can_ask
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session, stores_argument
@@ -137,7 +137,7 @@ def _attempt(one: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader of all plans
         raise
     except (RmqctlError, OSError) as error:
-        return complain_of(error)
+        return complain(error)
 
 
 def _badness(code: int) -> int:

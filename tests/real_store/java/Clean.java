@@ -1,10 +1,13 @@
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,8 +17,9 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 /**
  * Loads the stores whose broker.conf's -Dconfs lists, one after the other, and lets each delete files as it would every 10 seconds.
  *
- * Three keys in a broker.conf are ours: cleanRounds, cleanManually, and cleanForciblyRatio for a system property that a store reads when
- * it is made.
+ * Keys in a broker.conf that are ours: cleanRounds, cleanManually, cleanForciblyRatio for a system property that a store reads when it is
+ * made, cleanHoldsFirst (true) to hold the log's first file as a reader does, cleanRetainedTopics (with commas) for cleanUnusedTopic at the
+ * end.
  */
 public final class Clean {
     private static final String FORCE_RATIO = "rocketmq.broker.diskSpaceCleanForciblyRatio";
@@ -46,12 +50,19 @@ public final class Clean {
         DefaultMessageStore store = RealStore.open(conf);
         boolean loaded = store.load();
         if (loaded) {
+            if (Boolean.parseBoolean(ours.getProperty("cleanHoldsFirst"))) {
+                store.selectOneMessageByOffset(store.getMinPhyOffset());
+            }
             if (Boolean.parseBoolean(ours.getProperty("cleanManually"))) {
                 store.executeDeleteFilesManually();
             }
             for (int round = Integer.parseInt(ours.getProperty("cleanRounds")); round > 0; round--) {
                 periodically(store, "cleanFilesPeriodically");
                 periodically(store, "cleanQueueFilesPeriodically");
+            }
+            String retained = ours.getProperty("cleanRetainedTopics");
+            if (retained != null) {
+                store.cleanUnusedTopic(new HashSet<>(Arrays.asList(retained.split(","))));
             }
         }
         return document(store, loaded);
@@ -67,6 +78,22 @@ public final class Clean {
         }
         method.setAccessible(true);
         method.invoke(store);
+    }
+
+    /** 5.x bounds what it is told; before, a property is taken as it is. */
+    private static void putLevel(Map<String, Object> document, String key, DefaultMessageStore store, String getter)
+        throws ReflectiveOperationException {
+        Field field = DefaultMessageStore.class.getDeclaredField("cleanCommitLogService");
+        field.setAccessible(true);
+        Object service = field.get(store);
+        Method method;
+        try {
+            method = service.getClass().getDeclaredMethod(getter);
+        } catch (NoSuchMethodException before5) {
+            return;
+        }
+        method.setAccessible(true);
+        document.put(key, method.invoke(service));
     }
 
     private static Properties properties(Path path) throws IOException {
@@ -86,6 +113,8 @@ public final class Clean {
         document.put("loaded", loaded);
         document.put("minPhyOffset", store.getMinPhyOffset());
         document.put("queues", queues);
+        putLevel(document, "forceLevel", store, "getDiskSpaceCleanForciblyRatio");
+        putLevel(document, "warningLevel", store, "getDiskSpaceWarningLevelRatio");
         return document;
     }
 }

@@ -33,7 +33,9 @@ final class RealStore {
         MessageArrivingListener nobodyWaits = (topic, queueId, offset, tagsCode, time, bitMap, properties) -> { };
         MessageStoreConfig config = config(conf);
         // 5.x wants the topics' configurations, too
-        Object[] arguments = {config, stats(), nobodyWaits, new BrokerConfig(), topics(config)};
+        BrokerConfig broker = new BrokerConfig();
+        broker.setAutoDeleteUnusedStats(false); // of which a store alone has none
+        Object[] arguments = {config, stats(), nobodyWaits, broker, topics(config)};
         Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
         return (DefaultMessageStore) constructor.newInstance(Arrays.copyOf(arguments, constructor.getParameterCount()));
     }

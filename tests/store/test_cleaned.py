@@ -1,0 +1,46 @@
+"""What receipts say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.logfile.storage import Storage
+from rmqctl.store.cleaned import RECEIPTS_NAME, is_cleaned_up_to
+
+LOG = {"path": f"commitlog/{0:020d}", "bytes": 100}
+
+
+@pytest.mark.parametrize(
+    ("rows", "ends"),
+    [
+        ([], []),
+        ([LOG], [100]),
+        ([LOG, {"path": f"/data/log/{100:020d}", "bytes": 100}], [100, 200]),
+        ([{"path": f"consumequeue/T/0/{0:020d}", "bytes": 100}, {"path": "index/20270101000000000", "bytes": 100}], []),
+        ([{"path": f"commitlog/{0:020d}"}, {"path": 7, "bytes": 100}, ["path"], None, {"path": "", "bytes": 1}], []),
+    ],
+)
+def test_where_files_of_the_log_ended(rows: list[Any], ends: list[int], tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS_NAME).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert [offset for offset in (0, 100, 200) if is_cleaned_up_to(Storage(tmp_path), tmp_path, offset)] == ends
+
+
+def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS_NAME).write_bytes(b'\xff\xfe\n\n{"path":"comm\n' + json.dumps(LOG).encode())
+    assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
+
+
+def test_receipts_that_were_rotated_are_known(tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS_NAME).touch()
+    (tmp_path / f"{RECEIPTS_NAME}.1").write_text(json.dumps(LOG))
+    assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
+
+
+def test_without_receipts_nothing_is_known(tmp_path: Path) -> None:
+    assert not is_cleaned_up_to(Storage(tmp_path), tmp_path, 0)
+    (tmp_path / RECEIPTS_NAME).mkdir()
+    assert not is_cleaned_up_to(Storage(tmp_path), tmp_path, 0)
