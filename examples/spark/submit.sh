@@ -2,7 +2,7 @@
 # rmqctl by spark-submit: MASTER STORE, MASTER one of local[N], spark://HOST:7077, yarn, k8s://https://HOST:443.
 # STORE is seen by the driver and by all executors under the same path. Executors need rmqctl's libraries (numba, numpy, ...) and pyarrow
 # in the Python that PYSPARK_PYTHON names; rmqctl itself is sent. The result is on stdout, and behind it our remarks, which spark-submit
-# puts there, too; Spark's log is on stderr. The exit code says only whether ours was 0.
+# puts there, too; Spark's log is on stderr. The exit code is ours in client mode.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 master=$1 store=$2
