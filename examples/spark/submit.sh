@@ -1,8 +1,8 @@
 #!/bin/sh
 # rmqctl by spark-submit: MASTER STORE, MASTER one of local[N], spark://HOST:7077, yarn, k8s://https://HOST:443.
 # STORE is seen by the driver and by all executors under the same path. Executors need rmqctl's libraries (numba, numpy, ...) and pyarrow
-# in the Python that PYSPARK_PYTHON names; rmqctl itself is sent. Result on stdout; Spark's log and our remarks on stderr; our exit code
-# in client mode (a cluster's driver has it in its log).
+# in the Python that PYSPARK_PYTHON names; rmqctl itself is sent. The result is on stdout, and behind it our remarks, which spark-submit
+# puts there, too; Spark's log is on stderr. The exit code is ours in client mode.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 master=$1 store=$2
