@@ -27,9 +27,8 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 
 def store_argument(command: F) -> F:
     """STORE, and how it is laid out."""
-    path = click.Path(
-        path_type=Path, readable=False
-    )  # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+    # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+    path = click.Path(path_type=Path, readable=False)
     return click.argument("store", type=path)(layout_options(command))
 
 

@@ -156,14 +156,14 @@ class Dump:
             item = self._log.at(position)
             if isinstance(item, Blank):
                 position = item.end
-            elif isinstance(item, Message) and _last_byte_written(item) and (item == unsure or self._is_followed(item)):
+            elif isinstance(item, Message) and last_byte_written(item) and (item == unsure or self._is_followed(item)):
                 position, unsure = item.end, None
                 self.summary.count(item)
                 yield from self._row(item)
             elif (passed := self._past_damage(item, position)) is not None:
                 position, unsure = passed, None
             else:
-                unsure = item if isinstance(item, Message) and _last_byte_written(item) else None
+                unsure = item if isinstance(item, Message) and last_byte_written(item) else None
                 time.sleep(POLL_SECONDS)
                 self._log.queue.refresh()
 
@@ -230,6 +230,7 @@ class Dump:
         return start
 
 
-def _last_byte_written(message: Message) -> bool:
+def last_byte_written(message: Message) -> bool:
+    """Whether the end of a record is there, which is copied into zeros from its front to its end."""
     last = message.properties_bytes or message.topic_bytes
     return not last or last[-1] != 0

@@ -48,6 +48,7 @@ _TO_RECONSUME, _TO_PREPARED = (_HEAD.size - _HEAD.offset(name) for name in ("REC
 _V4, _V6, _BORN_V6, _STORE_V6 = HOST_V4, HOST_V6, BORNHOST_V6, STOREHOST_V6
 _NAME_END, _PROPERTY_END = np.uint8(1), np.uint8(2)
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_SHORT = 64  # bytes: copying a slice costs more than that
 _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
 
 
@@ -145,9 +146,12 @@ def _learn(buffer: Any, row: Any, topics: TextTable, hosts: TextTable) -> None:
 @kernel
 def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> None:
     for i in range(len(starts)):
-        start, at = starts[i], np.int64(offsets[i])
-        for j in range(lengths[i]):
-            out[at + j] = buffer[start + j]
+        start, at, length = starts[i], np.int64(offsets[i]), lengths[i]
+        if length > _SHORT:
+            out[at : at + length] = buffer[start : start + length]
+        else:
+            for j in range(length):
+                out[at + j] = buffer[start + j]
 
 
 def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:

@@ -42,14 +42,16 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
-    """Whether the ranges of one job join in every file, else what to read. Raises Unreadable where a split is missing."""
+    """Whether the ranges of one job join in every file, else what to read. Raises Unreadable where a split is missing, or all are."""
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
     for found in unique:
         files[found.split.root, found.split.path].append(found)
     for of_file in files.values():
         _check_whole(of_file)
-    if unique and len(unique) != unique[0].of:
+    if not unique:
+        raise Unreadable("nothing says that it was read: Spark found no need to")
+    if len(unique) != unique[0].of:
         raise Unreadable(f"of {unique[0].of} splits, {len(unique)} were read", path=unique[0].split.root)
     read = [split for of_file in files.values() for split in _joined(of_file)]
     return Coverage(len(read) == len(unique), tuple(read))

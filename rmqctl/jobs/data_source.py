@@ -1,28 +1,53 @@
 """`spark.read.format("rocketmq").load([STORE, ...])`: stores as tables, after `register(spark)`.
 
-Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas. What the options are,
-the sources' modules say: message_source.
+`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the
+entries of the index. What the options are, the sources say: message_source, stream_source, queue_source, index_source.
+Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rmqctl.errors import BadRequest
+from rmqctl.jobs.index_source import INDEX_COLUMNS, IndexSource
 from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, chosen, ddl
 from rmqctl.jobs.message_source import MessageSource
 from rmqctl.jobs.pushed_filter import wanted_by
+from rmqctl.jobs.queue_source import QUEUE_COLUMNS, QueueSource
+from rmqctl.jobs.stream_reader import stream_reader_class
+from rmqctl.jobs.stream_source import StreamSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
     from pyspark.sql.types import StructType
 
-MESSAGES = "rocketmq"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class Source(Protocol):
+    """What is behind a format: tasks, made on the driver, and their rows."""
+
+    def tasks(self) -> Sequence[Any]:
+        """What the tasks are to read."""
+
+    def read(self, task: Any, /) -> Iterator[Any]:
+        """The record batches of a task."""
+
+
+class Format(NamedTuple):
+    """A format by its name: its columns, and the source that options and columns make."""
+
+    name: str
+    columns: Mapping[str, str]
+    source: Callable[[Mapping[str, str], Sequence[str]], Source]
+    reader: Callable[[Any], DataSourceReader]
+    stream: Callable[[Mapping[str, str], Sequence[str]], DataSourceStreamReader] | None = None
 
 
 def register(spark: SparkSession, cache: Path | None = None) -> None:
@@ -30,40 +55,60 @@ def register(spark: SparkSession, cache: Path | None = None) -> None:
 
     Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it is off.
     """
-    pushed = spark.conf.get(PUSHDOWN, "false") == "true"
-    spark.dataSource.register(_messages(None if cache is None else str(cache), pushed=pushed))
+    folder = None if cache is None else str(cache)
+    reader, filtering = _readers()
+    messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
+    stream_reader = stream_reader_class()
+    formats = (
+        Format(
+            "rocketmq",
+            MESSAGE_COLUMNS,
+            lambda options, columns: MessageSource(options, columns, folder),
+            messages,
+            lambda options, columns: stream_reader(StreamSource(options, columns, folder)),
+        ),
+        Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
+        Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
+    )
+    for one in formats:
+        spark.dataSource.register(_data_source(one))
 
 
-def _messages(cache: str | None, *, pushed: bool) -> type[DataSource]:
+def _data_source(one: Format) -> type[DataSource]:
     from pyspark.sql.datasource import DataSource
 
-    reader = _reader(pushed=pushed)
-
-    class Messages(DataSource):
+    class Stores(DataSource):
         @classmethod
         def name(cls) -> str:
-            return MESSAGES
+            return one.name
 
         def schema(self) -> str:
-            return ddl(MESSAGE_COLUMNS, chosen(MESSAGE_COLUMNS, self.options.get("columns")))
+            return ddl(one.columns, chosen(one.columns, self.options.get("columns")))
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return reader(MessageSource(self.options, schema.fieldNames(), cache))
+            return one.reader(one.source(self.options, schema.fieldNames()))
 
-    return Messages
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+            if one.stream is None:
+                raise BadRequest(f"{one.name} cannot be read as a stream", hint="rocketmq can")
+            return one.stream(self.options, schema.fieldNames())
+
+    return Stores
 
 
-def _reader(*, pushed: bool) -> Callable[[MessageSource], DataSourceReader]:
+def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
+    """The reader of any source, and the one of messages that takes filters."""
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):
-        def __init__(self, source: MessageSource) -> None:
+        def __init__(self, source: Any) -> None:
             self._source = source
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(part) for part in self._source.partitions()]
+            return [InputPartition(task) for task in self._source.tasks()]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # Spark makes up a partition where there is none
             return iter(()) if partition.value is None else self._source.read(partition.value)
 
     class FilteringReader(Reader):
@@ -71,4 +116,4 @@ def _reader(*, pushed: bool) -> Callable[[MessageSource], DataSourceReader]:
             self._source.want(wanted_by(filters))
             return filters
 
-    return FilteringReader if pushed else Reader
+    return Reader, FilteringReader

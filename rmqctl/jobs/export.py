@@ -39,7 +39,8 @@ def for_text(records: DataFrame) -> DataFrame:
     shown = [f.col(name) for name in COLUMNS]
     shown += [rfc3339(f.col(f"{name}Timestamp")).alias(f"{name}Time") for name in ("born", "store")]
     if "body" in records.columns:
-        shown += [f.base64("body").alias("body"), f.lit("base64").alias("bodyEncoding")]
+        unbroken = f.translate(f.base64("body"), "\r\n", "")  # Spark breaks it into lines, as mail does
+        shown += [unbroken.alias("body"), f.lit("base64").alias("bodyEncoding")]
     return records.where(f.col("kind") == "message").select(*shown)
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rmqctl.jobs.coverage import coverage, range_of
 from rmqctl.jobs.log_split import Split
 from rmqctl.jobs.message_source import splits_to_json
+from rmqctl.jobs.proof import NEEDED, Proof, with_coverage
 from rmqctl.store.commit_log import UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 T = TypeVar("T")
+
+EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+# it drops, behind their reading, parts of a plan that came to no rows, and what was observed in them
+EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 class Scan(NamedTuple):
@@ -42,30 +47,33 @@ class LogRecords(NamedTuple):
     options: Mapping[str, str]
     columns: Sequence[str]
 
-    def observed(self, splits: Sequence[Split]) -> tuple[DataFrame, Observation]:
-        """The records of `splits` (none: of splits of our own) without those of kind 'range', and what an action sees of them all."""
+    def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
+        """The records of `splits` (none: of splits of our own)."""
+        if splits:
+            options["splits"] = splits_to_json(splits)
+        needed = dict.fromkeys((*NEEDED, "damage", *self.columns))
+        options = {**self.options, "columns": ",".join(needed), **options}
+        return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
+
+    def observed(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof, Observation]:
+        """The table, what proves that all of it was read, and what an action sees of it."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        needed = dict.fromkeys(("kind", "physicalOffset", "size", "damage", "detail", *self.columns))
-        options = {**self.options, "columns": ",".join(needed), "ranges": "true"}
-        if splits:
-            options["splits"] = splits_to_json(splits)
-        frame = self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
+        table, proof = with_coverage(self.table(splits, ranges="true"))
         observation = Observation()
-        is_message, is_damage, is_range = (f.col("kind") == kind for kind in ("message", "damage", "range"))
-        frame = frame.observe(
+        is_message, is_damage = f.col("kind") == "message", f.col("kind") == "damage"
+        seen = table.observe(
             observation,
             f.count_if(is_message).alias("messages"),
             f.coalesce(f.sum(f.when(is_message, f.col("size"))), f.lit(0)).alias("bytes"),
             f.count_if(f.col("kind") == "blank").alias("blanks"),
             f.count_if(is_damage).alias("damages"),
             f.count_if(is_damage & f.col("damage").isin(*UNREADABLE)).alias("unreadable"),
-            f.min(f.when(~is_range, f.col("physicalOffset"))).alias("begin"),
-            f.max(f.when(f.col("kind").isin("message", "blank"), f.col("physicalOffset") + f.col("size"))).alias("end"),
-            f.collect_list(f.when(is_range, f.struct("physicalOffset", "size", "detail"))).alias("ranges"),
+            f.min("physicalOffset").alias("begin"),
+            f.max(f.when(~is_damage, f.col("physicalOffset") + f.col("size"))).alias("end"),
         )
-        return frame.where(~is_range), observation
+        return seen, proof, observation
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
@@ -76,10 +84,25 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
-        frames, observations = zip(*(one.observed(given) for one, given in zip(records, splits, strict=True)), strict=True)
-        answer = question(*frames)
-        seen: list[dict[str, Any]] = [dict(observation.get) for observation in observations]
-        found = [coverage(range_of(*row) for row in one.pop("ranges")) for one in seen]
+        seen = [one.observed(given) for one, given in zip(records, splits, strict=True)]
+        with _all_is_kept(records[0].spark):
+            answer = question(*(table for table, _, _ in seen))
+        found = [proof.coverage() for _, proof, _ in seen]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
-            return answer, [Scan(**one, splits=read) for one, read in zip(seen, splits, strict=True)]
+            counts: list[dict[str, Any]] = [observation.get for _, _, observation in seen]
+            return answer, [Scan(**one, splits=read) for one, read in zip(counts, splits, strict=True)]
+
+
+@contextmanager
+def _all_is_kept(spark: SparkSession) -> Iterator[None]:
+    """Around an action of which every observation is wanted."""
+    before = spark.conf.get(EXCLUDED_RULES, None)
+    spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(EXCLUDED_RULES)
+        else:
+            spark.conf.set(EXCLUDED_RULES, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 from functools import cache
@@ -130,3 +131,4 @@ def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
     folder = Path(cache_folder) if cache_folder is not None else None
     keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
     prepare(*modules)
+    gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does

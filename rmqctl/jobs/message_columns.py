@@ -34,8 +34,8 @@ class MessageColumns:
         self._constants = constants
         self._scheduled = scheduled
         self._with_values = not VALUES.isdisjoint(names)
-        self._topics = TextTable()
-        self._hosts = TextTable()
+        self._topics = _Texts(lambda raw: raw.decode("utf-8", "replace"))
+        self._hosts = _Texts(lambda raw: str(host.decode(raw)))
 
     def arrays(self, columns: Columns) -> list[Any]:
         """An array a column."""
@@ -49,12 +49,29 @@ class MessageColumns:
         ]
 
 
+class _Texts:
+    """A table of texts, each shown once however many rows have it."""
+
+    def __init__(self, shown: Callable[[bytes], str]) -> None:
+        self.table = TextTable()
+        self._shown = shown
+        self._texts: list[str] = []
+        self._array: Any = None
+
+    def taken(self, numbers: Any) -> Any:
+        """The texts of these numbers."""
+        import pyarrow as pa
+
+        if self._array is None or len(self._texts) < len(self.table.texts):
+            self._texts += map(self._shown, self.table.texts[len(self._texts) :])
+            self._array = pa.array(self._texts, pa.string())
+        return self._array.take(pa.array(np.ascontiguousarray(numbers)))
+
+
 class _Rows:
     """A stretch's rows, with what several columns need of them."""
 
-    def __init__(
-        self, columns: Columns, topics: TextTable, hosts: TextTable, scheduled: Callable[[Message], int], *, with_values: bool
-    ) -> None:
+    def __init__(self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool) -> None:
         self.columns = columns
         self.rows = columns.rows
         self.topics = topics
@@ -64,7 +81,7 @@ class _Rows:
 
     @cached_property
     def described(self) -> Any:
-        return row_scan.describe(self.columns.buffer, self.rows, self.topics, self.hosts, with_values=self._with_values)
+        return row_scan.describe(self.columns.buffer, self.rows, self.topics.table, self.hosts.table, with_values=self._with_values)
 
     def scanned(self, field: str) -> Any:
         """A number that scanning found."""
@@ -97,12 +114,10 @@ class _Rows:
         return pa.array(np.where(is_date, ms, 0) * US_PER_MS, pa.int64(), mask=~is_date).cast(pa.timestamp("us", "UTC"))
 
     def topic(self) -> Any:
-        numbers = self.described["topic"]
-        return _taken([text.decode("utf-8", "replace") for text in self.topics.texts], numbers)
+        return self.topics.taken(self.described["topic"])
 
     def host(self, field: str) -> Any:
-        numbers = self.described[field]
-        return _taken([str(host.decode(text)) for text in self.hosts.texts], numbers)
+        return self.hosts.taken(self.described[field])
 
     def msg_ids(self) -> Any:
         return _texts(*row_scan.msg_ids(self.columns.buffer, self.columns.physical_offset, self.rows))
@@ -113,7 +128,7 @@ class _Rows:
         codes = self.described["tags_code"].copy()
         for row in np.flatnonzero(~self.described["is_text"]).tolist():
             codes[row] = tags_code(self.columns.message(row).properties)
-        for number, topic in enumerate(self.topics.texts):
+        for number, topic in enumerate(self.topics.table.texts):
             if topic == _SCHEDULE:
                 for row in np.flatnonzero(self.described["topic"] == number).tolist():
                     codes[row] = self._scheduled(self.columns.message(row))
@@ -172,12 +187,6 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
     "properties": _Rows.properties,
     "body": _Rows.bodies,
 }
-
-
-def _taken(texts: list[str], numbers: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(texts, pa.string()).take(pa.array(np.ascontiguousarray(numbers)))
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:

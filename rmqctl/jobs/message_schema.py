@@ -1,4 +1,4 @@
-"""The columns of `rocketmq`, a row a record: their names, and their types in Spark and in Arrow."""
+"""The columns of `rocketmq`, a row a record; and what columns are in Spark and in Arrow."""
 
 from __future__ import annotations
 
@@ -50,3 +50,14 @@ def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
     return pa.schema([(name, types[columns[name]]) for name in names])
+
+
+def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
+    """`count` rows of the columns that `schema` (pyarrow's) names: those that differ by row, and those that are the `same` in all."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.array(columns[field.name], field.type) if field.name in columns else pa.repeat(pa.scalar(same[field.name], field.type), count)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

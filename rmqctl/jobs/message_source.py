@@ -20,6 +20,13 @@ MIB = 1024 * 1024
 SPLIT_MIB, SPLIT_MIB_MAX = 128, 4096  # a task costs 50 ms beside its reading
 
 
+class Task(NamedTuple):
+    """What one task is to read, of so many `splits`. The reader is sent to tasks before the splits are made: it cannot know."""
+
+    part: Split | Wrong
+    splits: int
+
+
 class Wrong(NamedTuple):
     """What is wrong with the sequence of a log's files: rows that no split has."""
 
@@ -42,15 +49,14 @@ class MessageSource:
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
         self._wanted: Filter | None = None
-        self._splits = 0
 
     def want(self, wanted: Filter) -> None:
         """Leave out messages that are not wanted, where it is cheap; not where the ranges of all are asked for."""
         self._wanted = None if self._ranges else wanted
 
-    def partitions(self) -> list[Split | Wrong]:
-        """What the tasks are to read, a part each. Raises what opening the stores raises."""
-        wrong: list[Split | Wrong] = []
+    def tasks(self) -> list[Task]:
+        """All tasks. Raises what opening the stores raises."""
+        wrong: list[Wrong] = []
         splits: list[Split] = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -58,13 +64,15 @@ class MessageSource:
                 damages = tuple(store.commit_log.queue.anomalies)
                 wrong += [Wrong(root, damages)] if damages else []
         splits = splits if self._given is None else self._given
-        self._splits = len(splits)
-        return [*wrong, *(split for split in splits if self._may_have(split))]
+        if self._ranges and not splits:  # a log without files is read, too, and says so
+            splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
+        parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
+        return [Task(part, len(splits)) for part in parts]
 
-    def read(self, part: Split | Wrong) -> Iterator[Any]:
-        """The record batches of a part, in a task."""
-        stores = self._stores
-        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, self._splits, self._wanted, self._cache)
+    def read(self, task: Task) -> Iterator[Any]:
+        """The record batches of a task."""
+        stores, part = self._stores, task.part
+        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted, self._cache)
         if isinstance(part, Wrong):
             return damage_batches(part.root, part.damages, reading)
         return split_batches(part, reading)

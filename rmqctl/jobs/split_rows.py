@@ -54,12 +54,15 @@ class RowReading(NamedTuple):
     cache: str | None = None
 
 
-def split_batches(split: Split, reading: RowReading) -> Iterator[Any]:
-    """The record batches (pyarrow) of a split; what cannot be read is a row. Raises the errors of ReadOnlyStore."""
+def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
+    """The record batches (pyarrow) of a split; what cannot be read is a row. Raises the errors of ReadOnlyStore.
+
+    An `exact` one begins where an item does, and ends where one does.
+    """
     prepare_once(reading.cache, scan, row_scan, filter_scan)
     # whether links are followed was settled when the splits were made
     with MappedFile(Storage(Path(split.root), follow_links=True), Path(split.path), split.file_from_offset, split.size, kept=False) as file:
-        yield from _SplitRows(split, file, reading).batches()
+        yield from _SplitRows(split, file, reading).batches(exact=exact)
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
@@ -100,13 +103,14 @@ class _SplitRows:
         self._columns = MessageColumns(reading.names, same, self._tags_code)
         self._went_on = split.start > 0  # begins with a record then
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, *, exact: bool) -> Iterator[Any]:
         split = self._split
-        first = 0 if split.start == 0 else next_readable(self._file, split.start, split.stop)
+        first = split.start if exact or split.start == 0 else next_readable(self._file, split.start, split.stop)
         begin = end = split.start if first is None else first
         if first is not None:
             reached = FileScan(self._file, first, ColumnReader(), self._take)
-            yield from self._batches_of(_up_to_next_record(reached, self._file, split.stop))
+            items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split.stop)
+            yield from self._batches_of(items)
             end = reached.position
         self._store.close()
         if self._reading.ranges:

@@ -18,18 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAMAGE_COLUMNS = (
-    "broker",
-    "store",
-    "path",
-    "physicalOffset",
-    "size",
-    "damage",
-    "detail",
-    "topic",
-    "queueId",
-    "queueOffset",
-    "storeTimestamp",
-)
+    "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset", "storeTimestamp",
+)  # fmt: skip
 _LINE = re.compile(r"\(line (\d+)")
 
 
@@ -62,7 +52,7 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        spark.sql(f"SELECT * FROM (\n{query}\n)")  # a subquery is nothing else than a query
+        spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # what has a name there is nothing else than a query
         return spark.sql(query)
     except (ParseException, AnalysisException) as error:
         raise _refused(error) from error

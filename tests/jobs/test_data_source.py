@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.errors import Unreadable
 from rmqctl.jobs.data_source import PUSHDOWN, register
+from rmqctl.jobs.message_source import splits_to_json
+from rmqctl.jobs.proof import with_coverage
 from rmqctl.jobs.session import Target, session
 from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
-from tests.jobs.test_message_source import as_dump, dumped, in_order
+from tests.jobs.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
+from tests.jobs.test_stream_source import Log
+from tests.log_maker import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -90,3 +96,70 @@ def test_filters_pushed_down(condition: str, spark: SparkSession, stores: dict[s
         spark.conf.set(PUSHDOWN, "false")
         register(spark, find_folder())
     assert pushed == plain
+
+
+def test_proof_of_one_action(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").option("ranges", "true").load([str(root) for root in stores.values()])
+    messages, proof = with_coverage(table)
+    counted = {row["kind"]: row["count"] for row in messages.groupBy("kind").count().collect()}
+    assert counted["message"] == sum(len(dumped(root)) for root in stores.values())
+    assert "range" not in counted
+    proof.check()
+
+
+def test_proof_of_an_action_that_reads_nothing(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").option("ranges", "true").load(str(stores["533-basic"]))
+    messages, proof = with_coverage(table)
+    assert messages.where("1 = 0").count() == 0
+    with pytest.raises(Unreadable):
+        proof.check()
+
+
+def test_splits_that_do_not_join_are_read_as_one(spark: SparkSession, stores: dict[str, Path], tmp_path: Path) -> None:
+    splits = splits_before_a_record_in_a_body(tmp_path)
+    reader = spark.read.format("rocketmq").option("ranges", "true")
+    messages, proof = with_coverage(reader.option("splits", splits_to_json(splits)).load(str(tmp_path)))
+    assert messages.where("kind = 'message'").count() == 4
+    with pytest.raises(Unreadable, match=r"did not begin where the one before it ended \(read 2 other splits"):
+        proof.check()
+    messages, proof = with_coverage(reader.option("splits", splits_to_json(proof.coverage().splits)).load(str(tmp_path)))
+    assert messages.where("kind = 'message'").count() == 3
+    proof.check()
+
+
+def test_queues_and_index(spark: SparkSession, stores: dict[str, Path]) -> None:
+    roots = [str(root) for root in stores.values()]
+    units = spark.read.format("rocketmq-queues").load(roots)
+    messages = spark.read.format("rocketmq").option("columns", "store,topic,queueId,physicalOffset,tagsCode").load(roots)
+    joined = units.join(messages, ["store", "topic", "queueId", "physicalOffset", "tagsCode"])
+    assert joined.count() == units.where("topic not like '%LMQ%'").count() > 0
+    entries = spark.read.format("rocketmq-index").load(roots)
+    assert (
+        entries.join(messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)).count()
+        == entries.count()
+    )
+
+
+def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log(tmp_path / "store")
+    written = [log.append(Record(queue_offset=number)) for number in range(50)]
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def begin() -> StreamingQuery:
+        table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
+        messages = table.where("kind = 'message'").drop("kind")
+        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out)
+
+    query = begin()
+    query.processAllAvailable()
+    written += [log.append(Record(queue_offset=number)) for number in range(50, 90)]
+    query.processAllAvailable()
+    query.stop()
+    written += [log.append(Record(queue_offset=number)) for number in range(90, 120)]
+    torn = log.append(Record(body=b"z" * 500), part=0.6)
+    query = begin()
+    query.processAllAvailable()
+    query.stop()
+    read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
+    assert read == written
+    assert torn not in read

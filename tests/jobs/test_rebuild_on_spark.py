@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rm
     before = tree_hash(first)
     real = read_splits
 
-    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
         if splits[0].root == str(first):
             splits = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
         return real(spark, splits, reading)
@@ -125,7 +125,7 @@ def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pyt
     before = tree_hash(first), tree_hash(second)
     interrupted = threading.Event()
 
-    def interrupt(_: Any, __: Sequence[Split], ___: Reading) -> dict[Split, Found]:
+    def interrupt(_: Any, __: Sequence[Split], ___: Reading) -> dict[Split, Callable[[], Found]]:
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupted.wait(60)
         return {}

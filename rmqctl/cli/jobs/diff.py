@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.jobs.job_run import Row, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.jobs.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
 from rmqctl.cli.jobs.spark_options import spark_options
 from rmqctl.cli.options import COUNT, layout_options, output_option, progress_option
 from rmqctl.cli.render import remark
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEYS = ("physicalOffset", "difference", "fields", "a", "b")
 DEFAULT_LIMIT = 1000
+DIFFERENT = ("missing", "extra", "different")
 WORDS = {
     "expired-in-a": "A begins later, where B has {}",
     "expired-in-b": "B begins later, where A has {}",
@@ -69,32 +70,40 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
     begins later (files expired) or ends earlier (it is behind), what the other has there is told on stderr and in JSON, but is no
     difference. Exit 1 with differences, damage, or where the logs have no offset in common.
     """
-    from rmqctl.jobs.diff import BODY_COLUMNS, diff, is_difference
+    from rmqctl.jobs.diff import BODY_COLUMNS, Limits, unequal, with_difference
     from rmqctl.jobs.diff import COLUMNS as NEEDED
     from rmqctl.jobs.log_records import ask
 
-    def question(left: DataFrame, right: DataFrame) -> tuple[list[Row], list[Row]]:
-        from pyspark.sql import functions as f
+    def compared(left: DataFrame, right: DataFrame) -> DataFrame:
+        found = unequal(left, right, bodies=bodies).persist()
+        found.count()  # the action that reads both logs
+        return found
 
-        found = diff(left, right, bodies=bodies).persist()
-        size = f.coalesce("a.size", "b.size")
-        totals = found.groupBy("difference").agg(
-            f.count("*").alias("records"), f.sum(size).alias("bytes"), f.min("physicalOffset").alias("firstPhysicalOffset")
-        )
-        answer = rows_of(totals.orderBy("difference")), rows_of(found.where(is_difference()).orderBy("physicalOffset").limit(limit))
-        found.unpersist()
-        return answer
-
+    if a.resolve() == b.resolve():
+        raise click.UsageError("A and B are the same store")
     with job_run("diff", [a, b], **asked) as run:
-        if len(run.stores) == 1:
-            raise click.UsageError("A and B are the same")
         needed = (*NEEDED, *(BODY_COLUMNS if bodies else ()))
-        (totals, rows), read = ask([run.records(needed, store) for store in run.stores], question)
+        found, read = ask([run.records(needed, store) for store in run.stores], compared)
+        totals, rows = _answers(with_difference(found, *(Limits(scan.begin, scan.end) for scan in read)), limit)
+        found.unpersist()
         sides = {side: {"store": path_of(store)} | _side(scan) for side, store, scan in zip("ab", run.stores, read, strict=True)}
-    return _report(sides, totals, [_row(row) for row in rows], read, output)
+    return _report(run, sides, totals, [_row(row) for row in rows], read, output)
 
 
-def _report(sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
+def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
+    """How much there is of each difference, and the first of the real ones."""
+    from pyspark.sql import functions as f
+
+    totals = found.groupBy("difference").agg(
+        f.count("*").alias("records"),
+        f.sum(f.coalesce("a.size", "b.size")).alias("bytes"),
+        f.min("physicalOffset").alias("firstPhysicalOffset"),
+    )
+    real = found.where(f.col("difference").isin(*DIFFERENT))
+    return rows_of(totals.orderBy("difference")), rows_of(real.orderBy("physicalOffset").limit(limit))
+
+
+def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
     by_name = {row.pop("difference"): row for row in totals}
     real = [row for name, row in by_name.items() if name not in WORDS]
     first = min((row["firstPhysicalOffset"] for row in real), default=None)
@@ -109,7 +118,7 @@ def _report(sides: dict[str, Row], totals: list[Row], rows: list[Row], read: lis
     apart = None in begins or None in ends or max(filter(None, begins), default=0) >= min(filter(None, ends), default=0)
     if apart:
         remark("the logs have no offset in common")
-    return finish(read, found=bool(real) or apart)
+    return finish(run, read, found=bool(real) or apart)
 
 
 def _side(scan: Scan) -> Row:

@@ -50,7 +50,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: An
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
     found = sorted(map(_row, rows), key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]))
     print_result("duplicates", scanned(read[0]) | {"duplicates": found}, "duplicates", output, KEYS, COLUMNS)
-    return finish(read, found=bool(found))
+    return finish(run, read, found=bool(found))
 
 
 def _row(row: Row) -> Row:

@@ -12,7 +12,7 @@ from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
 from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.verb import SCAN_VERB, Verb
-from rmqctl.errors import BadRequest
+from rmqctl.errors import BadRequest, Unreadable
 
 
 @click.command(
@@ -46,12 +46,14 @@ def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str,
     _check_outside(target, stores)
     with new_folder(target) as folder, job_run("export", stores, **asked) as run:
         _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format))
+        if run.is_partial or read[0].unreadable:
+            raise Unreadable("a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which")
     document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":
         print_document("job.export", document)
     else:
         print_fields(document.items())
-    return finish(read)
+    return finish(run, read)
 
 
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:

@@ -38,6 +38,11 @@ class JobRun(NamedTuple):
         options = self.layout | {"splitMiB": str(self.split_mib)}
         return LogRecords(self.spark, [path_of(store) for store in stores or self.stores], options, columns)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether something that belongs to a store was not read: a link, or a folder that is closed."""
+        return any(store.partly_read for store in self.stores)
+
     def table(self, name: str) -> DataFrame:
         """Another of the data sources, for all stores."""
         return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
@@ -105,13 +110,16 @@ def scanned(scan: Scan) -> Row:
     return {name: getattr(scan, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
-def finish(read: Sequence[Scan], *, found: bool = False) -> int:
-    """What was read, on stderr; the exit code, where `found` says that there are findings."""
+def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
+    """What was read and what not, on stderr; the exit code, where `found` says that there are findings."""
     for scan in read:
         remark(
             f"read {counted(scan.messages, 'message')} of {counted(scan.bytes, 'byte')}, {counted(scan.blanks, 'blank')}, "
             f"{counted(scan.damages, 'damaged place')}"
         )
-    if any(scan.unreadable for scan in read):
+    for store in run.stores:
+        for damage in store.foreign:
+            remark(f"{Path(path_of(store)) / damage.path}: {damage.detail}")
+    if run.is_partial or any(scan.unreadable for scan in read):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if found or any(scan.damages for scan in read) else ExitCode.CLEAN)

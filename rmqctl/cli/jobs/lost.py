@@ -63,7 +63,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]))
     print_result("lost", scanned(read[0]) | {"lost": found}, "lost", output, KEYS, COLUMNS)
-    return finish(read, found=any(row["why"] == MISSING_UNIT for row in found))
+    return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))
 
 
 def _known_topics(run: JobRun) -> DataFrame:

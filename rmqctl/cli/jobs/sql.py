@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqctl.cli.jobs.job_run import finish, job_run, print_result, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
-from rmqctl.cli.verb import STORE_VERB, Verb
+from rmqctl.cli.verb import SCAN_VERB, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.jobs.log_records import LogRecords, Scan
+    from rmqctl.jobs.log_split import Split
 
 OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
 
 @click.command(
     cls=Verb,
-    exit_codes=STORE_VERB,
+    exit_codes=SCAN_VERB,
     examples=(
         ('rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store', "messages by topic"),
         ("rmqctl job sql \"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" store", "any property"),
@@ -34,29 +40,39 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag bornTimestamp bornHost
     storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode tags keys uniqKey properties body. damage:
-    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues:
-    the units of the queues. index: the entries of the index.
+    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues, the
+    units of consume queues: broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index, its entries: broker
+    store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
     Bytes are shown as base64, times as RFC 3339. For many rows `rmqctl job export` is the better way.
     """
     from rmqctl.jobs.log_records import ask
-    from rmqctl.jobs.sql import columns_of, is_named, rows, select, views
+    from rmqctl.jobs.sql import columns_of, is_named, rows, select
 
     with job_run("sql", stores, **asked) as run:
-        read = []
-        if is_named("messages", query) or is_named("damage", query):
-            records = run.records(columns_of(query))
-            _, read = ask([records._replace(columns=())], lambda frame: frame.groupBy("kind").count().collect())
-            for name, frame in views(records.frame(read[0].splits)).items():
-                frame.createOrReplaceTempView(name)
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
                 run.table(source).createOrReplaceTempView(name)
+        read: list[Scan] = []
+        if is_named("messages", query) or is_named("damage", query):
+            records = run.records(columns_of(query))
+            _make_views(records)
+            select(run.spark, query)  # what is refused is refused before the log is read
+            _, read = ask([records._replace(columns=())], lambda frame: frame.groupBy("kind").count().collect())
+            _make_views(records, read[0].splits)
         answer = select(run.spark, query)
         names, found = answer.columns, rows(answer)
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
     print_result("sql", document, "rows", output, names, {name: _cell(name) for name in names})
-    return finish(read)
+    return finish(run, read)
+
+
+def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
+    """Of splits that join, or only so that the query can be looked at."""
+    from rmqctl.jobs.sql import views
+
+    for name, frame in views(records.table(splits)).items():
+        frame.createOrReplaceTempView(name)
 
 
 def _cell(name: str) -> Any:
