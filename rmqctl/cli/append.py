@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import Interruption
 from rmqctl.cli.options import POSITIVE, progress_option
-from rmqctl.cli.render import progress
+from rmqctl.cli.render import progress, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
 
@@ -177,11 +177,18 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.store.config import BrokerConf, read_broker_conf
     from rmqctl.store.geometry import geometry_of_conf
     from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.profile_guess import shows_version
+    from rmqctl.store.read_only_store import ReadOnlyStore
 
     conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
     if not asked["create"]:
-        return MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+        opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+        if profile is None and not shows_version(ReadOnlyStore(store, conf)):
+            remark(
+                f"nothing here tells which version wrote the store: it is taken for one of {opened.profile.name} (--profile says otherwise)"
+            )
+        return opened
     usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
     try:

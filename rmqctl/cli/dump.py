@@ -25,7 +25,8 @@ from rmqctl.cli.options import (
     store_argument,
     threads_option,
 )
-from rmqctl.cli.render import is_terminal, print_lines, print_rows, progress, remark, to_json
+from rmqctl.cli.render import is_terminal, print_lines, print_rows, remark, to_json
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -110,8 +111,7 @@ def command(
         prepared(dump.prepare)
     quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
     try:
-        with progress("none" if quiet else progress_mode, opened.commit_log.size, "dump") as advance:
-            opened.commit_log.on_progress = advance
+        with scan_progress(opened, "none" if quiet else progress_mode, "dump"):
             if output == "jsonl" and whole_files:
                 print_lines(dump.lines(to_json), asked["limit"])
             else:

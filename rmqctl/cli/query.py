@@ -12,7 +12,8 @@ import click
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.message_table import message_columns
 from rmqctl.cli.options import BODIES, OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import is_terminal, print_rows, progress, remark
+from rmqctl.cli.render import is_terminal, print_rows, remark
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -80,8 +81,7 @@ def command(
         prepared(search.prepare)
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
-    with progress("none" if quiet else progress_mode, opened.commit_log.size, "query") as advance:
-        opened.commit_log.on_progress = advance
+    with scan_progress(opened, "none" if quiet else progress_mode, "query"):
         print_rows("query", "messages", rows, output, ROW_KEYS, message_columns(body))
     for damage in search.findings:
         remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")

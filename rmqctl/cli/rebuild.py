@@ -11,8 +11,9 @@ from rmqctl.cli.confirm import change_options, check_can_ask, confirm, plan_show
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_line, print_table, progress, remark
+from rmqctl.cli.render import print_document, print_line, print_table, remark
 from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
 
@@ -125,12 +126,9 @@ def selection(what: str, asked: dict[str, Any]) -> Selection:
 
 def check_store(store: ReadOnlyStore) -> None:
     """Before anything is read. Raises BadRequest, and as `check_writable`."""
-    root = str(store.path.root)
     check_writable(store)
     if not store.commit_log.queue.files:
-        raise BadRequest("there is no commit log file to make anything from", path=root)
-    if store.partly_read:
-        raise BadRequest("a part of the store cannot be read, or lies behind a link: `rmqctl verify` shows which", path=root)
+        raise BadRequest("there is no commit log file to make anything from", path=str(store.path.root))
 
 
 def look_or_make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool = False) -> int:
@@ -144,8 +142,7 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
 
     rebuild = Rebuild(store, how.selection, None, threads=how.threads, scan=how.scan)
     audit = _audit_beside(rebuild, store)
-    with progress(how.progress_mode, store.commit_log.size, "rebuild") as advance:
-        store.commit_log.on_progress = advance
+    with scan_progress(store, how.progress_mode, "rebuild"):
         rebuild.run()
     plan = _Plan(rebuild, store, store.path.root, audit)
     with plan_shown(dry_run=True):
@@ -169,8 +166,7 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
         if resume:
             rebuild.go_on()
         audit = None if resume else _audit_beside(rebuild, store)
-        with progress(how.progress_mode, store.commit_log.size, "rebuild") as advance:
-            store.commit_log.on_progress = advance
+        with scan_progress(store, how.progress_mode, "rebuild"):
             finished = rebuild.run(lambda: interruption.noted)
         if not finished:
             journal.suspend()

@@ -11,7 +11,7 @@ import click
 from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_fields, progress
+from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.repair_view import (
     REPAIR_VERB,
     HowToRepair,
@@ -22,6 +22,7 @@ from rmqctl.cli.repair_view import (
     print_repair,
     words_of_loss,
 )
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.format.plural import counted
 
@@ -58,7 +59,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 
-    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells.
+    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells. A
+    restart loses those, too, that it cuts off a queue for good though the log has them; recover puts them back.
 
     --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
     property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
@@ -73,8 +75,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
     planner = _planner(opened, asked, threads)
     prepared(planner.prepare)
-    with progress(progress_mode, opened.commit_log.size, "recover") as advance:
-        opened.commit_log.on_progress = advance
+    with scan_progress(opened, progress_mode, "recover"):
         plan = planner.plan()
         plan = replace(plan, repair=without_vain_rebuilds(opened, plan.repair, threads))
     with plan_shown(dry_run=asked["dry_run"]):
@@ -111,7 +112,7 @@ def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
             ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
             ("ends because", repair.end_reason or "there are no more records"),
             ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
-            *_marks(repair.marks_served),
+            *_marks(repair.marks.served),
             ("a plain restart", _restart_in_words(plan)),
         )
     )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.cli.confirm import confirm, undo_hint
 from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.printable import printable
-from rmqctl.cli.render import print_table, progress, remark
+from rmqctl.cli.render import print_table, remark
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import CHANGE_VERB
 from rmqctl.errors import ExitCode, LayoutNotSupported, Unreadable
 from rmqctl.format.plural import counted
@@ -27,7 +28,7 @@ WORDS_OF_STEPS = {
     "delete": ("delete {} of {place}", "item"),
     "rebuild-queue": ("rebuild {} of {place}", "queue"),
     "resize": ("give {} of {place} the right length", "file"),
-    "write": ("write {} into {place}", "mark"),
+    "write": ("put marks into {} of {place}", "range"),
     "zero": ("zero {} of {place}", "range"),
 }
 
@@ -70,11 +71,16 @@ def check_complete(store: ReadOnlyStore) -> None:
 
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
     """Say so where files are going to be made whose size nothing tells."""
+    from rmqctl.store.geometry import Geometry
+
+    usual = Geometry()
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
-        remark("no queue shows how large its files are: they get the broker's own size, 6000000 bytes (--broker-conf says otherwise)")
+        size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
+        remark(f"no queue shows how large its files are: they get {size} (--broker-conf says otherwise)")
     if index and not store.index.files and not store.conf.index_slots:
-        remark("no index file shows its size: it gets the broker's own, 5000000 slots, 20000000 entries (--broker-conf says otherwise)")
+        size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
+        remark(f"no index file shows its size: it gets {size} (--broker-conf says otherwise)")
 
 
 def words_of_loss(plan: RepairPlan) -> str:
@@ -101,8 +107,7 @@ def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, q
     confirm(question, yes=asked.yes)
     from rmqctl.store.repair import repair
 
-    with ChangeInterruption() as interruption, progress(asked.progress_mode, store.commit_log.size, "repair") as advance:
-        store.commit_log.on_progress = advance
+    with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
         repair(store, plan, verb, summary, asked.threads, interruption.commit)
     remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
     return int(ExitCode.REPAIRED)

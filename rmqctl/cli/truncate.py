@@ -9,8 +9,9 @@ import click
 from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_fields, progress
+from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair, words_of_loss
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.format.plural import counted
 
@@ -72,8 +73,7 @@ def command(
     end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
     prepared(truncation.prepare)
-    with progress(progress_mode, max(opened.commit_log.queue.end - end, 1), "truncate") as advance:
-        opened.commit_log.on_progress = advance
+    with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
         plan = truncation.plan()
     if dirty:
         truncation.check_nothing_good_is_lost()

@@ -89,7 +89,7 @@ def _undo(store: Path, changed: list[str], interruption: ChangeInterruption, *, 
     """Take the newest change back; `changed` are the paths that were written to since, with `force`."""
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import undo_last
-    from rmqctl.store.journals import JournalState
+    from rmqctl.store.journals import JournalState, first_of
 
     entry = undo_last(store, WritableStorage(store), force=force, commit=interruption.commit)
     if entry is None or entry.state is JournalState.NOT_BEGUN:
@@ -97,9 +97,8 @@ def _undo(store: Path, changed: list[str], interruption: ChangeInterruption, *, 
     undone = f"undone: {entry.number} {entry.verb}"
     if not changed:
         return f"{undone}; the store is as it was before"
-    others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return (
-        f"{undone}; the store was written to since ({changed[0]}{others}), and what else that changed stays: "
+        f"{undone}; the store was written to since ({first_of(changed)}), and what else that changed stays: "
         f"`rmqctl verify {store}` says whether it fits, `rmqctl recover {store}` makes it fit"
     )
 

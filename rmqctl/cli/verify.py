@@ -9,7 +9,8 @@ import click
 
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.options import note_unfinished_change, open_store, output_option, progress_option, store_argument, threads_option
-from rmqctl.cli.render import print_document, print_rows, print_table, progress, remark
+from rmqctl.cli.render import print_document, print_rows, print_table, remark
+from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 from rmqctl.format.plural import counted
@@ -55,8 +56,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
     report = verification.report
     prepared(verification.prepare)
     try:
-        with progress(progress_mode, opened.commit_log.size, "verify") as advance:
-            opened.commit_log.on_progress = advance
+        with scan_progress(opened, progress_mode, "verify"):
             verification.run()
     except KeyboardInterrupt:
         _remark_summary(report)

@@ -29,7 +29,7 @@ from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.format.damage import Damage
     from rmqctl.format.message import Message
@@ -41,14 +41,18 @@ FILES_FOR_A_MAJORITY = 3
 
 
 class QueueCrosscheck:
-    """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`."""
+    """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`.
 
-    def __init__(self, store: ReadOnlyStore, describer: Describer) -> None:
+    `new_at` decodes the message at a physical offset where `see` is told of one that is only going to be there.
+    """
+
+    def __init__(self, store: ReadOnlyStore, describer: Describer, new_at: Callable[[int], Message | None] = lambda _: None) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.expired_units = 0
         self._store = store
         self._describer = describer
+        self._new_at = new_at
         self._cursors: dict[QueueKey, QueueCursor] = {}
         self._unreadable: set[QueueKey] = set()
         self._lost: list[tuple[int, int]] = []
@@ -98,7 +102,7 @@ class QueueCrosscheck:
         scheduled = key[0] == SCHEDULE_TOPIC and bool(row["marks"] & DELAYED)
         destination = Destination(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
         if verdict in (ASK, ASK_AGAIN):
-            asked = message or self._message_at(at)
+            asked = message or self._new_at(at) or self._message_at(at)
             if asked is not None:
                 self._see_message(asked, again=verdict == ASK_AGAIN)
             return

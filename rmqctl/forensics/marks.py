@@ -5,34 +5,22 @@ from __future__ import annotations
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format import message
-from rmqctl.format.message import Message
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.mark_record import Claim, MarkRecord, Span, mark_message, mark_records, surroundings
+from rmqctl.store.mark_block import MarkBlock, MarkBlocks
+from rmqctl.store.mark_record import Claim, Span, mark_message, mark_records, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
-
-
-class Mark(NamedTuple):
-    """A record to be written in place of damage of kind `code`, in file `path` at `file_offset`; `message` is None for a blank.
-
-    The file may be too short for it yet, or missing.
-    """
-
-    physical_offset: int
-    path: str
-    file_offset: int
-    data: bytes
-    code: str
-    message: Message | None
+BLOCK_SIZE = 1024 * 1024
+WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the queues at once
 
 
 class _Home(NamedTuple):
@@ -44,34 +32,25 @@ class _Home(NamedTuple):
 
 
 class Marks:
-    """The marks of a store. `added` has them all, by the physical offset of the first of the damages that they stand for."""
+    """The marks of a store; `blocks` has them all."""
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
-        self.added: dict[int, list[Mark]] = {}
-        self._by_place: dict[int, Mark] = {}
+        self.blocks = MarkBlocks()
         self._store = store
         self._long_topics = profile.knows_long_topics
 
-    @property
-    def all(self) -> list[Mark]:
-        """In log order."""
-        return [mark for marks in self.added.values() for mark in marks]
-
     def message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
-        mark = self._by_place.get(physical_offset)
-        return self._store.commit_log.message_at(physical_offset) if mark is None else mark.message
+        return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
-    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[Mark]:
+    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[MarkBlock]:
         """The marks for damages that follow one another between the good records at physical offsets `before` and `after`.
 
         What files are too short for, or that are missing, gets marks, too. Raises ValueError where there is no room for a record, or
         nothing good is near: then there are none.
         """
-        found = [mark for of_span in self._touching(damages) for mark in self._marks(of_span, before, after)]
-        self.added |= {damage.physical_offset: [] for damage in damages}
-        self.added[damages[0].physical_offset] = found
-        self._by_place |= {mark.physical_offset: mark for mark in found}
+        found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
+        self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
@@ -96,24 +75,46 @@ class Marks:
         for begin in range(damage.physical_offset, damage.end, size):
             yield damage._replace(physical_offset=begin, size=size)
 
-    def _marks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[Mark]:
+    def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[MarkBlock]:
+        """The marks for damages that are one range."""
+        home = self._home(damages[0].physical_offset)
+        data = bytearray()
+        at = damages[0].physical_offset
+        for record in chain(self._records(damages, home, before, after), [b""]):
+            data += record
+            if len(data) >= BLOCK_SIZE or (data and not record):
+                yield MarkBlock.pack(at, home.path, at - home.begin, damages[0].code, bytes(data))
+                at += len(data)
+                data.clear()
+
+    def _records(self, damages: Sequence[Damage], home: _Home, before: int, after: int) -> Iterator[bytes]:
         first = damages[0]
         if len(damages) == 1 and first.code in WHOLE_FRAMES and first.message is not None:
-            data = mark_message(first.message, first.code)
-            yield self._mark(MarkRecord(first.physical_offset, len(data), data), first.code)
+            yield mark_message(first.message, first.code)
             return
-        home = self._home(first.physical_offset)
-        span = Span(first.physical_offset, damages[-1].end, home.begin, home.end)
         log = self._store.commit_log
         around = surroundings(log.message_at(before), log.message_at(after), long_topics=self._long_topics)
-        for record in mark_records(span, [*self._claims(span)], first.code, around).records:
-            yield self._mark(record, first.code)
+        for window in self._windows(Span(first.physical_offset, damages[-1].end, home.begin, home.end)):
+            for record in mark_records(window, [*self._claims(window)], first.code, around).records:
+                yield record.data
 
-    def _mark(self, record: MarkRecord, code: str) -> Mark:
-        home = self._home(record.physical_offset)
-        decoded = message.decode(record.data, 0, record.physical_offset, record.size)
-        found = decoded if isinstance(decoded, Message) else None
-        return Mark(record.physical_offset, home.path, record.physical_offset - home.begin, record.data, code, found)
+    def _windows(self, span: Span) -> Iterator[Span]:
+        """The range in parts that begin where queues say that a record does."""
+        while span.end - span.begin > 2 * WINDOW_SIZE:
+            cut = self._first_claim(span.begin + WINDOW_SIZE)
+            if cut is None or cut >= span.end:
+                break
+            yield span._replace(end=cut)
+            span = span._replace(begin=cut)
+        yield span
+
+    def _first_claim(self, physical_offset: int) -> int | None:
+        """The first place from there on that a unit points to."""
+        firsts = []
+        for queue in self._store.queues.values():
+            firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
+            queue.queue.close()
+        return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, physical_offset: int) -> _Home:
         """The file that has an offset, or is to have it: one that is too short, or missing."""

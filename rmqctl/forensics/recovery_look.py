@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from rmqctl.errors import Unreadable
 from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.log_end import LogEnd
-from rmqctl.forensics.marks import Mark, Marks
+from rmqctl.forensics.marks import Marks
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format import dispatch_scan, queue_fill, queue_span, scan, unit_match
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
 from rmqctl.format.plural import counted
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
 from rmqctl.store.losses import NO_RECORDS, Losses
+from rmqctl.store.mark_block import MarkBlock, are_served
 from rmqctl.store.queue_spans import QueueSpans
 from rmqctl.store.recovery import Mode, third_from_end
 from rmqctl.store.repair_plan import Loss
@@ -65,7 +67,7 @@ class RecoveryLook:
         log = store.commit_log
         self.end = LogEnd(log.queue)
         self.marks = Marks(store, profile)
-        self.queues = QueueCrosscheck(store, describer)
+        self.queues = QueueCrosscheck(store, describer, self.marks.blocks.message_at)
         self.kept = QueueSpans(describer, self.marks.message_at)
         self.losses = Losses(describer, log.message_at)
         self.records = 0
@@ -259,19 +261,23 @@ class RecoveryLook:
         except ValueError as error:
             self._end_at_damage(damages, f"; {error}")
             return
-        for mark in marks:
-            if mark.message is not None:
-                self._take(self._describer.of(mark.message), mark.message)
+        for described in (self._describer.take(block.columns()) for block in marks):
+            if len(described.messages):
+                self._take(described, None)
         self._count_marked(marks, damages)
 
-    def _count_marked(self, marks: list[Mark], damages: list[Damage]) -> None:
-        messages = [mark.message for mark in marks if mark.message is not None]
-        stand_ins = [message for message in messages if transaction_type(message.sys_flag) is not TransactionType.ROLLBACK]
-        self.marked_of.update((message.topic, message.queue_id) for message in stand_ins)
+    def _count_marked(self, marks: list[MarkBlock], damages: list[Damage]) -> None:
+        size = 0
+        for block in marks:
+            messages = self._describer.take(block.columns()).messages
+            served = messages[are_served(messages)]
+            size += int(served["size"].sum(dtype=np.int64))
+            for number, count in zip(*np.unique(served["queue"], return_counts=True), strict=True):
+                topic, queue_id = self._describer.queues[number]
+                self.marked_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
         gone = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
-        records = max(len(stand_ins), len(gone))
-        size = max(sum(message.size for message in stand_ins), sum(damage.size for damage in gone))
-        self.marked = Loss(self.marked.records + records, self.marked.bytes + size)
+        records = max(sum(block.served for block in marks), len(gone))
+        self.marked = Loss(self.marked.records + records, self.marked.bytes + max(size, sum(damage.size for damage in gone)))
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """Damaged places that nothing stands for: the log ends at the first, and what they held is lost."""

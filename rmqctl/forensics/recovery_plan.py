@@ -21,10 +21,11 @@ from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.format.plural import counted
 from rmqctl.store import store_path
-from rmqctl.store.changes import Delete, Resize, Write
+from rmqctl.store.changes import Delete, Resize
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
+from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.recovery import Mode
 from rmqctl.store.repair_plan import AddLogFile, Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
     from rmqctl.store.restart import RestartOutcome
 
-CUT = frozenset({"dangling-unit", "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
+BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 LEFT = frozenset({"unit-lost-message"})  # units of damaged records that a restart does not look at: their messages are still served
 
@@ -65,7 +67,7 @@ class RecoveryPlan:
             "endReason": self.repair.end_reason,
             "records": self.repair.records,
             "keepable": self.keepable,
-            "marks": self.repair.marks_served,
+            "marks": self.repair.marks.served,
             "restart": restart.to_json(),
             "seconds": round(self.seconds, 6),
         }
@@ -122,9 +124,9 @@ class _Steps:
             self._loss(),
             tuple(self._outcomes(rebuilt)),
             tuple(steps),
-            (*look.queues.notes, *look.notes, *self._note_passed_over()),
+            (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
             stamps,
-            {at: tuple(mark.message for mark in marks if mark.message) for at, marks in look.marks.added.items()},
+            look.marks.blocks,
         )
 
     def _loss(self) -> Loss:
@@ -138,6 +140,11 @@ class _Steps:
             where = f"damage remains: {places} in front of where this recovery begins, which brokers serve as they are"
             yield f"{where}; `rmqctl verify {root}` shows them, `rmqctl recover {root} --keep-going` puts marks there"
 
+    def _note_version(self) -> Iterator[str]:
+        """5.x itself leaves `abort.bak`; a copy may lack it."""
+        if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
+            yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
+
     def _foreign_steps(self) -> Iterator[Step]:
         """What does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
         if self._look.restart.refused is not None:
@@ -149,15 +156,13 @@ class _Steps:
         """Behind the log's own steps: a file that is too short has its length by then."""
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
-        for path, marks in groupby(self._look.marks.all, lambda mark: mark.path):
+        for path, blocks in groupby(self._look.marks.blocks, lambda block: block.path):
             if path in there:
-                for mark in marks:
-                    why = f"{mark.code} at {mark.physical_offset}; what is behind it stays"
-                    yield Step(Write(path, mark.file_offset, mark.data), why)
+                for block in blocks:
+                    yield Step(block, f"{block.code} at {block.physical_offset}; what is behind it stays")
                 continue
-            of_file = [*marks]
-            before = files.at_or_before(of_file[0].physical_offset)
-            pieces = tuple((mark.file_offset, mark.data) for mark in of_file)
+            pieces = tuple(blocks)
+            before = files.at_or_before(pieces[0].physical_offset)
             yield Step(AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; what is behind it stays")
 
     def _log_steps(self, end: int) -> Iterator[Step]:
@@ -170,9 +175,8 @@ class _Steps:
         for finding in self._look.queues.findings:
             if finding.topic is not None and finding.queue_id is not None and finding.code not in LEFT:
                 by_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
-                if finding.code == "dangling-unit":
-                    self._look.losses.units((finding.topic, finding.queue_id), finding.count)
         for key, findings in sorted(by_queue.items()):
+            self._look.losses.units(key, _without_message(findings))
             cut = self._cut_at(key, findings)
             if all(finding.code == "file-length" for finding in findings):
                 yield from self._length_steps(key, findings)
@@ -210,21 +214,29 @@ class _Steps:
         if not isinstance(queue, ConsumeQueue) or len(starts) < len(findings) or any(finding.code not in CUT for finding in findings):
             return None
         cut = min(starts)
-        behind = sum(finding.count for finding in findings if finding.code == "dangling-unit")
+        behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
         return cut if cut + behind >= queue.end_by_scan() and self._look.kept.of(key)[1] in (0, cut) else None
 
     def _index_steps(self, end: int) -> Iterator[Step]:
         """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
         if not self._store.conf.index_enabled:
             return
-        if self._look.restart.mode is Mode.ABNORMAL:
+        is_abnormal = self._look.restart.mode is Mode.ABNORMAL
+        if self._look.restart.dropped_index_files():
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
-        elif self._look.marks.added:
+        elif is_abnormal and self._index_end() < self._look.last[0]:
+            yield Step(RebuildIndex(), "it ends before the log does")
+        elif self._look.marks.blocks:
             yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
         elif not self._store.index.files and self._last_has_keys():
             yield Step(RebuildIndex(), "there is none")
         else:
             yield from index_steps(self._store.index, end)
+
+    def _index_end(self) -> int:
+        """The physical offset that the newest index file's last entry leads to; -1 without one."""
+        header = self._store.index.files[-1].header() if self._store.index.files else None
+        return -1 if header is None else header.end_phy_offset
 
     def _last_has_keys(self) -> bool:
         """Whether the log's last message is one that an index would have."""
@@ -261,6 +273,22 @@ class _Steps:
             queue = self._store.queues[key]
             high = self._cuts.get(key, queue.max_offset)
             yield QueueOutcome(*key, min(queue.min_offset(log_start), high), high, lost)
+
+
+def _without_message(findings: list[Finding]) -> int:
+    """How many units of a queue point behind the log's end and stand where no message of the log has its place."""
+    edges: list[tuple[int, str, int]] = []
+    for finding in findings:
+        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):
+            edges += [(finding.queue_offset, finding.code, 1), (finding.queue_offset + finding.count, finding.code, -1)]
+    found = before = 0
+    inside: Counter[str] = Counter()
+    for at, code, step in sorted(edges):
+        if inside[BEHIND_LOG] and not inside[ELSEWHERE]:
+            found += at - before
+        inside[code] += step
+        before = at
+    return found
 
 
 def _in_words(findings: list[Finding]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.store.built_queue import QueueCounts
+from rmqctl.store.built_queue import QueueCounts, close_built
 from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.dispatch import batch_units, have_units
 
@@ -60,9 +60,7 @@ class BatchQueueBuilder:
         """Close all files."""
         for key, writer in self._writers.items():
             if writer is not None:
-                if writer.queue.last is not None:
-                    writer.queue.last.set_modified(self.queues[key].store_timestamp)
-                writer.close()
+                close_built(writer, self.queues[key])
 
     def _put(self, key: QueueKey, rows: Any) -> None:
         units = batch_units(rows, self._before.commit_log.message_at)

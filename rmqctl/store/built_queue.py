@@ -15,6 +15,7 @@ from rmqctl.store.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.consume_queue_ext import ConsumeQueueExt
     from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
@@ -101,11 +102,16 @@ class BuiltQueue:
         return units
 
     def finish(self) -> None:
-        """Close the files; the last one says, too, that it was written last when its last message was stored."""
+        """Close the files."""
         if self._writer is not None:
-            if self._writer.queue.last is not None:
-                self._writer.queue.last.set_modified(self.counts.store_timestamp)
-            self._writer.close()
+            close_built(self._writer, self.counts)
+
+
+def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: QueueCounts) -> None:
+    """Close a queue's files; the last one says that it was written last when its last message was stored. Raises OSError."""
+    if writer.queue.last is not None:
+        writer.queue.last.set_modified(counts.store_timestamp)
+    writer.close()
 
 
 def _equal_units(units: Any, others: Any) -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqctl.store.mark_block import MarkBlock
+
 
 @dataclass(frozen=True)
 class Write:
@@ -18,13 +20,18 @@ class Write:
     offset: int
     data: bytes
 
+    @property
+    def size(self) -> int:
+        """Of the data, in bytes."""
+        return len(self.data)
+
     def describe(self) -> str:
         """One line for people."""
-        return f"write {len(self.data)} bytes at byte {self.offset} of {self.path}"
+        return f"write {self.size} bytes at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
         """The change with names of JSON; not its bytes."""
-        return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": len(self.data)}
+        return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
 @dataclass(frozen=True)
@@ -91,5 +98,5 @@ class Install:
         return {"action": "install", "path": self.path}
 
 
-InPlace = Write | Zero | Resize
-Change = Write | Zero | Resize | Delete | Install
+InPlace = Write | MarkBlock | Zero | Resize
+Change = Write | MarkBlock | Zero | Resize | Delete | Install

@@ -15,6 +15,7 @@ from rmqctl.store.config import TOPICS_CONFIG, table
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
 from rmqctl.store.expiry_plan import FileFate, QueueRise
+from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from rmqctl.store.expiry_plan import FileKind
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-SYSTEM_TOPICS = frozenset({"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC"})
-SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
-SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
 IN_FRONT, STILL_THERE = "in front of the log", "which the log has"
 
 

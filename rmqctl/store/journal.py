@@ -42,6 +42,7 @@ from rmqctl.store.journals import (
     to_json,
     watched_prints,
 )
+from rmqctl.store.mark_block import MarkBlock
 from rmqctl.store.pre_image import PreImage
 from rmqctl.store.store_path import LOCK
 
@@ -402,7 +403,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
             yield min(size, change.size), size
             size = change.size
             continue
-        begin, end = (change.offset, change.offset + len(change.data)) if isinstance(change, Write) else (change.begin, change.end)
+        begin, end = (change.offset, change.offset + change.size) if isinstance(change, Write | MarkBlock) else (change.begin, change.end)
         if not 0 <= begin <= end <= size:
             raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
         yield begin, end
@@ -464,7 +465,7 @@ def _carry_out_move(storage: WritableStorage, root: Path, folder: Path, moved: M
 def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -> None:
     descriptor = storage.open_for_writing(path)
     try:
-        if isinstance(change, Write):
+        if isinstance(change, Write | MarkBlock):
             storage.write(descriptor, change.offset, change.data)
         elif isinstance(change, Resize):
             storage.resize(descriptor, change.size)

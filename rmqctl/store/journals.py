@@ -195,9 +195,13 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
     """Raises ChangedSince where an undo would lose what was written since, OSError."""
     changed = changed_since(storage, root, entry)
     if changed:
-        others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        what = f"written to since `rmqctl {entry.verb}`: {changed[0]}{others}; an undo would lose that, so nothing was changed"
+        what = f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was changed"
         raise ChangedSince(what, path=str(root), hint="--force undoes it all the same")
+
+
+def first_of(paths: list[str]) -> str:
+    """The first of some paths, and how many there are besides."""
+    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def check_not_in_use(storage: Storage, root: Path) -> None:

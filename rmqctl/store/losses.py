@@ -1,7 +1,7 @@
 """What a repair, or a broker's restart, takes away, counted alike for all of them.
 
 A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more, a unit that
-pointed there does.
+pointed there does. So is one that a queue leads to no more, wherever it is.
 """
 
 from __future__ import annotations

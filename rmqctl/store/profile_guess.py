@@ -27,6 +27,11 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
     return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
 
 
+def shows_version(store: ReadOnlyStore) -> bool:
+    """Whether anything does show: not in a store of 4.x without a message that has properties."""
+    return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
+
+
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
     """What only 5.x leaves in a store."""
     return store.path.version_signs() + (["attributes in config/topics.json"] if _has_topic_attributes(store) else [])

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,29 +50,28 @@ from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.index_builder import IndexBuilder
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.kernels import prepare
+from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of
 from rmqctl.store.read_only_store import QueueKey
+from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rmqctl.store.dispatch_columns import DispatchColumns
     from rmqctl.store.file_scan import Item
     from rmqctl.store.index_service import IndexFile
+    from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import ReadOnlyStore
 
     Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
 
 REBUILD_FILE = "rebuild.json"
 REBUILD_FILE_SIZE_MAX = 2**30
-# TopicValidator: brokers have these whether topics.json lists them or not
-SYSTEM_TOPICS = frozenset(
-    {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
-)
-ALWAYS_LISTED_PREFIXES = ("RMQ_SYS_", "rmq_sys_", LMQ_PREFIX)
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
 DISPATCHED = frozenset({"bad-body-crc", "bad-property-crc", "torn-properties"})
+NO_MARKS = MarkBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -136,8 +134,8 @@ class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
     `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
-    `marks` are messages that take the place of damage, by the physical offset of that. `hears` is told of all messages, in log order,
-    as `describer` describes them. Methods raise OSError.
+    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise
+    OSError.
     """
 
     def __init__(
@@ -150,7 +148,7 @@ class Rebuild:
         scan: Scan | None = None,
         begin: int | None = None,
         end: int | None = None,
-        marks: Mapping[int, Sequence[Message]] = MappingProxyType({}),
+        marks: MarkBlocks = NO_MARKS,
     ) -> None:
         start = store.commit_log.min_offset if begin is None else begin
         self.result = Rebuilt(start, LogCounts(start), IndexCounts())
@@ -162,7 +160,6 @@ class Rebuild:
         self._threads = threads
         self._end = end
         self._marks = marks
-        self._marks_by_place = {mark.physical_offset: mark for of_damage in marks.values() for mark in of_damage}
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
         self._listed = frozenset(table(store.config(TOPICS_CONFIG), "topicConfigTable"))
@@ -270,25 +267,29 @@ class Rebuild:
             self._put(self.describer.of(item))
         elif isinstance(item, Damage):
             log.damages += 1
-            if item.physical_offset in self._marks:
-                self._put_marks(item, self._marks[item.physical_offset])
+            marks = self._marks.of_damage(item.physical_offset)
+            if marks is not None:
+                self._put_marks(item, marks)
             elif item.code in DISPATCHED and item.message is not None:
                 self._put(self.describer.of(item.message))
             else:
                 self._queues.lose(item.physical_offset, item.size)
         log.position = item.end
 
-    def _put_marks(self, damage: Damage, marks: Sequence[Message]) -> None:
+    def _put_marks(self, damage: Damage, marks: Sequence[MarkBlock]) -> None:
         """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
-        for mark in marks:
-            self._put(self.describer.of(mark))
-        if [mark.size for mark in marks] != [damage.size]:
+        count = size = 0
+        for block in marks:
+            described = self.describer.take(block.columns())
+            if len(described.messages):
+                self._put(described)
+            count, size = count + len(described.messages), block.size
+        if (count, size) != (1, damage.size):
             self._queues.lose(damage.physical_offset, damage.size)
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
-        mark = self._marks_by_place.get(physical_offset)
-        return mark or self._store.commit_log.message_at(physical_offset)
+        return self._marks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
         self.result.log.messages += len(described.messages)
@@ -317,11 +318,7 @@ class Rebuild:
 
     def _finish(self) -> None:
         result = self.result
-        for queue in self._queues.queues.values():
-            queue.finish()
-        self._batches.finish()
-        if self._index is not None:
-            self._index.close()
+        self._close_files()
         result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
         result.queues.sort(key=lambda counts: counts.key)
         result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if not self._is_listed(topic)}
@@ -339,13 +336,16 @@ class Rebuild:
             stays = self._is_wanted(key) and (is_empty or alone_knows)
             (self.result.as_they_are if stays else self.result.gone).append(key)
 
-    def _suspend(self, storage: StagingStorage) -> None:
-        """Say how far it came, once all of that is on the disk."""
+    def _close_files(self) -> None:
         for queue in self._queues.queues.values():
             queue.finish()
         self._batches.finish()
         if self._index is not None:
             self._index.close()
+
+    def _suspend(self, storage: StagingStorage) -> None:
+        """Say how far it came, once all of that is on the disk."""
+        self._close_files()
         on_disk = WritableStorage(storage.root)
         for path, stamp in file_tree.tree_of(on_disk, storage.root):
             if stamp.kind is Kind.FILE:
@@ -436,7 +436,7 @@ class Rebuild:
 
     def _is_listed(self, topic: str) -> bool:
         """Whether topics.json lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
-        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith(ALWAYS_LISTED_PREFIXES)
+        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 
 def _not_as_made(what: str) -> Unreadable:

@@ -112,8 +112,8 @@ class _Changes:
         staged = self._staging / store_path.COMMITLOG / Path(deed.path).name
         descriptor = storage.create(staged, deed.size)
         try:
-            for position, data in deed.pieces:
-                storage.write(descriptor, position, data)
+            for block in deed.marks:
+                storage.write(descriptor, block.offset, block.data)
         finally:
             storage.close(descriptor)
         like = storage.stamp(root / deed.like)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.mark_block import MarkBlocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmqctl.format.checkpoint import Checkpoint
-    from rmqctl.format.message import Message
     from rmqctl.logfile.storage import Stamp
     from rmqctl.store.changes import Change
+    from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import QueueKey
 
 
@@ -65,12 +63,12 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """Put a file of the log where one is missing: zeros, and `pieces` (place in the file, bytes). It gets the mtime of the file `like`."""
+    """Put a file of the log where one is missing: zeros, and `marks`. It gets the mtime of the file `like`."""
 
     path: str
     size: int
     like: str
-    pieces: tuple[tuple[int, bytes], ...]
+    marks: tuple[MarkBlock, ...]
 
     def describe(self) -> str:
         """One line for people."""
@@ -124,8 +122,7 @@ class RepairPlan:
     """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None: not counted).
 
     `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
-    `stamps` are the store's files as they were when it was looked at. `marks` are the messages that take the place of damage, by
-    the physical offset of that; consumers get `marks_served` of them.
+    `stamps` are the store's files as they were when it was looked at. `marks` take the place of damage.
     """
 
     min_phy_offset: int
@@ -137,18 +134,12 @@ class RepairPlan:
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
     stamps: tuple[tuple[str, Stamp | None], ...] = ()
-    marks: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
+    marks: MarkBlocks = field(default_factory=MarkBlocks)
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
         """Those that are made anew."""
         return frozenset((deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue))
-
-    @property
-    def marks_served(self) -> int:
-        """How many messages consumers get that stand for others."""
-        messages = (message for of_damage in self.marks.values() for message in of_damage)
-        return sum(transaction_type(message.sys_flag) is not TransactionType.ROLLBACK for message in messages)
 
     @property
     def rebuilds_index(self) -> bool:

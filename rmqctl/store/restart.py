@@ -161,6 +161,16 @@ class Restart:
             return self._without_log()
         return self._recovered(self._scan.finish(), self.start_file)
 
+    def dropped_index_files(self) -> tuple[str, ...]:
+        """The index files that load() deletes. Raises OSError."""
+        dropped = []
+        for index_file in self._store.index.files:
+            header = index_file.header()
+            if header is not None and recovery.is_index_dropped(self.mode, header.end_timestamp, self._checkpoint):
+                dropped.append(index_file.file.name)
+            index_file.file.close()
+        return tuple(dropped)
+
     def _config_refusal(self) -> str | None:
         """A config file that is bad, and its `.bak`, too: the broker ends (ConfigManager.loadBak)."""
         folder = self._store.path.part(store_path.CONFIG)
@@ -198,17 +208,17 @@ class Restart:
 
     def _without_log(self) -> RestartOutcome:
         self._queues.destroy()
-        dropped = self._dropped_index_files()
+        dropped = self.dropped_index_files()
         return RestartOutcome(self._profile, self.mode, queues_end=self._queues_end, dropped_index_files=dropped, queues=self._outcomes())
 
     def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
         cut = recovery.cuts_queues(self._queues_end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-            for queue in self._queues:
-                if queue.cut_from is not None:
-                    self._losses.units((queue.topic, queue.queue_id), queue.cut_from - queue.max_offset)
         hangs = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else None
+        for queue in self._queues:
+            if queue.cut_from is not None:
+                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
         refused = self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,
@@ -224,7 +234,7 @@ class Restart:
             max_phy_offset=end.physical_offset,
             lost=self._losses.total(),
             deleted_log_files=self._deleted_log_files(end.physical_offset),
-            dropped_index_files=self._dropped_index_files(),
+            dropped_index_files=self.dropped_index_files(),
             queues=self._outcomes(),
         )
 
@@ -256,16 +266,6 @@ class Restart:
         """The files behind the log's end, and a last one of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
-
-    def _dropped_index_files(self) -> tuple[str, ...]:
-        """The index files that load() deletes."""
-        dropped = []
-        for index_file in self._store.index.files:
-            header = index_file.header()
-            if header is not None and recovery.is_index_dropped(self.mode, header.end_timestamp, self._checkpoint):
-                dropped.append(index_file.file.name)
-            index_file.file.close()
-        return tuple(dropped)
 
     def _outcomes(self) -> tuple[QueueOutcome, ...]:
         lost = self._losses.of_queues()

@@ -32,6 +32,7 @@ ABORT = "abort"
 ABORT_BAK = "abort.bak"
 LOCK = "lock"
 SIGNS_OF_5 = (ABORT_BAK, "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
+PID_IN_ABORT = "a PID in abort"
 DLEDGER_PREFIX = "dledger-"
 ROCKSDB_SIGN = "CURRENT"
 
@@ -66,7 +67,7 @@ class StorePath:
         """The signs of 5.x that are there."""
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         if self.storage.entry(self.part(ABORT)).size:
-            found.append("a PID in abort")
+            found.append(PID_IN_ABORT)
         return found
 
     @property

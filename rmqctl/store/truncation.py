@@ -138,8 +138,8 @@ class Truncation:
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
         """Where a queue ends afterwards, and the steps to that."""
-        first = queue.first_where(lambda unit: unit.physical_offset >= self._to)
-        if first is None:
+        first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
+        if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
         self._losses.units(key, queue.max_offset - first.queue_offset)
         why = f"{queue.max_offset - first.queue_offset} units point behind the log's end, {self._to}"

@@ -619,6 +619,20 @@ def test_a_store_of_5_without_a_message_is_no_older_one(tmp_path: Path, rmqctl: 
     assert rmqctl("info", root, "-o", "json").document()["version"]["guess"] == "5.x"
 
 
+def test_a_store_of_4_without_a_message_does_not_show_its_version(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "store"
+    lines = tmp_path / "lines"
+    lines.write_text("{}\n")
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", "4.7", "--from", lines).code == 4
+    assert verdicts(rmqctl, root) == {"4.9"}
+    told = "nothing here tells which version wrote the store: it is taken for one of 4.9 (--profile says otherwise)"
+    assert told in rmqctl("append", root, "--from", lines).err
+    message = ("--topic", "T", "--tags", "t", "--body", "x")
+    assert told not in rmqctl("append", root, "--profile", "4.7", *message).err
+    assert told not in rmqctl("append", root, *message).err
+    assert verdicts(rmqctl, root) == {"4.7"}
+
+
 def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
     program = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from importlib.resources import files
@@ -310,6 +311,37 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
     assert rmqctl("verify", store).code == 0
 
 
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize("points_to", [2**20, 0x7F7F7F7F7F7F7F7F])
+def test_a_unit_that_points_behind_the_log_loses_no_message(base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is made anew."""
+    store = unpack(base, tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    units = rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows()
+    with queue.open("r+b") as file:
+        file.write(points_to.to_bytes(8, "big"))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 0, "bytes": 0}
+    assert plan["restart"]["lost"] == {"records": len(units), "bytes": 0}
+    assert ("%RETRY%billing", 1) not in ranges(plan["restart"]["queues"])
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows() == units
+
+
+def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One that points behind the log, in the place of a message, and two behind the queue's end, whose messages the log has no more."""
+    store = unpack("497-basic", tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    end = rmqctl("recover", store, "--dry-run", "-o", "json").document()["maxPhyOffset"]
+    with queue.open("r+b") as file:
+        file.write(end.to_bytes(8, "big"))
+        file.seek(16 * 20)
+        file.writelines(struct.pack(">qiq", end + place, 100, 0) for place in (0, 100))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 2, "bytes": 0}
+    assert [row["lost"] for row in plan["queues"] if "lost" in row] == [2]
+
+
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056)])
 def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
@@ -323,6 +355,42 @@ def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: 
     assert rmqctl("recover", store, "--yes").code == 3
     assert rmqctl("verify", store).code == 0
     assert rmqctl("recover", store).code == 0
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize(("vouched", "lacks_file", "made_anew"), [(True, False, False), (True, True, True), (False, False, True)])
+def test_an_index_that_the_checkpoint_vouches_for_stays(
+    base: str, vouched: bool, lacks_file: bool, made_anew: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """As the real brokers keep its files after an abnormal end, but they go on behind the last of them."""
+    store = unpack(base, tmp_path)
+    (store / "abort").touch()
+    if vouched:
+        with (store / "checkpoint").open("r+b") as file:
+            newest = file.read(16)[8:]
+            file.write(newest)
+    if lacks_file:
+        max((store / "index").iterdir()).unlink()
+    actions = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    assert ("rebuild-index" in [action["action"] for action in actions]) is made_anew
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store, "--level", "2").code == 0
+
+
+@pytest.mark.parametrize("has_backup", [False, True])
+def test_a_version_that_only_abort_tells_is_told(has_backup: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """abort.bak lies beside it where 5.x ran, but not in every copy."""
+    store = unpack("533-crash", tmp_path)
+    if not has_backup:
+        (store / "abort.bak").unlink()
+    (store / "abort").write_bytes(b"4711")
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["profile"] == "5.3"
+    assert (plan["notes"] == []) is has_backup
+    assert rmqctl("recover", store, "--yes").code == 3
+    guess = rmqctl("recover", store, "--dry-run", "-o", "json").document()["profile"]
+    assert (guess == "5.3") is has_backup
+    assert ("give `--profile 5.3`" in "".join(plan["notes"])) is not has_backup
 
 
 def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -47,6 +47,19 @@ def test_every_boundary_is_taken_and_nothing_between(name: str, tmp_path: Path, 
             assert f"{begin} and {end}" in refused.err or f"{begin} and" in refused.err
 
 
+def test_a_wrong_unit_in_between_takes_no_others_along(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One that points behind the end, where those behind it do not: the queue does not end there."""
+    store = unpack("497-basic", tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    with queue.open("r+b") as file:
+        file.seek(8 * 20)  # the first that is looked at of 16
+        file.write((2**20).to_bytes(8, "big"))
+    end = rmqctl("verify", store, "-o", "json").document()["maxPhyOffset"]
+    plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json")
+    assert plan.code == 0
+    assert plan.document()["lost"] == {"records": 0, "bytes": 0}
+
+
 def test_an_offset_outside_the_log_is_refused(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("497-basic", tmp_path)
     before = tree_hash(store)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.forensics import marks as marks_module
 from rmqctl.forensics.marks import Marks
 from rmqctl.format.damage import Damage
 from rmqctl.format.profile import PROFILE_5_3
@@ -20,7 +21,7 @@ def test_a_gap_that_is_no_number_of_files_gets_none(tmp_path: Path) -> None:
     whole, part = (Damage("file-gap", 65536, size, "") for size in (65536, 65000))
     with pytest.raises(ValueError, match="65000 bytes are missing"):
         marks.replace([part], 0, 131072)
-    assert marks.all == []
+    assert [*marks.blocks] == []
     assert {mark.path for mark in marks.replace([whole], 0, 131072)} == {f"commitlog/{65536:020d}"}
 
 
@@ -29,4 +30,24 @@ def test_where_one_range_has_no_room_no_other_gets_any(tmp_path: Path) -> None:
     roomy, tight = Damage("bad-magic", 1000, 500, ""), Damage("bad-magic", 70000, 20, "")
     with pytest.raises(ValueError, match="too few"):
         marks.replace([roomy, tight], 0, 131072)
-    assert (marks.all, marks.added) == ([], {})
+    assert not marks.blocks
+
+
+@pytest.mark.parametrize("base", ["471-batch", "497-lmq", "533-basic"])
+def test_a_large_range_is_marked_part_by_part_alike(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = unpack(base, tmp_path)
+    (root / "commitlog" / f"{65536:020d}").unlink()
+    gap = Damage("file-gap", 65536, 65536, "")
+    marks, parts = Marks(ReadOnlyStore(root), PROFILE_5_3), Marks(ReadOnlyStore(root), PROFILE_5_3)
+    (whole,) = marks.replace([gap], 0, 131072)
+    monkeypatch.setattr(marks_module, "WINDOW_SIZE", 5000)
+    monkeypatch.setattr(marks_module, "BLOCK_SIZE", 3000)
+    blocks = parts.replace([gap], 0, 131072)
+    assert len(blocks) > 10
+    assert b"".join(block.data for block in blocks) == whole.data
+    assert parts.blocks.served == marks.blocks.served == whole.served > 50
+    assert [block.physical_offset for block in parts.blocks] == [65536 + block.offset for block in blocks]
+    for row in whole.columns().rows:
+        at = whole.physical_offset + int(row["position"])
+        assert parts.message_at(at) == marks.message_at(at) is not None
+    assert parts.message_at(65537) is None

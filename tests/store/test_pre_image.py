@@ -94,7 +94,7 @@ def is_reached(changes: list[InPlace], at: int, size: int) -> bool:
                 return True
             size = change.size
         else:
-            begin, end = (change.offset, change.offset + len(change.data)) if isinstance(change, Write) else (change.begin, change.end)
+            begin, end = (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
             if begin <= at < end:
                 return True
     return False

@@ -12,11 +12,15 @@ import pytest
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.geometry import Geometry
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import Mode
 from rmqctl.store.restart import Restart, RestartOutcome, plan_restart
 from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
+from tests.store.test_message_store import message
 
 PROFILE_OF = {"471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
 
@@ -119,6 +123,22 @@ def test_a_healthy_store_loses_nothing(tmp_path: Path) -> None:
         assert not any(queue.cut_from or queue.deleted for queue in outcome.queues)
         assert outcome.end is not None
         assert outcome.end.code == ""
+
+
+@pytest.mark.parametrize("profile", list(PROFILES.values()))
+def test_what_start_dispatches_again_is_not_lost(profile: Profile, tmp_path: Path) -> None:
+    """A unit in the middle points behind the log: the queue is cut there. The real 4.x fill it again, 5.3.3 does not."""
+    store = MessageStore.create(tmp_path / "s", PutSettings(profile), Geometry(65536, 1000, 100, 400))
+    for number in range(20):
+        store.put_message(message(number, queue_id=0))
+    store.close()
+    (queue,) = (tmp_path / "s" / "consumequeue").rglob(f"{0:020d}")
+    with queue.open("r+b") as file:
+        file.seek(10 * 20)
+        file.write((2**20).to_bytes(8, "big"))
+    outcome = plan_restart(ReadOnlyStore(tmp_path / "s"), profile)
+    assert [found.max_offset for found in outcome.queues] == [20 if profile.dispatches_in_start else 10]
+    assert outcome.lost.records == (0 if profile.dispatches_in_start else 10)
 
 
 @pytest.mark.parametrize("profile", list(PROFILES.values()))
