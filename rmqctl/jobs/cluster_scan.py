@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
-WAVE_SIZE = 1024 * 1024 * 1024  # bytes of the log: of small messages tasks send half as much, and Spark lets 1 GiB through
-ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Found]]
+WAVE_SIZE = 2 * 1024 * 1024 * 1024  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
+ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Callable[[], Found]]]  # unpacked one by one, as they are needed
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, cache: Path | None, split_size: int = SPLIT_SIZE) -> Scan:
@@ -83,7 +83,7 @@ class ClusterScan:
                     what = f"Spark's tasks left out {len(missing)} of {len(wave)} splits"
                     raise Unreadable(what, path=missing[0].path, offset=missing[0].start)
                 for split in wave:
-                    yield found.pop(split)
+                    yield found.pop(split)()
         finally:
             executor.shutdown(wait=False, cancel_futures=True)  # a job that is under way ends with its session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 from functools import cache
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import Unreadable
 from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.logfile.kernel_cache import find_folder
+from rmqctl.logfile.kernel_cache import this_or_ours
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.storage import Storage
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
@@ -126,7 +127,7 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 
 @cache
 def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
-    """Have kernels ready in a task, from or in a folder where that is there."""
-    folder = Path(cache_folder) if cache_folder is not None else None
-    keep_in(folder if folder is not None and Storage(folder).entry(folder).kind is Kind.DIRECTORY else find_folder())
+    """Have kernels ready in a task: kept in the driver's folder, where it is there, else where the task's own user keeps them."""
+    keep_in(this_or_ours(Path(cache_folder) if cache_folder is not None else None))
     prepare(*modules)
+    gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does

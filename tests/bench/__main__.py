@@ -1,7 +1,7 @@
 """`python -m tests.bench WORK`: how fast rmqctl is, beside the real broker and the machine's limits, all in one run.
 
-WORK is a folder for the stores (about 6 GiB, kept for the next run; a tmpfs or a warm page cache is what is measured). Needs a
-JDK and Maven. The table goes to stdout as Markdown, as README.md shows it.
+WORK is a folder for the stores (about 10 GiB, kept for the next run; a tmpfs or a warm page cache is what is measured). Needs a
+JDK, Maven and the extra `spark`. The table goes to stdout as Markdown, as README.md shows it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.bench.jobs import FIXED_HEADINGS, JOBS_HEADINGS, SPLIT_HEADINGS, fixed_rows, jobs_rows, split_rows
 from tests.bench.memory import memory_rows
 from tests.bench.query import query_rows
 from tests.bench.reading import reading_rows
@@ -42,6 +43,10 @@ def main() -> None:
     print(markdown(("bodies", "appending, one thread", "messages/s", "x 4.9.7"), rows))
     _say("look-ups")
     print(markdown(("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"), query_rows(arguments.work, arguments.runs)))
+    _say("jobs on Spark")
+    print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
+    print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
+    print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")
     print(
         markdown(("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads"), memory_rows(arguments.work))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ CASES = damage_cases()
 SPLIT_SIZE = 10_000
 
 
-def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
     """As Spark's tasks do, the last one first."""
-    return {split: unpacked(packed(read_split(split, reading))) for split in reversed(splits)}
+    return {split: partial(unpacked, packed(read_split(split, reading))) for split in reversed(splits)}
 
 
 def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
 
 
 def test_a_split_that_no_task_read(tmp_path: Path) -> None:
-    def read_but_one(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    def read_but_one(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
         return read_here([*splits[:3], *splits[4:]], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
@@ -72,7 +73,7 @@ def test_a_split_that_no_task_read(tmp_path: Path) -> None:
 def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) -> None:
     other = unpack(there, tmp_path / "other") if there else tmp_path / "nothing"
 
-    def read_there(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    def read_there(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
         return read_here([split._replace(path=split.path.replace(split.root, str(other))) for split in splits], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
@@ -85,7 +86,7 @@ def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("rmqctl.jobs.cluster_scan.WAVE_SIZE", 3 * SPLIT_SIZE)
     asked: list[int] = []
 
-    def read(splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    def read(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
         asked.append(len(splits))
         return read_here(splits, reading)
 

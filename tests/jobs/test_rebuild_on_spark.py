@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +105,7 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rm
     before = tree_hash(first)
     real = read_splits
 
-    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Found]:
+    def failing(spark: Any, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
         if splits[0].root == str(first):
             splits = [split._replace(path=split.path.replace("/a/", "/b/")) for split in splits]
         return real(spark, splits, reading)
@@ -115,3 +117,29 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rm
     assert ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n" in result.err
     assert tree_hash(first) == before
     assert f"`rmqctl undo {second}` takes it back" in result.err
+
+
+def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was changed, and no store after it is touched; nor is any waited for."""
+    first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    before = tree_hash(first), tree_hash(second)
+    interrupted = threading.Event()
+
+    def interrupt(_: Any, __: Sequence[Split], ___: Reading) -> dict[Split, Callable[[], Found]]:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted.wait(60)
+        return {}
+
+    monkeypatch.setattr("rmqctl.jobs.cluster_scan.read_splits", interrupt)
+    result = rmqctl("job", "rebuild", first, second, "--yes")
+    interrupted.set()
+    assert (result.code, result.err.split("\n")) == (130, ["nothing was changed", "", "rmqctl: interrupted", ""])
+    assert (tree_hash(first), tree_hash(second)) == before
+
+
+def test_what_makes_no_sense(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
+    (tmp_path / "broker.conf").write_text("")
+    for options in (["-o", "json"], ["--broker-conf", tmp_path / "broker.conf"], ["--master", "local[2]", "--remote", "sc://localhost"]):
+        assert rmqctl("job", "rebuild", first, second, "--dry-run", *options).code == 2
+    assert rmqctl("job", "rebuild", first, second).code == 12

@@ -1,0 +1,15 @@
+"""The same by Spark Connect: `python examples/spark/connect.py sc://HOST:15002 STORE...` (pip install 'rmqctl[connect]').
+
+STORE is a path that the server and its executors see. They need rmqctl's libraries and pyarrow; rmqctl itself is sent.
+"""
+
+import os
+import sys
+
+from rmqctl.jobs.data_source import register
+from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.stats import stats
+
+with session(Target(remote=sys.argv[1]), os.environ) as spark:
+    register(spark)
+    stats(spark.read.format("rocketmq").load(sys.argv[2:])).orderBy("broker", "topic", "queueId").show(truncate=False)

@@ -1,0 +1,43 @@
+"""Stores as tables: cells for a notebook, or `python examples/spark/notebook.py STORE...` (pip install 'rmqctl[spark]').
+
+A notebook that has a session (`spark`) already leaves the first cell out, but for `register(spark)`; where its executors are on other
+hosts, `rmqctl.jobs.session.send_package(spark, FOLDER)` comes before that.
+"""
+
+# %% a session, which ends with the process
+import os
+import sys
+from contextlib import ExitStack
+
+from pyspark.sql import functions as f
+
+from rmqctl.jobs.data_source import register
+from rmqctl.jobs.duplicates import duplicates
+from rmqctl.jobs.lost import lost
+from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.stats import stats
+from rmqctl.jobs.timeline import timeline
+
+STORES = sys.argv[1:]
+stack = ExitStack()
+spark = stack.enter_context(session(Target(), os.environ))
+register(spark)
+
+# %% a row a record: messages, blanks, and damaged places with what is wrong there
+records = spark.read.format("rocketmq").load(STORES)
+records.groupBy("store", "kind", "damage").count().show(truncate=False)
+
+# %% the functions that the jobs are: DataFrame -> DataFrame
+stats(records).orderBy(f.desc("bytes")).show(truncate=False)
+timeline(records, by_topic=True).orderBy("timestamp").show(truncate=False)
+duplicates(records).show(truncate=False)
+
+# %% messages that no queue reaches
+lost(records, spark.read.format("rocketmq-queues").load(STORES)).show(truncate=False)
+
+# %% SQL; only the columns that are named are made
+records.createOrReplaceTempView("messages")
+spark.sql("SELECT topic, tags, count(*) AS messages FROM messages WHERE kind = 'message' GROUP BY ALL ORDER BY messages DESC").show()
+
+# %% the end
+stack.close()

@@ -1,0 +1,24 @@
+#!/bin/sh
+# rmqctl by spark-submit: MASTER STORE, MASTER one of local[N], spark://HOST:7077, yarn, k8s://https://HOST:443.
+# STORE is seen by the driver and by all executors under the same path. Executors need rmqctl's libraries (numba, numpy, ...) and pyarrow
+# in the Python that PYSPARK_PYTHON names; rmqctl itself is sent. Result on stdout; Spark's log and our remarks on stderr; our exit code
+# in client mode (a cluster's driver has it in its log).
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+master=$1 store=$2
+shift 2
+case $master in
+yarn) # venv.tar.gz by `venv-pack`, made where `pip install rmqctl pyarrow` was done; HADOOP_CONF_DIR says where YARN is
+    set -- --deploy-mode client --archives venv.tar.gz#venv --conf spark.executorEnv.PYSPARK_PYTHON=./venv/bin/python \
+        --num-executors 8 --executor-cores 4 --executor-memory 4g "$@"
+    ;;
+k8s*) # an image with rmqctl and pyarrow, and a volume that has the stores at the same path for all
+    set -- --deploy-mode client --conf spark.kubernetes.container.image="${IMAGE:?an image with rmqctl and pyarrow}" \
+        --conf spark.kubernetes.executor.volumes.persistentVolumeClaim.stores.options.claimName="${CLAIM:?a claim with the stores}" \
+        --conf spark.kubernetes.executor.volumes.persistentVolumeClaim.stores.mount.path="${MOUNT:-/mnt}" \
+        --conf spark.kubernetes.executor.volumes.persistentVolumeClaim.stores.mount.readOnly=true \
+        --conf spark.executor.instances=8 "$@"
+    ;;
+spark*) set -- --total-executor-cores 32 --executor-memory 4g "$@" ;;
+esac
+exec spark-submit --master "$master" "$@" "$here/submit.py" job verify "$store" -o json

@@ -1,0 +1,101 @@
+"""`job verify` on 4 GiB by an embedded Spark, beside `verify` with as many threads; by splits, by workers; and what any job costs.
+
+Sessions are warm: what starts Spark is in the fixed cost. Seconds are those of the scan, as both commands tell them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.verify import verify
+from rmqctl.logfile.kernel_cache import find_folder
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.bench.command import median_seconds, run
+from tests.bench.large_log import large_log
+from tests.conftest import unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS_HEADINGS = ("4 GiB, bodies of 1 KiB", "seconds", "GiB/s", "of local", "x one worker")
+SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
+FIXED_HEADINGS = ("whole command, 200 KB", "seconds")
+LEVELS = {1: "--level 1", 3: "all levels"}
+WORKERS = 2
+MIB, GIB = 1 << 20, 1 << 30
+SPLIT_MIB = 128
+SPLITS_MIB = (16, 64, 128, 256, 1024)
+
+
+def jobs_rows(work: Path, runs: int) -> list[list[str]]:
+    """A row for each level and each way to read the log."""
+    store = large_log(work)
+    seconds: dict[tuple[int, str], float] = {}
+    for level in LEVELS:
+        command = ["verify", str(store), "--level", str(level), "--threads", str(WORKERS), "-o", "json"]
+        seconds[level, "local"] = median(_whole(json.loads(run(command).out)) for _ in range(runs))
+    for workers in (1, WORKERS):
+        with _warm(store, workers) as spark:
+            for level in LEVELS:
+                seconds[level, f"local[{workers}]"] = median(_job_seconds(spark, store, level, SPLIT_MIB) for _ in range(runs))
+    return [_row(store, level, way, seconds) for level, way in sorted(seconds, key=lambda one: (one[0], one[1] != "local", one[1]))]
+
+
+def split_rows(work: Path, runs: int) -> list[list[str]]:
+    """A row for each size of splits: all levels, both workers."""
+    store = large_log(work)
+    size = _size(store)
+    with _warm(store, WORKERS) as spark:
+        found = {mib: median(_job_seconds(spark, store, 3, mib) for _ in range(runs)) for mib in SPLITS_MIB}
+    return [[str(mib), f"{seconds:.2f}", f"{size / seconds / GIB:.2f}"] for mib, seconds in found.items()]
+
+
+def fixed_rows(work: Path, runs: int) -> list[list[str]]:
+    """What a job costs on next to nothing."""
+    folder = work / "tiny"
+    store = folder / "store" if folder.exists() else unpack("497-basic", folder)
+    commands = {"verify": ["verify", str(store)], "job verify": ["job", "verify", str(store), "--master", f"local[{WORKERS}]"]}
+    return [[what, f"{median_seconds(arguments, runs):.2f}"] for what, arguments in commands.items()]
+
+
+@contextmanager
+def _warm(store: Path, workers: int) -> Iterator[SparkSession]:
+    """A session that has done a job."""
+    with session(Target(master=f"local[{workers}]"), os.environ) as spark:
+        _job_seconds(spark, store, 3, SPLIT_MIB)
+        yield spark
+
+
+def _job_seconds(spark: SparkSession, root: Path, level: int, split_mib: int) -> float:
+    with closing(ReadOnlyStore(root)) as store:
+        return _whole(verify(spark, store, find_folder(), level=level, split_size=split_mib * MIB).to_json())
+
+
+def _whole(document: dict[str, Any]) -> float:
+    """Its seconds. Raises RuntimeError where it did not find the store whole: then something else was measured."""
+    if document["findings"]:
+        raise RuntimeError(f"a generated store has findings: {document['findings'][0]}")
+    return float(document["seconds"])
+
+
+def _size(store: Path) -> int:
+    return sum(path.stat().st_size for path in (store / "commitlog").iterdir())
+
+
+def _row(store: Path, level: int, way: str, seconds: dict[tuple[int, str], float]) -> list[str]:
+    rate = partial(_ratio, seconds, level, way)
+    what = f"verify {LEVELS[level]}, --threads {WORKERS}" if way == "local" else f"job verify {LEVELS[level]}, {way}"
+    own = seconds[level, way]
+    return [what, f"{own:.2f}", f"{_size(store) / own / GIB:.2f}", rate("local"), "" if way == "local" else rate("local[1]")]
+
+
+def _ratio(seconds: dict[tuple[int, str], float], level: int, way: str, other: str) -> str:
+    return f"{seconds[level, other] / seconds[level, way]:.2f}"

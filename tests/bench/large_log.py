@@ -1,0 +1,71 @@
+"""A log of 4 GiB with its queues, generated: 1 KiB bodies, each record with its own offsets and the checksum of its body, no keys."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.format.java import hash_code
+from tests.log_maker import BLANK, Record, encode
+
+FILES, FILE_SIZE = 4, 1 << 30
+BODY_SIZE = 1024
+QUEUES = 4
+TAG = "TagA"
+BLANK_SIZE = 8
+CHECKPOINT_SIZE = 4096
+UNIT_SIZE, UNITS = 20, 300_000
+QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET = 12, 20, 28  # where they are in a record
+
+
+def large_log(work: Path) -> Path:
+    """The store; made once."""
+    store = work / "large-log"
+    if not store.exists():
+        print(f"bench: {store} is generated", file=sys.stderr, flush=True)
+        making = work / "large-log.making"
+        shutil.rmtree(making, ignore_errors=True)
+        (making / "commitlog").mkdir(parents=True)
+        offsets = [_write_file(making / "commitlog" / f"{number * FILE_SIZE:020d}", number) for number in range(FILES)]
+        _write_queues(making / "consumequeue" / Record().topic, np.concatenate(offsets))
+        (making / "checkpoint").write_bytes(struct.pack(">qqq", *3 * [Record().store_timestamp]).ljust(CHECKPOINT_SIZE, b"\0"))
+        making.rename(store)
+    return store
+
+
+def _write_file(path: Path, number: int) -> npt.NDArray[np.int64]:
+    """A file of the log; the physical offsets of its messages."""
+    record = np.frombuffer(_record(), np.uint8)
+    count = (FILE_SIZE - BLANK_SIZE) // len(record)
+    messages = np.arange(number * count, (number + 1) * count)
+    offsets = number * FILE_SIZE + np.arange(count) * len(record)
+    records = np.tile(record, (count, 1))
+    for at, values in ((QUEUE_ID, (messages % QUEUES).astype(">i4")), (QUEUE_OFFSET, (messages // QUEUES).astype(">i8"))):
+        records[:, at : at + values.itemsize] = values.view(np.uint8).reshape(count, -1)
+    records[:, PHYSICAL_OFFSET : PHYSICAL_OFFSET + 8] = offsets.astype(">i8").view(np.uint8).reshape(count, 8)
+    room = FILE_SIZE - records.nbytes
+    with path.open("wb") as file:
+        file.write(records.data)
+        file.write(struct.pack(">iI", room, BLANK) + bytes(room - BLANK_SIZE))
+    return offsets
+
+
+def _record() -> bytes:
+    body = np.random.default_rng(1).bytes(BODY_SIZE)
+    return encode(Record(body=body, properties=f"TAGS\x01{TAG}\x02".encode()), 0)
+
+
+def _write_queues(folder: Path, offsets: npt.NDArray[np.int64]) -> None:
+    for queue in range(QUEUES):
+        mine = offsets[queue::QUEUES]
+        units = np.zeros(len(mine), [("physicalOffset", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
+        units["physicalOffset"], units["size"], units["tagsCode"] = mine, len(_record()), hash_code(TAG)
+        (folder / str(queue)).mkdir(parents=True)
+        for begin in range(0, len(units), UNITS):
+            part = units[begin : begin + UNITS].tobytes()
+            (folder / str(queue) / f"{begin * UNIT_SIZE:020d}").write_bytes(part.ljust(UNITS * UNIT_SIZE, b"\0"))

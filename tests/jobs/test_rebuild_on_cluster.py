@@ -1,0 +1,64 @@
+"""`rmqctl job rebuild` by executors that are processes of their own: as here; also when one is killed, or the driver is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Rmqctl, unpack
+from tests.jobs.connect_server import ConnectServer
+from tests.jobs.spark_cluster import Cluster
+from tests.jobs.spark_process import ended
+from tests.jobs.test_rebuild_on_spark import files_of
+
+pytestmark = pytest.mark.spark
+
+
+def without_queues(name: str, folder: Path) -> tuple[Path, Path]:
+    """A store whose queues and index are gone, and a copy."""
+    root = unpack(name, folder)
+    for part in ("consumequeue", "index"):
+        shutil.rmtree(root / part)
+    return root, Path(shutil.copytree(root, folder / "copy"))
+
+
+def test_by_two_executors(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, copy = without_queues("497-lmq", tmp_path)
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    assert cluster.run("job", "rebuild", root, "--master", cluster.url, "--yes").code == 3
+    assert files_of(root) == files_of(copy)
+    assert len(cluster.tasks()) == 2
+
+
+def test_an_executor_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Its tasks are done again by another."""
+    root, copy = without_queues("broker-533", tmp_path)
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes")
+    cluster.kill_an_executor_at_work()
+    assert ended(job).code == 3
+    assert files_of(root) == files_of(copy)
+    assert "SparkListenerExecutorRemoved" in {event["Event"] for event in cluster.jobs_events()}
+
+
+def test_the_driver_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The store is as it was, and can be rebuilt."""
+    root, copy = without_queues("broker-497", tmp_path)
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    before = files_of(root)
+    job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes")
+    cluster.kill_an_executor_at_work()
+    job.kill()
+    job.communicate()
+    assert files_of(root) == before
+    assert rmqctl("rebuild", root, "all", "--yes").code == 3
+    assert files_of(root) == files_of(copy)
+
+
+def test_by_spark_connect(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, copy = without_queues("471-cqext", tmp_path)
+    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
+    assert connect.run("job", "rebuild", root, "--remote", connect.url, "--yes").code == 3
+    assert files_of(root) == files_of(copy)
