@@ -49,6 +49,7 @@ COLUMNS = {
 
 @click.command(
     cls=Verb,
+    short_help="How two copies of one log differ.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job diff master/store slave/store", "does the slave have what the master has"),

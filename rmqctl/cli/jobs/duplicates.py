@@ -24,6 +24,7 @@ COLUMNS = {
 
 @click.command(
     cls=Verb,
+    short_help="Messages that were stored more than once.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job duplicates /mnt/incident/*/store", "messages that were stored twice, on one broker or on several"),

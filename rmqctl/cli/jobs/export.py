@@ -17,6 +17,7 @@ from rmqctl.errors import BadRequest, Unreadable
 
 @click.command(
     cls=Verb,
+    short_help="Messages as Parquet, JSON Lines or CSV.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages", "all messages as Parquet, by topic and day"),

@@ -36,6 +36,7 @@ COLUMNS = columns_of(
 
 @click.command(
     cls=Verb,
+    short_help="Messages that no queue reaches.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job lost /mnt/incident/*/store", "which topics' consumers miss messages that the log still has"),

@@ -41,6 +41,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 
 @click.command(
     cls=Verb,
+    short_help="As `rmqctl rebuild`, byte for byte, many stores.",
     exit_codes=REPAIR_VERB,
     examples=(
         (

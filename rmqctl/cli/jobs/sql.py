@@ -23,6 +23,7 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 
 @click.command(
     cls=Verb,
+    short_help="A SELECT over messages, damage, queues, index.",
     exit_codes=SCAN_VERB,
     examples=(
         ('rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store', "messages by topic"),

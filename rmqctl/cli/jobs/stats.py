@@ -34,6 +34,7 @@ DIGITS = 3
 
 @click.command(
     cls=Verb,
+    short_help="Messages, bytes, sizes and rates by queue.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job stats /mnt/incident/*/store", "all brokers' messages, by topic and queue"),

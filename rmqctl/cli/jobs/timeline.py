@@ -36,6 +36,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(
     cls=Verb,
+    short_help="Messages and bytes by interval.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job timeline /mnt/incident/*/store", "messages a minute of each broker: where a broker stopped, a line is missing"),

@@ -14,6 +14,7 @@ from rmqctl.cli.verb import SCAN_VERB, Verb
 
 @click.command(
     cls=Verb,
+    short_help="As `rmqctl verify`, finding by finding.",
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl job verify /mnt/incident/broker-a/store", "on all cores of this machine"),
