@@ -63,13 +63,15 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """All of a log, in order, in splits of so many bytes."""
     found = []
     for number, file in enumerate(log.queue.files):
-        whole = Split(str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, _head(file), 0, file.size)
+        whole = Split(
+            str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, head_of(file), 0, file.size
+        )
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found
 
 
-def _head(file: MappedFile) -> str:
+def head_of(file: MappedFile) -> str:
     """In hex what its first record has up to its storing time; empty where it cannot be read."""
     try:
         return file.read(0, HEAD_SIZE).hex()
@@ -106,15 +108,15 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
     storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
     with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
-        _check_is_the_same(file, split)
+        check_is_the_same(file, split)
         start = split.start if position is None else position
         exact = position is not None or split.start == 0
         part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
     return Found(part, describer.queues if describer else [])
 
 
-def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Each host may have a folder of its own under that path."""
+def check_is_the_same(file: MappedFile, split: Split) -> None:
+    """Raises Unreadable where the file is another one than the driver sees, or none: each host may have its own under that path."""
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
     try:

@@ -15,7 +15,6 @@ from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.store.file_scan import end_position
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.commit_log import CommitLog
 
 
@@ -70,8 +69,13 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
-    """Past the rest of a file, or files that are gone, where the next one begins with a record; else it may be in the making."""
-    later: MappedFile | None = next((file for file in log.queue.files if file.file_from_offset > position), None)
-    if later is None or not isinstance(log.at(later.file_from_offset), Message):
-        return None
-    return Step(position, later.file_from_offset, None)
+    """Past the rest of a file, or files that are gone, to the next one that has records; else what is here may be in the making."""
+    later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
+    found = next((offset for offset in later if _has_records(log, offset)), None)
+    return None if found is None else Step(position, found, None)
+
+
+def _has_records(log: CommitLog, offset: int) -> bool:
+    """Whether the file that begins there has any; not a pre-allocated one, whose first bytes are zeros: it is not read to its end."""
+    item = log.at(offset)
+    return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.format import filter_scan, row_scan, scan
 from rmqctl.format.damage import Damage
 from rmqctl.jobs.item_rows import KIND_MESSAGE, ItemRows, broker_of
-from rmqctl.jobs.log_split import prepare_once
+from rmqctl.jobs.log_split import check_is_the_same, prepare_once
 from rmqctl.jobs.message_columns import MessageColumns
 from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, arrow_schema
 from rmqctl.jobs.open_end import never_closed
@@ -55,13 +55,16 @@ class RowReading(NamedTuple):
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """The record batches (pyarrow) of a split; what cannot be read is a row. Raises the errors of ReadOnlyStore.
+    """The record batches (pyarrow) of a split; what cannot be read is a row.
+
+    Raises Unreadable where the file is another one than the driver sees, or none, and the errors of ReadOnlyStore.
 
     An `exact` one begins where an item does, and ends where one does.
     """
     prepare_once(reading.cache, scan, row_scan, filter_scan)
     # whether links are followed was settled when the splits were made
     with MappedFile(Storage(Path(split.root), follow_links=True), Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        check_is_the_same(file, split)
         yield from _SplitRows(split, file, reading).batches(exact=exact)
 
 

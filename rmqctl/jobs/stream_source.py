@@ -12,7 +12,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.dump import last_byte_written
 from rmqctl.format import scan
 from rmqctl.format.damage import Damage
-from rmqctl.jobs.log_split import Split, prepare_once
+from rmqctl.jobs.log_split import Split, head_of, prepare_once
 from rmqctl.jobs.log_walk import steps, written
 from rmqctl.jobs.message_source import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Task, Wrong
 from rmqctl.jobs.source_stores import number, stores_of
@@ -97,7 +97,7 @@ class StreamSource:
             if stop - position > self._split_size:
                 stop = next((step.end for step in steps(log, position) if step.end - position >= self._split_size), stop)
             stop = min(stop, file.end, end)
-            yield Split(root, str(file.path), 0, base, file.size, "", position - base, stop - base)
+            yield Split(root, str(file.path), 0, base, file.size, head_of(file), position - base, stop - base)
             position = stop
 
 

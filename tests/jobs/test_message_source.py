@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.errors import BadRequest, NotAStore, RmqctlError
+from rmqctl.errors import BadRequest, NotAStore, RmqctlError, Unreadable
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.format import properties
@@ -199,3 +199,17 @@ def test_columns_are_made_alone(tmp_path: Path) -> None:
     rows = list(rows_of(root))
     for name in MESSAGE_COLUMNS:
         assert list(rows_of(root, [name])) == [{name: row[name]} for row in rows]
+
+
+@pytest.mark.parametrize("what", ["gone", "another"])
+def test_a_file_that_a_task_does_not_see(what: str, tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    source = MessageSource({"path": str(root)}, ["topic"], None)
+    tasks = source.tasks()
+    path = root / "commitlog" / f"{65_536:020d}"
+    if what == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"x" * 65_536)
+    with pytest.raises(Unreadable, match="an executor finds there"):
+        [list(source.read(task)) for task in tasks]

@@ -176,6 +176,19 @@ def test_files_that_expired_are_told(tmp_path: Path) -> None:
     assert offsets(rows)[0] == FILE_SIZE
 
 
+def test_an_end_that_later_files_go_on_behind(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    written = [log.append(Record()) for _ in range(120)]
+    first, second, third = (tmp_path / "commitlog" / f"{number * FILE_SIZE:020d}" for number in range(3))
+    first.write_bytes(first.read_bytes()[: written[5]] + bytes(FILE_SIZE - written[5]))
+    second.write_bytes(bytes(FILE_SIZE))
+    third.write_bytes(bytes([255]) + third.read_bytes()[1:])
+    source = source_of(tmp_path)
+    rows = between(source, source.begin(), source.end(source.begin(), None))
+    assert offsets(rows) == [*written[:5], *(at for at in written if at > 2 * FILE_SIZE)]
+    assert [row["damage"] for row in rows if row["kind"] == "damage"] == ["no-blank", "bad-size"]
+
+
 def test_a_start_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="startingOffset is 'first'"):
         source_of(tmp_path, startingOffset="first")
