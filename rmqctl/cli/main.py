@@ -14,7 +14,7 @@ import click
 from rmqctl import __version__
 from rmqctl.cli.complaint import complain
 from rmqctl.cli.interruption import not_ignored
-from rmqctl.errors import EXIT_CODE_MEANINGS, RmqctlError
+from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
 # name -> (module below rmqctl.cli, short help): `--help` imports no verb
 VERBS = {
@@ -110,6 +110,8 @@ def run(arguments: list[str]) -> int:
             reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = rmqctl.main(arguments, prog_name="rmqctl", standalone_mode=False)
+    except SystemExit:  # click's way where the reader of a help text goes away
+        return int(ExitCode.PIPE_CLOSED)
     except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise

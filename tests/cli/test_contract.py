@@ -411,6 +411,15 @@ def test_a_reader_that_goes_away_ends_quietly(golden: Golden) -> None:
     assert process.wait() == 141
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"], ["job", "--help"]])
+def test_a_reader_of_help_that_goes_away_ends_quietly(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    found = subprocess.run([sys.executable, "-m", "rmqctl", *arguments], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (found.returncode, found.stderr) == (141, b"")
+
+
 def test_ctrl_c_is_130(golden: Golden) -> None:
     store = golden("326-basic")
     process = subprocess.Popen(
