@@ -41,10 +41,9 @@ class MessageSource:
     'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises BadRequest.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str], cache: str | None) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)
         self._columns = tuple(columns)
-        self._cache = cache
         self._ranges = is_true(options, "ranges")
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
@@ -72,7 +71,7 @@ class MessageSource:
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
         stores, part = self._stores, task.part
-        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted, self._cache)
+        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted)
         if isinstance(part, Wrong):
             return damage_batches(part.root, part.damages, reading)
         return split_batches(part, reading)

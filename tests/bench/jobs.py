@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.jobs.session import Target, session
 from rmqctl.jobs.verify import verify
-from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
 from tests.bench.large_log import large_log
@@ -76,7 +75,7 @@ def _warm(store: Path, workers: int) -> Iterator[SparkSession]:
 
 def _job_seconds(spark: SparkSession, root: Path, level: int, split_mib: int) -> float:
     with closing(ReadOnlyStore(root)) as store:
-        return _whole(verify(spark, store, find_folder(), level=level, split_size=split_mib * MIB).to_json())
+        return _whole(verify(spark, store, level=level, split_size=split_mib * MIB).to_json())
 
 
 def _whole(document: dict[str, Any]) -> float:

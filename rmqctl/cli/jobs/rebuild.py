@@ -122,12 +122,11 @@ def _look(store: Path, opened: Opened) -> int:
 
 def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
     from rmqctl.jobs.cluster_scan import scan_by_tasks
-    from rmqctl.logfile.kernel_cache import find_folder
 
     with opened(store) as (found, stamps):
         if headed and how.output == "table":
             print(f"{printable(str(store))}:")
-        scan = scan_by_tasks(spark, found, find_folder(), split_size)
+        scan = scan_by_tasks(spark, found, split_size)
         return look_or_make(found, stamps, how._replace(scan=scan))
 
 

@@ -47,10 +47,9 @@ def command(
     """
     from rmqctl.cli.verify import print_report
     from rmqctl.jobs.verify import verify as run
-    from rmqctl.logfile.kernel_cache import find_folder
 
     opened = open_store(store, broker_conf, follow_links)
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
         opened.commit_log.on_progress = advance
-        report = run(spark, opened, find_folder(), level=level, split_size=split_mib * MIB)
+        report = run(spark, opened, level=level, split_size=split_mib * MIB)
     return print_report(report, output)
