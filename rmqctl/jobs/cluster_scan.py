@@ -19,6 +19,7 @@ import numpy as np
 
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB
 from rmqctl.jobs.split_source import read_splits
 from rmqctl.store.file_scan import Stretch
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.store.file_scan import Item, Unwritten
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
+SPLIT_SIZE = SPLIT_MIB * MIB
 WAVE_SIZE = 2 * 1024 * 1024 * 1024  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
 ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Callable[[], Found]]]  # unpacked one by one, as they are needed
 

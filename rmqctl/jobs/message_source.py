@@ -9,15 +9,13 @@ from rmqctl.errors import BadRequest
 from rmqctl.jobs.log_split import Split, splits_of
 from rmqctl.jobs.source_stores import is_true, number, stores_of
 from rmqctl.jobs.split_rows import RowReading, damage_batches, split_batches
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.damage import Damage
-
-MIB = 1024 * 1024
-SPLIT_MIB, SPLIT_MIB_MAX = 128, 4096  # a task costs 50 ms beside its reading
 
 
 class Task(NamedTuple):

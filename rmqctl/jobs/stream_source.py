@@ -14,9 +14,10 @@ from rmqctl.format import scan
 from rmqctl.format.damage import Damage
 from rmqctl.jobs.log_split import Split, head_of, prepare_once
 from rmqctl.jobs.log_walk import steps, written
-from rmqctl.jobs.message_source import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Task, Wrong
+from rmqctl.jobs.message_source import Task, Wrong
 from rmqctl.jobs.source_stores import number, stores_of
 from rmqctl.jobs.split_rows import RowReading, damage_batches, split_batches
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB
 from rmqctl.jobs.verify import verify
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
@@ -29,8 +30,7 @@ SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
 FIXED_HEADINGS = ("whole command, 200 KB", "seconds")
 LEVELS = {1: "--level 1", 3: "all levels"}
 WORKERS = 2
-MIB, GIB = 1 << 20, 1 << 30
-SPLIT_MIB = 128
+GIB = 1 << 30
 SPLITS_MIB = (16, 64, 128, 256, 1024)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session
+from rmqctl.cli.jobs.spark_options import spark_options, spark_session
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
 from rmqctl.cli.render import progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.jobs.split_size import MIB
 
 
 @click.command(
