@@ -19,6 +19,7 @@ import numpy as np
 
 from rmqctl.errors import Unreadable
 from rmqctl.jobs.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB
 from rmqctl.jobs.split_source import read_splits
 from rmqctl.store.file_scan import Stretch
 
@@ -34,26 +35,22 @@ if TYPE_CHECKING:
     from rmqctl.store.file_scan import Item, Unwritten
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-SPLIT_SIZE = 128 * 1024 * 1024  # bytes: a task costs 50 ms beside its reading
+SPLIT_SIZE = SPLIT_MIB * MIB
 WAVE_SIZE = 2 * 1024 * 1024 * 1024  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
 ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Callable[[], Found]]]  # unpacked one by one, as they are needed
 
 
-def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, cache: Path | None, split_size: int = SPLIT_SIZE) -> Scan:
-    """Reads the log of a store whose folder every executor sees under the same path; tasks keep kernels in `cache`. Raises Unreadable."""
-    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, cache, split_size).scan
+def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
+    """Reads the log of a store whose folder every executor sees under the same path. Raises Unreadable."""
+    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
 
 
 class ClusterScan:
-    """Scans the log of the store at `root` by tasks, each of `split_size` bytes; `read` has a wave of them done.
+    """Scans the log of the store at `root` by tasks, each of `split_size` bytes; `read` has a wave of them done."""
 
-    They keep kernels in the folder `cache`, where it is there.
-    """
-
-    def __init__(self, read: ReadSplits, log: CommitLog, root: Path, cache: Path | None, split_size: int) -> None:
+    def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
         self._read = read
         self._log = log
-        self._cache = None if cache is None else str(cache)
         self._splits = splits_of(log, root, split_size)
         at_once = max(WAVE_SIZE // split_size, 1)
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
@@ -66,7 +63,7 @@ class ClusterScan:
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
     def _reading(self, describer: Describer | None) -> Reading:
-        return Reading(describer is not None, describer is not None and describer.with_keys, self._cache)
+        return Reading(describer is not None, describer is not None and describer.with_keys)
 
     def _found(self, describer: Describer | None) -> Iterator[Found]:
         """What the tasks found, by the numbers of their splits."""

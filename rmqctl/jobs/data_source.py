@@ -20,8 +20,6 @@ from rmqctl.jobs.stream_reader import stream_reader_class
 from rmqctl.jobs.stream_source import StreamSource
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -50,12 +48,11 @@ class Format(NamedTuple):
     stream: Callable[[Mapping[str, str], Sequence[str]], DataSourceStreamReader] | None = None
 
 
-def register(spark: SparkSession, cache: Path | None = None) -> None:
-    """Make the formats known to a session; tasks keep compiled kernels in the folder `cache`, where it is there.
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session.
 
     Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it is off.
     """
-    folder = None if cache is None else str(cache)
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
     stream_reader = stream_reader_class()
@@ -63,9 +60,9 @@ def register(spark: SparkSession, cache: Path | None = None) -> None:
         Format(
             "rocketmq",
             MESSAGE_COLUMNS,
-            lambda options, columns: MessageSource(options, columns, folder),
+            MessageSource,
             messages,
-            lambda options, columns: stream_reader(StreamSource(options, columns, folder)),
+            lambda options, columns: stream_reader(StreamSource(options, columns)),
         ),
         Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
         Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "bodyCrc", "damage")
 BODY_COLUMNS = ("body", "properties")
 FINGERPRINT = ("size", "topic", "queueId", "queueOffset", "storeTimestamp", "bodyCrc", "damage")
 BODIES = ("bodySha256", "properties")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import Unreadable
 from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.logfile.kernel_cache import this_or_ours
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Storage
 from rmqctl.store.dispatch_columns import Describer
@@ -49,14 +49,10 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, and with keys in them.
-
-    Kernels are kept in `cache`, where that folder is there, else where the task's user keeps them.
-    """
+    """How splits are read: with dispatch columns, and with keys in them."""
 
     described: bool
     with_keys: bool
-    cache: str | None
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
@@ -104,7 +100,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
-    prepare_once(reading.cache, scan, *([dispatch_scan] if reading.described else []))
+    prepare_once(scan, *([dispatch_scan] if reading.described else []))
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
     storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
     with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
@@ -128,8 +124,8 @@ def check_is_the_same(file: MappedFile, split: Split) -> None:
 
 
 @cache
-def prepare_once(cache_folder: str | None, *modules: KernelModule) -> None:
-    """Have kernels ready in a task: kept in the driver's folder, where it is there, else where the task's own user keeps them."""
-    keep_in(this_or_ours(Path(cache_folder) if cache_folder is not None else None))
+def prepare_once(*modules: KernelModule) -> None:
+    """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
+    keep_in(find_folder())
     prepare(*modules)
     gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does

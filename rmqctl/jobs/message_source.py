@@ -9,15 +9,13 @@ from rmqctl.errors import BadRequest
 from rmqctl.jobs.log_split import Split, splits_of
 from rmqctl.jobs.source_stores import is_true, number, stores_of
 from rmqctl.jobs.split_rows import RowReading, damage_batches, split_batches
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.damage import Damage
-
-MIB = 1024 * 1024
-SPLIT_MIB, SPLIT_MIB_MAX = 128, 4096  # a task costs 50 ms beside its reading
 
 
 class Task(NamedTuple):
@@ -41,10 +39,9 @@ class MessageSource:
     'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises BadRequest.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str], cache: str | None) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)
         self._columns = tuple(columns)
-        self._cache = cache
         self._ranges = is_true(options, "ranges")
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self._given = splits_from_json(options["splits"]) if "splits" in options else None
@@ -72,7 +69,7 @@ class MessageSource:
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
         stores, part = self._stores, task.part
-        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted, self._cache)
+        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted)
         if isinstance(part, Wrong):
             return damage_batches(part.root, part.damages, reading)
         return split_batches(part, reading)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -83,8 +85,19 @@ def _left_as_found(environ: MutableMapping[str, str], *names: str) -> Iterator[N
         environ.update(before)
 
 
+@contextmanager
+def _ctrl_c_as_found() -> Iterator[None]:
+    """Around what has PySpark take Ctrl-C: its handler asks the JVM in the middle of another question, and py4j prints a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
 def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
-    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"):
+    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"), _ctrl_c_as_found():
         spark = _remote(target.remote) if target.remote else _classic(target.master, environ, folder)
         send_package(spark, folder)
     return spark

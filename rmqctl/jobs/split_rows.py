@@ -40,7 +40,7 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
 
 class RowReading(NamedTuple):
-    """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all); kernels are kept in `cache`.
+    """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all).
 
     With `ranges` a split has one more row: what of the file it read, and that there are `splits` of them.
     """
@@ -51,7 +51,6 @@ class RowReading(NamedTuple):
     ranges: bool = False
     splits: int = 0
     wanted: Filter | None = None
-    cache: str | None = None
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
@@ -61,7 +60,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
     An `exact` one begins where an item does, and ends where one does.
     """
-    prepare_once(reading.cache, scan, row_scan, filter_scan)
+    prepare_once(scan, row_scan, filter_scan)
     # whether links are followed was settled when the splits were made
     with MappedFile(Storage(Path(split.root), follow_links=True), Path(split.path), split.file_from_offset, split.size, kept=False) as file:
         check_is_the_same(file, split)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DAMAGE_COLUMNS = (
     "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset", "storeTimestamp",
 )  # fmt: skip
-_LINE = re.compile(r"\(line (\d+)")
+_LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
@@ -48,14 +48,22 @@ def columns_of(query: str) -> list[str]:
 
 
 def select(spark: SparkSession, query: str) -> DataFrame:
-    """The answer of a query. Raises BadRequest where it is none that Spark understands, or would change something."""
+    """The answer of a query.
+
+    Raises BadRequest where it is none that Spark understands, would change something, or has two columns of one name: rows are objects.
+    """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # what has a name there is nothing else than a query
-        return spark.sql(query)
+        answer = spark.sql(query)
     except (ParseException, AnalysisException) as error:
         raise _refused(error) from error
+    names = answer.columns
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise BadRequest(f"two columns of the answer are called {twice[0]}", hint="AS renames one; JOIN ... USING makes one of both")
+    return answer
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -73,7 +81,7 @@ def _refused(error: Exception) -> RmqctlError:
     ours = of_spark(error, "")
     if "rmqctl.errors." in str(error):
         return ours
-    said = _LINE.sub(lambda found: f"(line {int(found[1]) - 1}", one_line(error))
+    said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return BadRequest(f"the query is refused: {said}")
 
 

@@ -14,9 +14,10 @@ from rmqctl.format import scan
 from rmqctl.format.damage import Damage
 from rmqctl.jobs.log_split import Split, head_of, prepare_once
 from rmqctl.jobs.log_walk import steps, written
-from rmqctl.jobs.message_source import MIB, SPLIT_MIB, SPLIT_MIB_MAX, Task, Wrong
+from rmqctl.jobs.message_source import Task, Wrong
 from rmqctl.jobs.source_stores import number, stores_of
 from rmqctl.jobs.split_rows import RowReading, damage_batches, split_batches
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,10 +36,9 @@ class StreamSource:
     of the log for each task. `batchMiB`: about so many of each store at once. Raises BadRequest.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str], cache: str | None) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)
         self._columns = tuple(columns)
-        self._cache = cache
         self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
         self.batch_size = number(options, "batchMiB", BATCH_MIB, 1, BATCH_MIB_MAX) * MIB
         self._starting = options.get("startingOffset", EARLIEST)
@@ -47,7 +47,7 @@ class StreamSource:
 
     def begin(self) -> dict[str, int]:
         """Where a new stream begins. Raises what opening the stores raises."""
-        prepare_once(self._cache, scan)
+        prepare_once(scan)
         offsets = {}
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -60,7 +60,7 @@ class StreamSource:
 
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """How far the logs are written; of each about `most` bytes behind `start`, or all of it."""
-        prepare_once(self._cache, scan)
+        prepare_once(scan)
         offsets = {}
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -70,7 +70,7 @@ class StreamSource:
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Splits of what is between two offsets, each from where an item begins to where one ends."""
-        prepare_once(self._cache, scan)
+        prepare_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():
             with self._stores.opened(root) as store:
@@ -80,7 +80,7 @@ class StreamSource:
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
         part = task.part
-        reading = RowReading(self._columns, self._stores.conf, self._stores.follow_links, cache=self._cache)
+        reading = RowReading(self._columns, self._stores.conf, self._stores.follow_links)
         if isinstance(part, Wrong):
             return damage_batches(part.root, part.damages, reading)
         return split_batches(part, reading, exact=True)

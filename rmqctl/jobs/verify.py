@@ -8,18 +8,14 @@ from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.jobs.cluster_scan import SPLIT_SIZE, scan_by_tasks
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from rmqctl.forensics.verify import VerifyReport
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 
-def verify(
-    spark: SparkSession, store: ReadOnlyStore, cache: Path | None, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
-) -> VerifyReport:
-    """Verify a store whose folder every executor sees under the same path; tasks keep kernels in `cache`. Raises Unreadable."""
-    verification = Verification(store, level, scan=scan_by_tasks(spark, store, cache, split_size))
+def verify(spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE) -> VerifyReport:
+    """Verify a store whose folder every executor sees under the same path. Raises Unreadable."""
+    verification = Verification(store, level, scan=scan_by_tasks(spark, store, split_size))
     verification.run()
     return verification.report

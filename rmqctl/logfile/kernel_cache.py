@@ -27,11 +27,6 @@ def find_folder() -> Path | None:
     return next((folder for folder in folders if _is_ours(folder)), None)
 
 
-def this_or_ours(folder: Path | None) -> Path | None:
-    """`folder`, where it is there and only this user can write it, as the driver's is on its own host; else `find_folder`."""
-    return folder if folder is not None and _is_ours(folder, make=False) else find_folder()
-
-
 @cache
 def _sources_digest() -> str:
     digest = hashlib.sha256()
@@ -41,11 +36,10 @@ def _sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _is_ours(folder: Path, *, make: bool = True) -> bool:
+def _is_ours(folder: Path) -> bool:
     """Whether `folder` is, or can be made, a folder that belongs to this user and that only they can write."""
     try:
-        if make:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass

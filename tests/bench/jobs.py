@@ -15,8 +15,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.jobs.session import Target, session
+from rmqctl.jobs.split_size import MIB, SPLIT_MIB
 from rmqctl.jobs.verify import verify
-from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
 from tests.bench.large_log import large_log
@@ -30,8 +30,7 @@ SPLIT_HEADINGS = ("MiB a split", "seconds", "GiB/s")
 FIXED_HEADINGS = ("whole command, 200 KB", "seconds")
 LEVELS = {1: "--level 1", 3: "all levels"}
 WORKERS = 2
-MIB, GIB = 1 << 20, 1 << 30
-SPLIT_MIB = 128
+GIB = 1 << 30
 SPLITS_MIB = (16, 64, 128, 256, 1024)
 
 
@@ -76,7 +75,7 @@ def _warm(store: Path, workers: int) -> Iterator[SparkSession]:
 
 def _job_seconds(spark: SparkSession, root: Path, level: int, split_mib: int) -> float:
     with closing(ReadOnlyStore(root)) as store:
-        return _whole(verify(spark, store, find_folder(), level=level, split_size=split_mib * MIB).to_json())
+        return _whole(verify(spark, store, level=level, split_size=split_mib * MIB).to_json())
 
 
 def _whole(document: dict[str, Any]) -> float:

@@ -29,7 +29,7 @@ def read_here(splits: Sequence[Split], reading: Reading) -> dict[Split, Callable
 
 def by_splits(root: Path, level: int, split_size: int = SPLIT_SIZE) -> dict[str, Any]:
     with closing(ReadOnlyStore(root)) as store:
-        scan = ClusterScan(read_here, store.commit_log, root, None, split_size).scan
+        scan = ClusterScan(read_here, store.commit_log, root, split_size).scan
         verification = Verification(store, level, scan=scan)
         verification.run()
         return without_seconds(verification.report.to_json())
@@ -64,7 +64,7 @@ def test_a_split_that_no_task_read(tmp_path: Path) -> None:
         return read_here([*splits[:3], *splits[4:]], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
-        scan = ClusterScan(read_but_one, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+        scan = ClusterScan(read_but_one, store.commit_log, store.path.root, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match=r"left out 1 of \d+ splits at offset 30000"):
             Verification(store, 1, scan=scan).run()
 
@@ -77,7 +77,7 @@ def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) 
         return read_here([split._replace(path=split.path.replace(split.root, str(other))) for split in splits], reading)
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
-        scan = ClusterScan(read_there, store.commit_log, store.path.root, None, SPLIT_SIZE).scan
+        scan = ClusterScan(read_there, store.commit_log, store.path.root, SPLIT_SIZE).scan
         with pytest.raises(Unreadable, match="another file than the driver sees" if there else "No such file or directory"):
             Verification(store, 1, scan=scan).run()
 
@@ -92,7 +92,7 @@ def test_waves_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     root = unpack("533-basic", tmp_path)
     with closing(ReadOnlyStore(root)) as store:
-        verification = Verification(store, 3, scan=ClusterScan(read, store.commit_log, root, None, SPLIT_SIZE).scan)
+        verification = Verification(store, 3, scan=ClusterScan(read, store.commit_log, root, SPLIT_SIZE).scan)
         verification.run()
         assert without_seconds(verification.report.to_json()) == by_one_scan(root, 3)
     assert set(asked[:-1]) == {3}

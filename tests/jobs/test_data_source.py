@@ -15,7 +15,6 @@ from rmqctl.jobs.data_source import PUSHDOWN, register
 from rmqctl.jobs.message_source import splits_to_json
 from rmqctl.jobs.proof import with_coverage
 from rmqctl.jobs.session import Target, session
-from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
 from tests.jobs.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
@@ -35,7 +34,7 @@ NAMES = ("497-lmq", "533-basic")
 def spark() -> Iterator[SparkSession]:
     with session(Target(master="local[2]"), os.environ) as found:
         found.conf.set("spark.sql.session.timeZone", "UTC")
-        register(found, find_folder())
+        register(found)
         yield found
 
 
@@ -90,11 +89,11 @@ def test_filters_pushed_down(condition: str, spark: SparkSession, stores: dict[s
     plain = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
     spark.conf.set(PUSHDOWN, "true")
     try:
-        register(spark, find_folder())
+        register(spark)
         pushed = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
     finally:
         spark.conf.set(PUSHDOWN, "false")
-        register(spark, find_folder())
+        register(spark)
     assert pushed == plain
 
 

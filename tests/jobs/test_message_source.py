@@ -60,7 +60,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def rows_of(root: Path, columns: list[str] | None = None, **options: str) -> Iterator[Row]:
-    source = MessageSource({"path": str(root), **options}, columns or list(MESSAGE_COLUMNS), None)
+    source = MessageSource({"path": str(root), **options}, columns or list(MESSAGE_COLUMNS))
     for task in source.tasks():
         for batch in source.read(task):
             batch.validate(full=True)
@@ -185,7 +185,7 @@ def test_the_log_goes_on_behind_an_end(tmp_path: Path) -> None:
 )
 def test_options_that_are_none(options: dict[str, str], error: type[RmqctlError], what: str) -> None:
     with pytest.raises(error, match=re.escape(what)):
-        MessageSource(options, ["topic"], None).tasks()
+        MessageSource(options, ["topic"]).tasks()
 
 
 def test_columns_that_are_not_there() -> None:
@@ -204,7 +204,7 @@ def test_columns_are_made_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["gone", "another"])
 def test_a_file_that_a_task_does_not_see(what: str, tmp_path: Path) -> None:
     root = unpack("533-basic", tmp_path)
-    source = MessageSource({"path": str(root)}, ["topic"], None)
+    source = MessageSource({"path": str(root)}, ["topic"])
     tasks = source.tasks()
     path = root / "commitlog" / f"{65_536:020d}"
     if what == "gone":

@@ -23,7 +23,7 @@ def made(root: Path, staging: Path, split_size: int | None, *, all_topics: bool)
     """What a rebuild leaves in `staging`, and what it plans; the log read by splits, or (None) by one scan."""
     staging.mkdir()
     with closing(ReadOnlyStore(root)) as store:
-        scan = None if split_size is None else ClusterScan(read_here, store.commit_log, root, None, split_size).scan
+        scan = None if split_size is None else ClusterScan(read_here, store.commit_log, root, split_size).scan
         rebuild = Rebuild(store, Selection(all_topics=all_topics), staging, scan=scan)
         rebuild.run()
         rebuild.check()

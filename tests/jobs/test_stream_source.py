@@ -61,7 +61,7 @@ class Log:
 
 
 def source_of(root: Path, **options: str) -> StreamSource:
-    return StreamSource({"path": str(root), **options}, list(MESSAGE_COLUMNS), None)
+    return StreamSource({"path": str(root), **options}, list(MESSAGE_COLUMNS))
 
 
 def between(source: StreamSource, start: dict[str, int], end: dict[str, int]) -> list[dict[str, Any]]:

@@ -90,17 +90,3 @@ def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert kernel_cache.find_folder() is None
-
-
-def test_the_drivers_folder_is_taken_where_it_is_this_users_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
-    drivers = tmp_path / "drivers"
-    own = kernel_cache.find_folder()
-    assert own is not None
-    assert kernel_cache.this_or_ours(drivers) == own
-    assert not drivers.exists()
-    drivers.mkdir(mode=0o700)
-    assert kernel_cache.this_or_ours(drivers) == drivers
-    drivers.chmod(0o777)
-    assert kernel_cache.this_or_ours(drivers) == own
-    assert kernel_cache.this_or_ours(None) == own

@@ -71,8 +71,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
     begins later (files expired) or ends earlier (it is behind), what the other has there is told on stderr and in JSON, but is no
     difference. Exit 1 with differences, damage, or where the logs have no offset in common.
     """
-    from rmqctl.jobs.diff import BODY_COLUMNS, Limits, unequal, with_difference
-    from rmqctl.jobs.diff import COLUMNS as NEEDED
+    from rmqctl.jobs.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.jobs.log_records import ask
 
     def compared(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -83,7 +82,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
     with job_run("diff", [a, b], **asked) as run:
-        needed = (*NEEDED, *(BODY_COLUMNS if bodies else ()))
+        needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
         totals, rows = _answers(with_difference(found, *(Limits(scan.begin, scan.end) for scan in read)), limit)
         found.unpersist()

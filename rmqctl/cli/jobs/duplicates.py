@@ -10,7 +10,9 @@ import click
 from rmqctl.cli.jobs.job_run import Row, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
+from rmqctl.cli.render import remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
 
 KEYS = ("topic", "uniqKey", "count", "bodyCrc", "bodyLength", "places")
@@ -51,6 +53,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: An
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
     found = sorted(map(_row, rows), key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]))
     print_result("duplicates", scanned(read[0]) | {"duplicates": found}, "duplicates", output, KEYS, COLUMNS)
+    remark(f"{counted(len(found), 'message')} stored more than once")
     return finish(run, read, found=bool(found))
 
 

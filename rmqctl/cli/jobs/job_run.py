@@ -70,11 +70,10 @@ def job_run(
         from rmqctl.jobs.data_source import register
         from rmqctl.jobs.spark_error import quiet_query_logs, spark_errors
         from rmqctl.jobs.task_watch import watched
-        from rmqctl.logfile.kernel_cache import find_folder
 
         quiet_query_logs()
         with spark_errors(f"job {name}"), watched(spark, told):
-            register(spark, find_folder())
+            register(spark)
             yield JobRun(spark, opened, layout, split_mib)
 
 

@@ -10,7 +10,9 @@ import click
 from rmqctl.cli.jobs.job_run import JobRun, Row, columns_of, finish, job_run, path_of, print_result, rows_of, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
+from rmqctl.cli.render import remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]))
     print_result("lost", scanned(read[0]) | {"lost": found}, "lost", output, KEYS, COLUMNS)
+    remark(f"{counted(sum(row['messages'] for row in found), 'message')} that no queue reaches")
     return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))
 
 

@@ -17,13 +17,14 @@ import click
 from rmqctl.cli.complaint import complain
 from rmqctl.cli.confirm import change_options, check_can_ask
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session, stores_argument
+from rmqctl.cli.jobs.spark_options import spark_options, spark_session, stores_argument
 from rmqctl.cli.options import open_store, output_option, progress_option
 from rmqctl.cli.printable import printable
 from rmqctl.cli.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
 from rmqctl.cli.repair_view import REPAIR_VERB
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import ExitCode, RmqctlError
+from rmqctl.jobs.split_size import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,12 +123,11 @@ def _look(store: Path, opened: Opened) -> int:
 
 def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
     from rmqctl.jobs.cluster_scan import scan_by_tasks
-    from rmqctl.logfile.kernel_cache import find_folder
 
     with opened(store) as (found, stamps):
         if headed and how.output == "table":
             print(f"{printable(str(store))}:")
-        scan = scan_by_tasks(spark, found, find_folder(), split_size)
+        scan = scan_by_tasks(spark, found, split_size)
         return look_or_make(found, stamps, how._replace(scan=scan))
 
 

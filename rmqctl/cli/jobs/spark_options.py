@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import click
 
 from rmqctl.cli.options import layout_options
 from rmqctl.errors import BadRequest
+from rmqctl.jobs.split_size import SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-SPLIT_MIB_MAX = 4096
-MIB = 1024 * 1024
 
 
 def stores_argument(command: F) -> F:
@@ -33,9 +32,8 @@ def stores_argument(command: F) -> F:
 
 def spark_options(command: F) -> F:
     """--master, --remote, --split-mib."""
-    split = click.option(
-        "--split-mib", type=click.IntRange(1, SPLIT_MIB_MAX), default=128, show_default=True, help="MiB of the log for each task."
-    )
+    mib = click.IntRange(1, SPLIT_MIB_MAX)
+    split = click.option("--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="MiB of the log for each task.")
     remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
     master = click.option("--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]")
     return master(remote(split(command)))
@@ -50,5 +48,7 @@ def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSessi
         raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
     from rmqctl.jobs.session import Target, session
 
+    # py4j logs a traceback where Ctrl-C comes, by the root logger; what goes wrong reaches us as an exception
+    logging.getLogger().addHandler(logging.NullHandler())
     with session(Target(master, remote), os.environ) as spark:
         yield spark

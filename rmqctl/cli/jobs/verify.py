@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.jobs.spark_options import MIB, spark_options, spark_session
+from rmqctl.cli.jobs.spark_options import spark_options, spark_session
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
 from rmqctl.cli.render import progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
+from rmqctl.jobs.split_size import MIB
 
 
 @click.command(
@@ -47,10 +48,9 @@ def command(
     """
     from rmqctl.cli.verify import print_report
     from rmqctl.jobs.verify import verify as run
-    from rmqctl.logfile.kernel_cache import find_folder
 
     opened = open_store(store, broker_conf, follow_links)
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
         opened.commit_log.on_progress = advance
-        report = run(spark, opened, find_folder(), level=level, split_size=split_mib * MIB)
+        report = run(spark, opened, level=level, split_size=split_mib * MIB)
     return print_report(report, output)

@@ -11,7 +11,6 @@ import pytest
 
 from rmqctl.jobs.data_source import register
 from rmqctl.jobs.diff import diff
-from rmqctl.logfile.kernel_cache import find_folder
 from tests.conftest import Rmqctl
 from tests.jobs.questions.conftest import dumped
 from tests.log_maker import Record, write_log
@@ -123,7 +122,7 @@ def test_in_a_notebook(spark: SparkSession, tmp_path: Path) -> None:
     records = [Record(queue_offset=number) for number in range(8)]
     for name, count in (("a", 8), ("b", 5), ("none", 0)):
         write_log(tmp_path / name, records[:count], file_size=FILE_SIZE)
-    register(spark, find_folder())
+    register(spark)
     a, b, none = (spark.read.format("rocketmq").load(str(tmp_path / name)) for name in ("a", "b", "none"))
     offsets = [row["physicalOffset"] for row in dumped(tmp_path / "a")]
     for left, right, difference, wanted in ((a, b, "behind-in-b", offsets[5:]), (none, a, "behind-in-a", offsets), (a, a, "", [])):

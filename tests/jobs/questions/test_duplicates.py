@@ -62,6 +62,8 @@ def test_the_same_key_alone_is_no_duplicate(tmp_path: Path, document: Callable[.
 
 
 def test_the_table(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
-    lines = rmqctl("job", "duplicates", golden_stores["broker-533-kill"]).out.splitlines()
+    found = rmqctl("job", "duplicates", golden_stores["broker-533-kill"])
+    lines = found.out.splitlines()
     assert lines[0].split() == ["TOPIC", "UNIQ_KEY", "COUNT", "BROKER/QUEUE@PHYSICALOFFSET"]
     assert lines[2].endswith("broker-533-kill/1@6274 broker-533-kill/1@638702")
+    assert found.err.startswith(f"{len(lines) - 2} message")

@@ -68,6 +68,7 @@ def test_a_queue_that_is_gone_and_topics_that_were_deleted(tmp_path: Path, docum
     (root / "config" / "topics.json").unlink()
     (root / "config" / "topics.json.bak").unlink(missing_ok=True)
     assert {row["why"] for row in document("lost", root)["lost"]} == {"missing-unit"}
+    assert rmqctl("job", "lost", root).err.startswith("675 messages that no queue reaches\n")
 
 
 RECORDS = (
