@@ -96,6 +96,8 @@ class FaultySystem:
     `before_sync` hears of each sync (its name) before it is done, without a lock; it may wait, or raise OSError.
     """
 
+    _graves = count()  # of all systems: those of one root have one graveyard
+
     def __init__(self, root: Path, fault: Fault = Fault.NO_SPACE, at: int = 0) -> None:
         self.root = root
         self.fault = fault
@@ -112,7 +114,6 @@ class FaultySystem:
         self._names: dict[int, dict[str, Name]] = {}
         self._renamed: list[Renamed] = []
         self.graveyard = root.with_name(f"{root.name}-graveyard")
-        self._graves = count()
         self._patches = ExitStack()
 
     def __str__(self) -> str:
