@@ -15,11 +15,11 @@ import numpy as np
 
 from rmqctl.format import properties
 from rmqctl.format.java import hash_code
-from rmqctl.format.kernel import find_byte, find_either, i64, java_hash, kernel, part, word
+from rmqctl.format.kernel import SPREAD, find_byte, find_either, i64, java_hash, kernel, part, word
 from rmqctl.format.message import HEADS, MARK
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.format.tail_layout import QUEUE_IDS, layout_of, learn, no_layouts
+from rmqctl.format.tail_layout import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
 DISPATCH_COLUMNS = np.dtype(
@@ -53,7 +53,6 @@ QUEUE_TABLE_ROWS = np.dtype(
     ]
 )
 _TABLE_SIZE_FIRST = 1024
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_MULTI_DISPATCH,
 )  # fmt: skip
@@ -62,7 +61,7 @@ TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `fin
 _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
-_NAME_END, _PROPERTY_END, _KEY_END = np.uint8(1), np.uint8(2), np.uint8(32)
+_KEY_END = np.uint8(32)
 _MARK, _QUEUE_IDS = MARK, QUEUE_IDS
 _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 
@@ -71,9 +70,9 @@ _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
     """Where a queue stands in the table, or the free place for it."""
     end = start + length
-    h = np.uint64(queue_id + 1) * _SPREAD
+    h = np.uint64(queue_id + 1) * SPREAD
     for p in range(start, end, 8):
-        h = (h ^ word(buffer, p, end)) * _SPREAD
+        h = (h ^ word(buffer, p, end)) * SPREAD
         h ^= h >> np.uint64(32)
     slot: Any = np.int64(h & np.uint64(len(rows) - 1))
     while rows[slot].used:
@@ -102,7 +101,6 @@ class QueueTable:
     def __init__(self) -> None:
         self.rows = np.zeros(_TABLE_SIZE_FIRST, QUEUE_TABLE_ROWS)
         self.pool = np.empty(_TABLE_SIZE_FIRST * 16, np.uint8)
-        self.layouts = no_layouts(PROPERTIES_THAT_MATTER)
         self._used = 0
         self._count = 0
 
@@ -123,10 +121,21 @@ class QueueTable:
     def _grow(self) -> None:
         old = self.rows[self.rows["used"] == 1]
         self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
-        self.layouts.slots[:] = -1
         for row in old:
             start, length = int(row["start"]), int(row["length"])
             self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+
+
+class DispatchTable(QueueTable):
+    """With the layouts of the tails that `describe` has met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layouts = no_layouts(PROPERTIES_THAT_MATTER)
+
+    def _grow(self) -> None:
+        super()._grow()
+        self.layouts.slots[:] = -1
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
@@ -153,26 +162,27 @@ def _name_at(buffer: Any, start: int, end: int) -> int:
 
 
 @part
+def property_ends(buffer: Any, start: int, end: int) -> Any:
+    """Where the name of the property at `start` ends, and where its value does; the same place twice where it has none."""
+    name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
+    if name_end == end or buffer[name_end] == PROPERTY_END:
+        return name_end, name_end
+    return name_end, find_byte(buffer, name_end + 1, end, PROPERTY_END)
+
+
+@part
 def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
     """Spans (start, end) of the values of the names that matter; (0, 0) for none. The last of equal names counts."""
     spans[:] = 0
     p = start
     while p < end:
-        name_start = p
-        name_end = find_either(buffer, p, end, _NAME_END, _PROPERTY_END)
-        if name_end == end:
-            return
-        p = name_end + 1
-        if buffer[name_end] == 2:
-            continue
-        value_start = p
-        p = find_byte(buffer, p, end, _PROPERTY_END)
-        if p > value_start and name_end > name_start:
-            name = _name_at(buffer, name_start, name_end)
+        name_end, value_end = property_ends(buffer, p, end)
+        if value_end > name_end + 1 and name_end > p:
+            name = _name_at(buffer, p, name_end)
             if name >= 0:
-                spans[name, 0] = value_start
-                spans[name, 1] = p
-        p += 1
+                spans[name, 0] = name_end + 1
+                spans[name, 1] = value_end
+        p = value_end + 1
 
 
 @part
@@ -274,7 +284,7 @@ def _describe(
 
 
 def describe(
-    buffer: Any, base: int, rows: Any, row: int, table: QueueTable, columns: Any, hashes: Any, used: int, *, with_keys: bool
+    buffer: Any, base: int, rows: Any, row: int, table: DispatchTable, columns: Any, hashes: Any, used: int, *, with_keys: bool
 ) -> tuple[int, int]:
     """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on; the row that it came to, and how many `hashes` are used.
 
@@ -289,6 +299,6 @@ def describe(
 def warm_up() -> None:
     """Call each kernel with nothing to do."""
     none = np.zeros(0, np.uint8)
-    table = QueueTable()
+    table = DispatchTable()
     table.add(b"T", 0, 0)
     describe(none, 0, np.empty(0, RECORD_COLUMNS), 0, table, np.empty(0, DISPATCH_COLUMNS), np.empty(0, np.int32), 0, with_keys=True)

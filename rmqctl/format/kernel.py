@@ -297,6 +297,7 @@ def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     return found
 
 
+SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits in no order: a product with it has its highest bits mixed well
 _POWERS = np.array([31**n & 0xFFFFFFFF for n in range(_WORD + 1)], np.uint64)
 _P1, _P2, _P4 = (np.uint64(31**n) for n in (1, 2, 4))
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)

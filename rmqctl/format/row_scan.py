@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.format.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, QueueTable, find_values, table_slot
-from rmqctl.format.kernel import find_byte, find_either, i32, i64, java_hash, kernel, part, u32
+from rmqctl.format.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, QueueTable, find_values, property_ends, table_slot
+from rmqctl.format.kernel import i32, i64, java_hash, kernel, part, u32
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
@@ -46,7 +46,6 @@ _BODYCRC, _FLAG, _BORNTIMESTAMP, _BORNHOST = (_HEAD.offset(name) for name in ("B
 _STORE_HOST_AT = _HEAD.offset("STOREHOST")
 _TO_RECONSUME, _TO_PREPARED = (_HEAD.size - _HEAD.offset(name) for name in ("RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET"))
 _V4, _V6, _BORN_V6, _STORE_V6 = HOST_V4, HOST_V6, BORNHOST_V6, STOREHOST_V6
-_NAME_END, _PROPERTY_END = np.uint8(1), np.uint8(2)
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHORT = 64  # bytes: copying a slice costs more than that
 _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
@@ -205,24 +204,16 @@ def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
         end = rows[i].position + rows[i].size
         p = end - rows[i].properties_length
         while p < end:
-            name_start = p
-            name_end = find_either(buffer, p, end, _NAME_END, _PROPERTY_END)
-            if name_end >= end:
-                break
-            p = name_end + 1
-            if buffer[name_end] == 2:
-                continue
-            value_start = p
-            p = find_byte(buffer, p, end, _PROPERTY_END)
-            if p > value_start and name_end > name_start:
+            name_end, value_end = property_ends(buffer, p, end)
+            length = name_end - p
+            if value_end > name_end + 1 and length > 0:
                 at = first  # a name given twice keeps its place, and the last value
-                length = name_end - name_start
-                while at < used and not (pairs[at].name_length == length and _same(buffer, pairs[at].name_start, name_start, length)):
+                while at < used and not (pairs[at].name_length == length and _same(buffer, pairs[at].name_start, p, length)):
                     at += 1
-                pairs[at].name_start, pairs[at].name_length = name_start, length
-                pairs[at].value_start, pairs[at].value_length = value_start, p - value_start
+                pairs[at].name_start, pairs[at].name_length = p, length
+                pairs[at].value_start, pairs[at].value_length = name_end + 1, value_end - name_end - 1
                 used = max(used, at + 1)
-            p += 1
+            p = value_end + 1
         offsets[i + 1] = used
     return used
 

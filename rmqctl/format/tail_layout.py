@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.kernel import BLOCK, equal_bytes, part, same_bytes, word
+from rmqctl.format.kernel import BLOCK, SPREAD, equal_bytes, part, same_bytes, word
 
 LENGTH_MAX = 256  # bytes
 QUEUE_IDS = 16
 _COUNT_BITS = 8
 _BLOCKS = LENGTH_MAX // BLOCK
 _SHIFT = np.uint64(64 - _COUNT_BITS)
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_NAME_END, _PROPERTY_END = np.uint8(1), np.uint8(2)
+NAME_END, PROPERTY_END = np.uint8(1), np.uint8(2)
 _ONE = np.uint64(1)
 _MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not cost a lesson
 
@@ -54,7 +53,7 @@ def no_layouts(values: int) -> TailLayouts:
 def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int) -> Any:
     """The row where the layout of the tail [start, end) stands, or would; and whether it does."""
     length = end - start
-    mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * _SPREAD
+    mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
     row = np.int64(mixed >> _SHIFT)
     known = layouts.lengths[row, 0] == length and layouts.lengths[row, 1] == topic_length and start + LENGTH_MAX <= len(buffer)
     at = start
@@ -62,7 +61,7 @@ def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int
     while known and at < end:
         fixed = layouts.fixed[row, block]
         same = same_bytes(buffer, at, layouts.texts, row * LENGTH_MAX + block * BLOCK)
-        known = same & fixed == fixed and equal_bytes(buffer, at, end, _PROPERTY_END) == layouts.ends[row, block]
+        known = same & fixed == fixed and equal_bytes(buffer, at, end, PROPERTY_END) == layouts.ends[row, block]
         at += BLOCK
         block += 1
     return row, known
@@ -85,12 +84,12 @@ def learn(layouts: Any, row: int, buffer: Any, start: int, end: int, topic_lengt
         bit = _ONE << np.uint64(i % BLOCK)
         layouts.texts[row * LENGTH_MAX + i] = byte
         in_properties = i >= topic_length + 2
-        if byte == _PROPERTY_END:
+        if byte == PROPERTY_END:
             layouts.ends[row, i // BLOCK] |= bit
             in_value = in_value and not in_properties
         if not in_value:
             layouts.fixed[row, i // BLOCK] |= bit
-            in_value = in_properties and byte == _NAME_END
+            in_value = in_properties and byte == NAME_END
     for value in range(len(spans)):
         away = start if spans[value, 1] else 0
         layouts.spans[row, value, 0] = spans[value, 0] - away

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import dispatch_scan, properties
-from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, HAS_UNIQUE, MULTI_DISPATCH, STANDS_IN, UNUSUAL, QueueTable
+from rmqctl.format.dispatch_scan import DELAYED, DISPATCH_COLUMNS, HAS_UNIQUE, MULTI_DISPATCH, STANDS_IN, UNUSUAL, DispatchTable
 from rmqctl.format.index_entry import key_hash
 from rmqctl.format.message import MARK, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
@@ -76,10 +76,10 @@ class Describer:
                 self.queues.append(key)
             return self._numbers[key]
 
-    def _table(self) -> QueueTable:
+    def _table(self) -> DispatchTable:
         if not hasattr(self._local, "table"):
-            self._local.table = QueueTable()
-        table: QueueTable = self._local.table
+            self._local.table = DispatchTable()
+        table: DispatchTable = self._local.table
         return table
 
     def _room_for_hashes(self, room: int) -> Any:
@@ -88,7 +88,7 @@ class Describer:
             self._local.hashes = np.empty(room, np.int32)
         return self._local.hashes if room else np.empty(0, np.int32)
 
-    def _add_queue(self, table: QueueTable, message: Message) -> None:
+    def _add_queue(self, table: DispatchTable, message: Message) -> None:
         table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:

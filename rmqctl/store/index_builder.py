@@ -75,8 +75,9 @@ class IndexBuilder:
         self._writer.close()
 
     def _hand_over(self) -> None:
-        self._submit(partial(self._put, self._waiting))
-        self._waiting, self._keys_waiting = [], 0
+        if self._waiting:
+            self._submit(partial(self._put, self._waiting))
+            self._waiting, self._keys_waiting = [], 0
 
     def _submit(self, what: Callable[[], None]) -> None:
         if self._executor is None:
