@@ -16,6 +16,7 @@ from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_siz
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
+from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.index_audit import IndexAudit
@@ -72,8 +73,8 @@ def command(
     """Make queues and index anew from the log.
 
     They are made beside the old ones, checked, and put in their places; the old ones are kept until `rmqctl undo --drop`. Each
-    message that is in the log gets its unit, those behind damage too. A queue begins with its first message that the log still
-    has; a queue without one stays as it is. Topics that were deleted get none.
+    message that is in the log gets its unit, those behind damage too; no body is checked (verify does that). A queue begins with its
+    first message that the log still has; a queue without one stays as it is. Topics that were deleted get none.
 
     File sizes are those of the files that are there. Where there are none, give --broker-conf, or they are the broker's own.
 
@@ -271,8 +272,9 @@ class _Plan:
     def _remark(self) -> None:
         result = self._result
         remark(
-            f"{result.log.messages} messages and {result.log.damages} damaged places from {result.begin} to {result.log.position}, "
-            f"read in {result.seconds:.2f} s; {self._units_differ} units differ from those that are there"
+            f"{result.log.messages} messages and {counted(result.log.damages, 'damaged place')} without one "
+            f"from {result.begin} to {result.log.position}, read in {result.seconds:.2f} s; "
+            f"{self._units_differ} units differ from those that are there"
         )
         for name, what in WORDS_OF_COUNTS.items():
             found = sum(getattr(counts, name) for counts in result.queues)

@@ -76,6 +76,7 @@ if (HEADS[0].size, HEAD_SIZE_MAX) != (88, 112):
     raise AssertionError("the record head is 88 bytes, 112 with IPv6 hosts")
 __doc__ = (__doc__ or "").format(table=HEADS[0].table())
 
+BAD_BODY_CRC = "bad-body-crc"  # the code of a Damage
 BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
 PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
 _SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
@@ -238,7 +239,7 @@ def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size
 def _checked(message: Message, record: memoryview) -> Message | Damage:
     if crc.masked_crc32(message.body) != message.body_crc and crc.mismatch_confirmed([message.body], message.body_crc):
         detail = f"the body's CRC-32 is {crc.masked_crc32(message.body)}, BODYCRC says {message.body_crc}"
-        return Damage("bad-body-crc", message.physical_offset, message.size, detail, message)
+        return Damage(BAD_BODY_CRC, message.physical_offset, message.size, detail, message)
     if message.properties_bytes.endswith(b"\0"):
         return Damage("torn-properties", message.physical_offset, message.size, "PROPERTIES end in zero bytes: a torn write", message)
     problem = crc.property_crc_problem(record, message.properties_bytes)

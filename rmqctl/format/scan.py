@@ -43,6 +43,15 @@ _CRC_SIZE = PROPERTY_CRC_SIZE
 
 
 @part
+def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, body_start: int, body_length: int) -> bool:
+    crc = np.uint32(0)
+    if body_length:
+        crc = call_crc32(crc32, address + body_start, np.uint32(body_length)) & np.uint32(0x7FFFFFFF)
+    right: bool = crc == u32(buffer, position + _BODYCRC)
+    return right
+
+
+@part
 def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
     """The property `__CRC32#` at a record's end: right, or not there. What only looks like it is left to the one-record decoder."""
     named = True
@@ -64,7 +73,7 @@ def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int,
 
 
 @kernel
-def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any) -> int:
+def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any, check_bodies: bool) -> int:
     length = len(buffer)
     position = 0
     count = 0
@@ -93,10 +102,7 @@ def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: 
         properties_length = u16(buffer, at)
         if properties_length > 32767 or at + 2 + properties_length != end:
             break
-        crc = np.uint32(0)
-        if body_length:
-            crc = call_crc32(crc32, address + body_start, np.uint32(body_length)) & np.uint32(0x7FFFFFFF)
-        if crc != u32(buffer, position + _BODYCRC):
+        if check_bodies and not _body_crc_is_right(buffer, address, crc32, position, body_start, body_length):
             break
         if properties_length and buffer[end - 1] == 0:
             break
@@ -120,14 +126,15 @@ def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: 
 
 def warm_up() -> None:
     """Call each kernel with nothing to do."""
-    walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS))
+    walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS), check_bodies=True)
 
 
-def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, columns: np.ndarray[Any, Any]) -> int:
+def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, columns: np.ndarray[Any, Any], *, check_bodies: bool) -> int:
     """Fill `columns` (of RECORD_COLUMNS) with the good messages from the start of `buffer` (uint8, contiguous) on; how many there are.
 
     The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from there. Stops at the first
-    place that is no good message, at the buffer's end, or when `columns` is full. The GIL is free meanwhile.
+    place that is no good message, at the buffer's end, or when `columns` is full. Without `check_bodies` a message is good whatever its
+    body's CRC. The GIL is free meanwhile.
     """
-    count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns)
+    count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

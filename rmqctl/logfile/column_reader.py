@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import message, scan
-from rmqctl.format.message import Message
+from rmqctl.format.damage import Damage
+from rmqctl.format.message import BAD_BODY_CRC, Message
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
@@ -31,19 +32,25 @@ class Columns(NamedTuple):
     path: str
 
     def message(self, row: int) -> Message:
-        """The message of a row, by the one-record decoder."""
+        """The message of a row, by the one-record decoder; whatever its body's CRC, which was checked where that was wanted."""
         position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
         record = bytes(self.buffer[position : position + size])
         decoded = message.decode(record, 0, self.physical_offset + position, size)
+        if isinstance(decoded, Damage) and decoded.code == BAD_BODY_CRC and decoded.message is not None:
+            return decoded.message
         if not isinstance(decoded, Message):
             raise TypeError(f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not")
         return decoded
 
 
 class ColumnReader:
-    """Reads through one buffer, whatever the file; memory stays flat. Not for two threads at once."""
+    """Reads through one buffer, whatever the file; memory stays flat. Not for two threads at once.
 
-    def __init__(self) -> None:
+    Without `check_bodies` a message is good whatever its body's CRC.
+    """
+
+    def __init__(self, *, check_bodies: bool = True) -> None:
+        self._check_bodies = check_bodies
         self._buffer = np.empty(BUFFER_SIZE, np.uint8)
         self._rows = np.empty(ROWS_MAX, scan.RECORD_COLUMNS)
         self._file: MappedFile | None = None
@@ -60,7 +67,7 @@ class ColumnReader:
                 self._fill(file, position, stop)
             buffer = self._buffer[position - self._start : self._filled]
             base = file.file_from_offset + position
-            rows = self._rows[: scan.walk(buffer, base, file.size - position, self._rows)]
+            rows = self._rows[: scan.walk(buffer, base, file.size - position, self._rows, check_bodies=self._check_bodies)]
             if len(rows) and int(rows[-1]["position"]) >= stop - position:
                 rows = rows[: int(np.searchsorted(rows["position"], stop - position))]
             if len(rows):

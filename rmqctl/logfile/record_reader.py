@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format import crc, message
 from rmqctl.format.damage import Damage
-from rmqctl.format.message import BLANK_SIZE, BODYCRC_OFFSET, HEAD_SIZE_MAX, MAGIC_OFFSET, PHYSICALOFFSET_OFFSET, Blank, Message
+from rmqctl.format.message import (
+    BAD_BODY_CRC,
+    BLANK_SIZE,
+    BODYCRC_OFFSET,
+    HEAD_SIZE_MAX,
+    MAGIC_OFFSET,
+    PHYSICALOFFSET_OFFSET,
+    Blank,
+    Message,
+)
 from rmqctl.logfile.mapped_file import BLOCK_SIZE, is_zeros
 
 if TYPE_CHECKING:
@@ -133,7 +142,7 @@ class RecordReader:
         if body_length <= CONFIRMED_SIZE_MAX and not crc.mismatch_confirmed(self._blocks(body_at, body_length), stored):
             return None
         detail = f"the CRC-32 of a body of {body_length} bytes is not BODYCRC, {stored}"
-        return Damage("bad-body-crc", physical_offset, size, detail, self._bodiless(position, size, magic, body_at + body_length))
+        return Damage(BAD_BODY_CRC, physical_offset, size, detail, self._bodiless(position, size, magic, body_at + body_length))
 
     def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
         """A record that is too large to hold in memory, without its body."""

@@ -174,16 +174,19 @@ class CommitLog:
         start: int | None = None,
         stop: int | None = None,
         segment_size: int | None = None,
+        check_bodies: bool = True,
     ) -> Iterator[Item | Stretch]:
         """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
 
-        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch.
+        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch. Without
+        `check_bodies` a message whose body's CRC is wrong may be among the good ones.
         """
         from rmqctl.store.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
         files = self._files_from(start)
         begin = min(start, files[0].file_from_offset) if files and start is not None else start
-        with ParallelScan(files, take, threads, segment_size=segment_size or SEGMENT_SIZE, border=stop) as scan:
+        size = segment_size or SEGMENT_SIZE
+        with ParallelScan(files, take, threads, segment_size=size, border=stop, check_bodies=check_bodies) as scan:
             items = (scan.items(file) for file in files)
             yield from self._parts(summary, files, items, begin, stop, strict=False)
 

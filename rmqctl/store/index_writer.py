@@ -60,6 +60,7 @@ class IndexWriter:
         self._entries = np.empty(PENDING_ENTRIES_MAX * INDEX_ENTRY.size, np.uint8)
         self._changed = np.empty(MANY_SLOTS, np.int32)
         self._synced = True
+        self._has_pages = False
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
@@ -109,6 +110,13 @@ class IndexWriter:
                 self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
             else:
                 self._write_entries()
+                self._make_pages()
+
+    def _make_pages(self) -> None:
+        """Of a file with so many entries the whole table of slots is going to be written: most of that is done here, not while all wait."""
+        if self._file is not None and not self._has_pages:
+            self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
+            self._has_pages = True
 
     def _write_entries(self) -> None:
         state = self._state[0]
@@ -166,6 +174,7 @@ class IndexWriter:
         rest = described.messages[int(state["row"]) :]
         path = self._free_name(self._made_at(int(rest["store_timestamp"][np.argmax(rest["hashes_count"] > 0)])))
         descriptor = self._storage.create(path, size)
+        self._has_pages = False
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
     def _free_name(self, at: int) -> Path:

@@ -51,7 +51,7 @@ class MarkBlock(NamedTuple):
         """Its messages, fillers too; none where it is a blank alone."""
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
-        rows = room[: scan.walk(buffer, self.physical_offset, self.size, room)]
+        rows = room[: scan.walk(buffer, self.physical_offset, self.size, room, check_bodies=True)]
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:

@@ -67,14 +67,22 @@ def scan_part(
 class ParallelScan:
     """Scans `files` with `threads` threads; `take` gets each stretch's columns there, and what it gives is kept.
 
-    No stretch has messages on both sides of the physical offset `border`. Use as a context manager, and ask for the items of
-    each file once, in order.
+    No stretch has messages on both sides of the physical offset `border`. Without `check_bodies` one may have messages whose body's CRC
+    is wrong. Use as a context manager, and ask for the items of each file once, in order.
     """
 
     def __init__(
-        self, files: Sequence[MappedFile], take: Take | None, threads: int, *, segment_size: int = SEGMENT_SIZE, border: int | None = None
+        self,
+        files: Sequence[MappedFile],
+        take: Take | None,
+        threads: int,
+        *,
+        segment_size: int = SEGMENT_SIZE,
+        border: int | None = None,
+        check_bodies: bool = True,
     ) -> None:
         self._take = take
+        self._check_bodies = check_bodies
         self._border = border
         self._segments = ((file, start, stop) for file in files for start, stop in cuts(file, segment_size))
         self._executor = ThreadPoolExecutor(threads, "scan")
@@ -125,7 +133,7 @@ class ParallelScan:
     def _column_reader(self) -> ColumnReader:
         """The reader of the thread that asks."""
         if not hasattr(self._local, "reader"):
-            self._local.reader = ColumnReader()
+            self._local.reader = ColumnReader(check_bodies=self._check_bodies)
         reader: ColumnReader = self._local.reader
         return reader
 

@@ -1,7 +1,7 @@
 """Consume queues and index made anew from the log, in a folder beside; `rmqctl.store.rebuild_plan` puts them in their places.
 
 One pass over the log by columns: threads scan it, this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each
-file is written once, from its start to its end. Memory stays flat.
+file is written once, from its start to its end. Memory stays flat. No body is checked, as brokers check none when they dispatch.
 
 What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one: brokers
 serve it. A queue begins with its first message that is still there; units of expired messages, which existing queues may have in
@@ -25,7 +25,7 @@ import numpy as np
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format import dispatch_scan, index_build, scan, unit_place
 from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 REBUILD_FILE = "rebuild.json"
 REBUILD_FILE_SIZE_MAX = 2**30
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
-DISPATCHED = frozenset({"bad-body-crc", "bad-property-crc", "torn-properties"})
+DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
 NO_MARKS = MarkBlocks()
 
 
@@ -86,7 +86,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class LogCounts(msgspec.Struct):
-    """How far a rebuild is: good messages and damaged places seen, and the physical offset that it came to."""
+    """How far a rebuild is: the messages seen, the damaged places that hold none, and the physical offset that it came to."""
 
     position: int
     messages: int = 0
@@ -254,7 +254,9 @@ class Rebuild:
 
     def _scan_here(self, summary: ScanSummary, describer: Describer) -> Iterator[Item | Stretch]:
         start = self.result.log.position
-        return self._store.commit_log.scan_columns(summary, describer.take, threads=self._threads, start=start, stop=self._end)
+        return self._store.commit_log.scan_columns(
+            summary, describer.take, threads=self._threads, start=start, stop=self._end, check_bodies=bool(self._marks)
+        )
 
     def _see(self, item: Item | Stretch) -> None:
         """What is next in the log."""
@@ -266,13 +268,13 @@ class Rebuild:
         elif isinstance(item, Message):
             self._put(self.describer.of(item))
         elif isinstance(item, Damage):
-            log.damages += 1
             marks = self._marks.of_damage(item.physical_offset)
             if marks is not None:
                 self._put_marks(item, marks)
             elif item.code in DISPATCHED and item.message is not None:
                 self._put(self.describer.of(item.message))
             else:
+                log.damages += 1
                 self._queues.lose(item.physical_offset, item.size)
         log.position = item.end
 

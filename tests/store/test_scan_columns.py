@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH
-from rmqctl.format.message import Message
+from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.storage import Storage
@@ -40,9 +40,9 @@ def one_by_one(folder: Path) -> tuple[ScanSummary, list[Damage]]:
     return summary, [_without_message(item) for item in log_of(folder).scan(summary) if isinstance(item, Damage)]
 
 
-def in_columns(folder: Path, segment_size: int | None = None, threads: int = 2) -> tuple[ScanSummary, list[Damage]]:
+def in_columns(folder: Path, segment_size: int | None = None, threads: int = 2, **how: Any) -> tuple[ScanSummary, list[Damage]]:
     summary = ScanSummary()
-    items = log_of(folder).scan_columns(summary, threads=threads, segment_size=segment_size)
+    items = log_of(folder).scan_columns(summary, threads=threads, segment_size=segment_size, **how)
     return summary, [_without_message(item) for item in items if isinstance(item, Damage)]
 
 
@@ -63,6 +63,27 @@ def test_every_damage_case(name: str, tmp_path: Path) -> None:
     apply_damage(store, CASES[name]["ops"])
     for segment_size in SEGMENTS:
         assert in_columns(store / "commitlog", segment_size) == one_by_one(store / "commitlog")
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_without_a_look_at_bodies_all_other_damage_is_found(name: str, tmp_path: Path) -> None:
+    store = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(store, CASES[name]["ops"])
+    log = log_of(store / "commitlog")
+    described: list[int] = []
+    others: list[Damage] = []
+    take = Describer(with_keys=True).take
+    for item in log.scan_columns(ScanSummary(), take, threads=2, segment_size=20_000, check_bodies=False):
+        described += item.taken.messages["physical_offset"].tolist() if isinstance(item, Stretch) else []
+        described += [item.physical_offset] if isinstance(item, Message) or _only_its_body(item) else []
+        others += [item] if isinstance(item, Damage) and not _only_its_body(item) else []
+    expected = list(log.scan())
+    assert others == [item for item in expected if isinstance(item, Damage) and not _only_its_body(item)]
+    assert described == [item.physical_offset for item in expected if isinstance(item, Message) or _only_its_body(item)]
+
+
+def _only_its_body(item: object) -> bool:
+    return isinstance(item, Damage) and item.code == BAD_BODY_CRC
 
 
 def fields(columns: Columns) -> list[tuple[Any, ...]]:
