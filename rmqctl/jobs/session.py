@@ -26,6 +26,8 @@ APP_NAME = "rmqctl"
 _MASTERS = ("spark://", "yarn", "k8s://", "local")
 # a progress bar of Spark's own would go between our lines; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to read 256 MiB
+_FAST = {"spark.python.unix.domain.socket.enabled": "true"}
 # what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
 # to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
 _LOGGING = """\
@@ -122,7 +124,7 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         builder = builder.master("local[*]").config("spark.driver.extraJavaOptions", _logging(folder))
     if master:
         builder = builder.master(master)
-    for name, value in _QUIET.items():
+    for name, value in (_QUIET | _FAST).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.jobs.cluster_scan import SPLIT_SIZE, scan_by_tasks
+from rmqctl.logfile.kernel_cache import find_folder
+from rmqctl.store.kernels import keep_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 def verify(spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE) -> VerifyReport:
     """Verify a store whose folder every executor sees under the same path. Raises Unreadable."""
-    verification = Verification(store, level, scan=scan_by_tasks(spark, store, split_size))
-    verification.run()
-    return verification.report
+    keep_in(find_folder())
+    found = verification(spark, store, level=level, split_size=split_size)
+    found.run()
+    return found.report
+
+
+def verification(spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int) -> Verification:
+    """The same, not begun."""
+    return Verification(store, level, scan=scan_by_tasks(spark, store, split_size))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rmqctl.cli.first_run import prepared
 from rmqctl.cli.jobs.spark_options import spark_options, spark_session
 from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
 from rmqctl.cli.render import progress
@@ -47,10 +48,12 @@ def command(
     The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
     """
     from rmqctl.cli.verify import print_report
-    from rmqctl.jobs.verify import verify as run
+    from rmqctl.jobs.verify import verification
 
     opened = open_store(store, broker_conf, follow_links)
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
         opened.commit_log.on_progress = advance
-        report = run(spark, opened, level=level, split_size=split_mib * MIB)
-    return print_report(report, output)
+        found = verification(spark, opened, level=level, split_size=split_mib * MIB)
+        prepared(found.prepare)
+        found.run()
+    return print_report(found.report, output)
