@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.jobs.message_schema import messages_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -23,7 +25,7 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    messages = records.where((f.col("kind") == "message") & f.col("uniqKey").isNotNull())
+    messages = messages_of(records).where(f.col("uniqKey").isNotNull())
     if not all_topics:
         messages = messages.where(~f.col("topic").rlike(BROKERS_OWN_TOPICS))
     place = f.struct("storeTimestamp", "broker", "store", "queueId", "queueOffset", "physicalOffset")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import filter_scan, row_scan, scan
 from rmqctl.format.damage import Damage
-from rmqctl.jobs.item_rows import KIND_MESSAGE, ItemRows, broker_of
+from rmqctl.jobs.item_rows import ItemRows, broker_of
 from rmqctl.jobs.log_split import check_is_the_same, prepare_once
 from rmqctl.jobs.message_columns import MessageColumns
-from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, arrow_schema
+from rmqctl.jobs.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
 from rmqctl.jobs.open_end import never_closed
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.mapped_file import MappedFile
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.store.file_scan import Item
 
-KIND_RANGE = "range"
 ROWS_GATHERED_MAX = 1024
 BYTES_GATHERED_MAX = 4 * 1024 * 1024
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
-from rmqctl.jobs.message_schema import MESSAGE_COLUMNS
+from rmqctl.jobs.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
 from rmqctl.jobs.spark_error import of_spark, one_line
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
     """`messages` and `damage` of records of the data source `rocketmq`."""
     from pyspark.sql import functions as f
 
-    messages = records.where(f.col("kind") == "message").drop("kind", "damage", "detail")
+    messages = messages_of(records).drop("kind", "damage", "detail")
     shown = [name for name in DAMAGE_COLUMNS if name in records.columns]
-    return {"messages": messages, "damage": records.where(f.col("kind") == "damage").select(*shown)}
+    return {"messages": messages, "damage": records.where(f.col("kind") == KIND_DAMAGE).select(*shown)}
 
 
 def is_named(view: str, query: str) -> bool:
