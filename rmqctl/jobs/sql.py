@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
 from rmqctl.jobs.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
-from rmqctl.jobs.spark_error import of_spark, one_line
+from rmqctl.jobs.spark_error import one_line, own_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +78,8 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _refused(error: Exception) -> RmqctlError:
     """Our own error, or BadRequest; lines are counted from the query's first."""
-    ours = of_spark(error, "")
-    if "rmqctl.errors." in str(error):
-        return ours
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return BadRequest(f"the query is refused: {said}")
+    return own_error(error) or BadRequest(f"the query is refused: {said}")
 
 
 def plain(value: Any) -> Any:
