@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.jobs.message_schema import messages_of
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -13,7 +15,7 @@ COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc", "bodyLength",
 )  # fmt: skip
 # where brokers keep copies of messages by design: delays, half messages and their marks, retries, dead letters
-BROKERS_OWN_TOPICS = "^(SCHEDULE_TOPIC_XXXX$|RMQ_SYS_|rmq_sys_|%RETRY%|%DLQ%)"
+BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_PREFIXES))})"
 
 
 def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:

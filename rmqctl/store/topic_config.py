@@ -14,6 +14,7 @@ from rmqctl.format import properties
 from rmqctl.store.config import TOPICS_CONFIG, load_config, table
 from rmqctl.store.config_writer import write_config
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -30,7 +31,7 @@ PERM_READ_WRITE = 6
 QUEUE_NUMS_MAX = 65536
 # what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4 if they do not
 QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
-ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_")
+ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
 ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 REVIVE_PREFIX, REVIVE_QUEUE_NUMS = "rmq_sys_REVIVE_LOG_", 8
 USUAL_QUEUE_NUMS = 4
