@@ -113,8 +113,7 @@ class ExpiredQueues:
         for file in leading:
             why = ONE_BEFORE_STAYS
             if gone:
-                offset, size = _UNIT_HEAD.unpack(file.read_exact(file.size - queue.unit_size, _UNIT_HEAD.size))
-                gone, why = self._verdict(file, "its last unit", offset if size > 0 else None)
+                gone, why = self._verdict(file, "its last unit", _last_offset(file, queue.unit_size))
             yield self._fate(file, kind, why, goes=gone)
         yield self._fate(last_file, kind, LAST_STAYS)
 
@@ -151,6 +150,15 @@ class ExpiredQueues:
 
     def _fate(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
         return fate_of(self._store.storage, file, kind, why, goes=goes)
+
+
+def _last_offset(file: MappedFile, unit_size: int) -> int | None:
+    """The physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
+    position = (file.size // unit_size - 1) * unit_size
+    if position < 0:
+        return None
+    offset, size = _UNIT_HEAD.unpack(file.read_exact(position, _UNIT_HEAD.size))
+    return int(offset) if size > 0 else None
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:
