@@ -25,7 +25,7 @@ from rmqctl.errors import ChangedSince, ChangeFailed
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.expiry_plan import allocated_bytes
-from rmqctl.store.journals import check_none_unfinished, in_use, rmqctl_folder
+from rmqctl.store.journals import EXPIRED_FOLDER, check_none_unfinished, in_use, rmqctl_folder
 from rmqctl.store.receipts import NO_ROOM
 from rmqctl.store.store_path import LOCK
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
     from rmqctl.store.receipts import Receipts
 
-EXPIRED_FOLDER = "expired"
 LEFT_BEHIND = "left by a clean that was interrupted"
 LOCK_POLL_SECONDS = 0.5
 NAME_BYTES_MAX = 200
