@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
-HOUR_MS = 3_600_000
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
 
 
@@ -133,6 +132,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
 def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
     """What broker.conf says, where no option says otherwise."""
+    from rmqctl.store.expiry_settings import HOUR_MS
+
     said: dict[str, Any] = {name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")}
     said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
     said["delete_when"] = asked["when"]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-FORMATS = ("parquet", "jsonl", "csv")
 COLUMNS = (
     "broker", "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
     "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
