@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import ExpiryPlan
     from rmqctl.store.expiry_settings import ExpirySettings
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -164,7 +164,7 @@ def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
 class _Looked(NamedTuple):
     """What was seen of the store: its stamps come first, so that what changed meanwhile shows."""
 
-    stamps: Any
+    stamps: Stamps
     disks: list[DiskUse]
     plan: ExpiryPlan
     left: list[Leftover]
@@ -243,7 +243,7 @@ class _Run:
 
     def _delete(self, looked: _Looked) -> int:
         from rmqctl.logfile.writable_storage import WritableStorage
-        from rmqctl.store.clean import Clean, Pace, check_unchanged, locked
+        from rmqctl.store.clean import Clean, Pace, locked
         from rmqctl.store.cleaned import RECEIPTS_NAME
         from rmqctl.store.receipts import Receipts
 
@@ -254,7 +254,7 @@ class _Run:
             locked(storage, root),
             Receipts(storage, asked["log_json"] or root / RECEIPTS_NAME) as receipts,
         ):
-            check_unchanged(looked.stamps, self._store.stamps(), root)
+            self._store.check_as_it_was(looked.stamps)
             pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
             clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
             try:

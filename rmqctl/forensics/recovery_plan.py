@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.storage import Stamp
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore, Stamps
     from rmqctl.store.restart import RestartOutcome
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
@@ -108,7 +107,7 @@ class _Steps:
         self._profile = profile
         self._cuts: dict[QueueKey, int] = {}
 
-    def plan(self, stamps: tuple[tuple[str, Stamp | None], ...]) -> RepairPlan:
+    def plan(self, stamps: Stamps) -> RepairPlan:
         """The plan; `stamps` are the store's as they were before the look."""
         look = self._look
         end = look.end.offset

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import ChangedSince, ChangeFailed
+from rmqctl.errors import ChangeFailed
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.expiry_plan import allocated_bytes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Stamp, Storage
+    from rmqctl.logfile.storage import Storage
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
     from rmqctl.store.receipts import Receipts
@@ -225,12 +225,6 @@ class Clean:
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
         hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
         return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
-
-
-def check_unchanged(before: tuple[tuple[str, Stamp | None], ...], now: tuple[tuple[str, Stamp | None], ...], root: Path) -> None:
-    """Raises ChangedSince where the store is not as it was when the plan was made."""
-    if before != now:
-        raise ChangedSince("the store was changed while it was looked at; nothing was deleted", path=str(root), hint="run it again")
 
 
 def _receipt(fate: FileFate) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, StoreInUse
 from rmqctl.logfile.writable_storage import WritableStorage
-from rmqctl.store.clean import Clean, Cleaned, Leftover, Pace, check_unchanged, leftovers, locked, wait_for_lock
+from rmqctl.store.clean import Clean, Cleaned, Leftover, Pace, leftovers, locked, wait_for_lock
 from rmqctl.store.cleaned import RECEIPTS_NAME
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
@@ -318,7 +318,7 @@ def test_a_store_that_changed_meanwhile_is_left_alone(whole: Path, tmp_path: Pat
     root = shutil.copytree(whole, tmp_path / "store")
     with closing(ReadOnlyStore(root)) as store:
         stamps = store.stamps()
-        check_unchanged(stamps, store.stamps(), root)
+        store.check_as_it_was(stamps)
         os.utime(root / "commitlog" / f"{0:020d}", (1, 1))
-        with pytest.raises(ChangedSince, match="nothing was deleted"):
-            check_unchanged(stamps, store.stamps(), root)
+        with pytest.raises(ChangedSince, match="nothing was changed by this"):
+            store.check_as_it_was(stamps)
