@@ -271,8 +271,8 @@ class _Run:
     def _measure(self, done: Cleaned, plan: ExpiryPlan) -> None:
         self._gauges.set("deleted_files", done.files)
         self._gauges.set("deleted_bytes", done.allocated_bytes)
-        if done.files == len(plan.going):
-            self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset)
+        left = next((file for file in plan.going[done.files :] if file.kind == "commitlog"), None)
+        self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
         """One line: for people it is what they asked for. It is out before anything else is said of the run."""

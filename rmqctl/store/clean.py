@@ -88,8 +88,9 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
     """Return as soon as nobody holds the store's lock, or after so many seconds. Raises OSError. Not for who holds it."""
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
-        sleep(LOCK_POLL_SECONDS)
-        waited += LOCK_POLL_SECONDS
+        pause = min(LOCK_POLL_SECONDS, seconds - waited)
+        sleep(pause)
+        waited += pause
 
 
 @contextmanager

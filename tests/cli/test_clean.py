@@ -514,6 +514,7 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_pat
         assert out.startswith(f"{store}: 1 file deleted, ")
         found_metrics = metrics_of(tmp_path / "m")
         assert (found_metrics["exit_status"], found_metrics["deleted_files"], found_metrics["expired_files"]) == (130, 1, 8)
+        assert found_metrics["log_min_offset_bytes"] == FILE_SIZE
         assert not (store / ".rmqctl").exists()
     assert log_files(store)[0] == f"{FILE_SIZE:020d}"
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0

@@ -297,8 +297,10 @@ def test_waiting_for_the_lock(whole: Path, monkeypatch: pytest.MonkeyPatch) -> N
     wait_for_lock(WritableStorage(whole), whole, 60, slept.append)
     assert len(slept) == 3
     monkeypatch.setattr(WritableStorage, "lock_holder", lambda *_: 7)
-    wait_for_lock(WritableStorage(whole), whole, 2, slept.append)
-    assert sum(slept[3:]) == 2
+    for seconds in (2, 0.2, 0.75):
+        slept.clear()
+        wait_for_lock(WritableStorage(whole), whole, seconds, slept.append)
+        assert sum(slept) == seconds
 
 
 def test_a_store_that_is_half_changed_is_left_alone(whole: Path, tmp_path: Path) -> None:
