@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import ChangedSince, Unreadable
 from rmqctl.format import checkpoint, properties
@@ -14,7 +14,7 @@ from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
 from rmqctl.logfile.storage import Kind, Stamp
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, CommitLog, message_of
-from rmqctl.store.config import BrokerConf, ConfigFile, load_config
+from rmqctl.store.config import TOPIC_TABLE, TOPICS_CONFIG, BrokerConf, ConfigFile, load_config, table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.index_service import IndexService
@@ -109,6 +109,11 @@ class ReadOnlyStore:
         if name not in self._configs:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
         return self._configs[name]
+
+    @property
+    def listed_topics(self) -> dict[str, Any]:
+        """What config/topics.json says of each topic; empty without a good one."""
+        return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     @property
     def partly_read(self) -> bool:
