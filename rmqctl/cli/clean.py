@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import ExpiryPlan
     from rmqctl.store.expiry_settings import ExpirySettings
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
-HOUR_MS = 3_600_000
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
 
 
@@ -133,6 +132,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
 def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
     """What broker.conf says, where no option says otherwise."""
+    from rmqctl.store.expiry_settings import HOUR_MS
+
     said: dict[str, Any] = {name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")}
     said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
     said["delete_when"] = asked["when"]
@@ -163,7 +164,7 @@ def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
 class _Looked(NamedTuple):
     """What was seen of the store: its stamps come first, so that what changed meanwhile shows."""
 
-    stamps: Any
+    stamps: Stamps
     disks: list[DiskUse]
     plan: ExpiryPlan
     left: list[Leftover]
@@ -242,7 +243,7 @@ class _Run:
 
     def _delete(self, looked: _Looked) -> int:
         from rmqctl.logfile.writable_storage import WritableStorage
-        from rmqctl.store.clean import Clean, Pace, check_unchanged, locked
+        from rmqctl.store.clean import Clean, Pace, locked
         from rmqctl.store.cleaned import RECEIPTS_NAME
         from rmqctl.store.receipts import Receipts
 
@@ -253,7 +254,7 @@ class _Run:
             locked(storage, root),
             Receipts(storage, asked["log_json"] or root / RECEIPTS_NAME) as receipts,
         ):
-            check_unchanged(looked.stamps, self._store.stamps(), root)
+            self._store.check_as_it_was(looked.stamps)
             pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
             clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
             try:
@@ -270,8 +271,8 @@ class _Run:
     def _measure(self, done: Cleaned, plan: ExpiryPlan) -> None:
         self._gauges.set("deleted_files", done.files)
         self._gauges.set("deleted_bytes", done.allocated_bytes)
-        if done.files == len(plan.going):
-            self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset)
+        left = next((file for file in plan.going[done.files :] if file.kind == "commitlog"), None)
+        self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
         """One line: for people it is what they asked for. It is out before anything else is said of the run."""

@@ -20,12 +20,9 @@ from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.index_audit import IndexAudit
-    from rmqctl.logfile.storage import Stamp
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
     from rmqctl.store.rebuild import Rebuild, Scan, Selection
     from rmqctl.store.rebuild_plan import IndexPlan
-
-    Stamps = tuple[tuple[str, Stamp | None], ...]
 
 WHAT = ("queues", "index", "all")
 WORDS_OF_COUNTS = {
@@ -155,14 +152,13 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import Journal
     from rmqctl.store.rebuild import Rebuild
-    from rmqctl.store.repair import check_as_it_was
 
     root = store.path.root
     with (
         ChangeInterruption(at_once=how.scan is not None) as interruption,
         Journal.begin(root, "rebuild", _words(how.selection), WritableStorage(root), go_on=resume) as journal,
     ):
-        check_as_it_was(store, stamps)
+        store.check_as_it_was(stamps)
         rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
         if resume:
             rebuild.go_on()
@@ -179,7 +175,7 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
             plan.print_all(how.output)
         with interruption.waiting():
             confirm("Put them in their places?", yes=how.yes)
-        check_as_it_was(store, stamps)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(stamps)  # once more: a starting broker does not mind the lock
         store.close()
         journal.execute(plan.todo, interruption.commit)
     remark(f"done; {undo_hint(root)}")

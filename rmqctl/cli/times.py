@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 _RELATIVE = r"-(\d+)(ms|s|m|h|d|w)"
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
@@ -24,7 +24,7 @@ def parse_time(text: str, now: int) -> int:
         return int(text)
     relative = re.fullmatch(_RELATIVE, text)
     if relative:
-        return now - int(relative[1]) * _UNIT_MS[relative[2]]
+        return now - int(relative[1]) * UNIT_MS[relative[2]]
     if text == "now":
         return now
     if text in ("today", "yesterday"):

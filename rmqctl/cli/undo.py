@@ -50,14 +50,14 @@ def command(store: Path, only_list: bool, is_drop: bool, force: bool, yes: bool,
     if sum((only_list, is_drop, force)) > 1:
         raise click.UsageError("--list, --drop and --force do not go together")
     from rmqctl.logfile.storage import Storage
-    from rmqctl.store.journals import changed_since, check_none_unfinished, check_not_in_use, check_unchanged, list_journals, rmqctl_folder
+    from rmqctl.store.journals import changed_since, check_none_unfinished, check_not_in_use, check_unchanged, has_traces, list_journals
 
     storage = Storage(store)
     entries = list_journals(storage, store)
-    has_traces = storage.stamp(rmqctl_folder(store)) is not None
-    if not has_traces:
+    is_touched = has_traces(storage, store)
+    if not is_touched:
         _check_is_store(store)
-    if only_list or not has_traces:
+    if only_list or not is_touched:
         _print(_rows(storage, entries), output, as_list=True)
         if not entries:
             remark("nothing to undo: no change by rmqctl is kept here")

@@ -22,7 +22,6 @@ from rmqctl.format.unit_match import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHER
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.store.commit_log import message_of
-from rmqctl.store.config import table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.destinations import Destination, batch_size, queue_destinations, right_tags_code
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
@@ -56,7 +55,7 @@ class QueueCrosscheck:
         self._cursors: dict[QueueKey, QueueCursor] = {}
         self._unreadable: set[QueueKey] = set()
         self._lost: list[tuple[int, int]] = []
-        self._known_topics = frozenset(table(store.config("topics.json"), "topicConfigTable"))
+        self._known_topics = frozenset(store.listed_topics)
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.storage import Stamp
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore, Stamps
     from rmqctl.store.restart import RestartOutcome
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
@@ -108,7 +107,7 @@ class _Steps:
         self._profile = profile
         self._cuts: dict[QueueKey, int] = {}
 
-    def plan(self, stamps: tuple[tuple[str, Stamp | None], ...]) -> RepairPlan:
+    def plan(self, stamps: Stamps) -> RepairPlan:
         """The plan; `stamps` are the store's as they were before the look."""
         look = self._look
         end = look.end.offset
@@ -177,14 +176,13 @@ class _Steps:
                 by_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
         for key, findings in sorted(by_queue.items()):
             self._look.losses.units(key, _without_message(findings))
-            cut = self._cut_at(key, findings)
+            cut = self._cut_steps(key, findings)
             if all(finding.code == "file-length" for finding in findings):
                 yield from self._length_steps(key, findings)
             elif cut is None:
                 yield Step(RebuildQueue(*key), _in_words(findings))
             else:
-                self._cuts[key] = cut
-                yield from cut_steps(self._store.queues[key], cut, CQ_UNIT.size, store_path.CONSUMEQUEUE, _in_words(findings))
+                yield from cut
         if self._profile.expired_queue_begins_at_end:
             for key in sorted(set(self._store.queues) - set(by_queue)):
                 yield from self._empty_file_steps(key)
@@ -207,15 +205,18 @@ class _Steps:
             if file.file_from_offset >= used:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
-    def _cut_at(self, key: QueueKey, findings: list[Finding]) -> int | None:
-        """Queue offset from which on the queue only has units that are to go; None: it is to be made anew."""
+    def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
+        """Where the queue only has units that are to go from one on, what cuts it there; None: it is to be made anew."""
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
         if not isinstance(queue, ConsumeQueue) or len(starts) < len(findings) or any(finding.code not in CUT for finding in findings):
             return None
         cut = min(starts)
         behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
-        return cut if cut + behind >= queue.end_by_scan() and self._look.kept.of(key)[1] in (0, cut) else None
+        if cut + behind < queue.end_by_scan() or self._look.kept.of(key)[1] not in (0, cut):
+            return None
+        self._cuts[key] = cut
+        return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
         """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""

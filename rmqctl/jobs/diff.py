@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.jobs.message_schema import KIND_DAMAGE, KIND_MESSAGE
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -34,7 +36,7 @@ def limits_of(records: DataFrame) -> Limits:
     """Where a log begins and ends; reads it."""
     from pyspark.sql import functions as f
 
-    end = f.when(f.col("kind") != "damage", f.col("physicalOffset") + f.col("size"))
+    end = f.when(f.col("kind") != KIND_DAMAGE, f.col("physicalOffset") + f.col("size"))
     return Limits(*records.agg(f.min("physicalOffset"), f.max(end)).collect()[0])
 
 
@@ -85,7 +87,7 @@ def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> Data
     """physicalOffset, and what is there as one column; of a damaged place, too, as far as it tells."""
     from pyspark.sql import functions as f
 
-    found = records.where(f.col("kind").isin("message", "damage"))
+    found = records.where(f.col("kind").isin(KIND_MESSAGE, KIND_DAMAGE))
     if "bodySha256" in names:
         as_entries = f.map_entries("properties")  # maps cannot be compared
         found = found.withColumn("bodySha256", f.sha2("body", 256)).withColumn("properties", as_entries)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.jobs.message_schema import messages_of
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -11,7 +15,7 @@ COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc", "bodyLength",
 )  # fmt: skip
 # where brokers keep copies of messages by design: delays, half messages and their marks, retries, dead letters
-BROKERS_OWN_TOPICS = "^(SCHEDULE_TOPIC_XXXX$|RMQ_SYS_|rmq_sys_|%RETRY%|%DLQ%)"
+BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_PREFIXES))})"
 
 
 def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
@@ -23,7 +27,7 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    messages = records.where((f.col("kind") == "message") & f.col("uniqKey").isNotNull())
+    messages = messages_of(records).where(f.col("uniqKey").isNotNull())
     if not all_topics:
         messages = messages.where(~f.col("topic").rlike(BROKERS_OWN_TOPICS))
     place = f.struct("storeTimestamp", "broker", "store", "queueId", "queueOffset", "physicalOffset")

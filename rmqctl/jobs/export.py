@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
+from rmqctl.jobs.message_schema import messages_of
 from rmqctl.jobs.utc_time import day, rfc3339
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-FORMATS = ("parquet", "jsonl", "csv")
 COLUMNS = (
     "broker", "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
     "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
@@ -29,7 +29,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     wanted = [name for name in (*PARQUET_COLUMNS, "body") if name in records.columns]
-    return records.where(f.col("kind") == "message").select(*wanted, day(f.col("storeTimestamp")).alias("day"))
+    return messages_of(records).select(*wanted, day(f.col("storeTimestamp")).alias("day"))
 
 
 def for_text(records: DataFrame) -> DataFrame:
@@ -41,7 +41,7 @@ def for_text(records: DataFrame) -> DataFrame:
     if "body" in records.columns:
         unbroken = f.translate(f.base64("body"), "\r\n", "")  # Spark breaks it into lines, as mail does
         shown += [unbroken.alias("body"), f.lit("base64").alias("bodyEncoding")]
-    return records.where(f.col("kind") == "message").select(*shown)
+    return messages_of(records).select(*shown)
 
 
 def write(records: DataFrame, folder: Path, file_format: str) -> None:

@@ -12,12 +12,12 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.jobs.message_columns import US_PER_MS
+from rmqctl.jobs.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:
     from rmqctl.store.file_scan import Item
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE = "message", "blank", "damage"
 _STORE = "store"
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.jobs.log_split import Split
+from rmqctl.jobs.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
 from rmqctl.jobs.message_source import splits_to_json
 from rmqctl.jobs.proof import NEEDED, Proof, with_coverage
 from rmqctl.store.commit_log import UNREADABLE
@@ -62,12 +63,12 @@ class LogRecords(NamedTuple):
 
         table, proof = with_coverage(self.table(splits, ranges="true"))
         observation = Observation()
-        is_message, is_damage = f.col("kind") == "message", f.col("kind") == "damage"
+        is_message, is_damage = f.col("kind") == KIND_MESSAGE, f.col("kind") == KIND_DAMAGE
         seen = table.observe(
             observation,
             f.count_if(is_message).alias("messages"),
             f.coalesce(f.sum(f.when(is_message, f.col("size"))), f.lit(0)).alias("bytes"),
-            f.count_if(f.col("kind") == "blank").alias("blanks"),
+            f.count_if(f.col("kind") == KIND_BLANK).alias("blanks"),
             f.count_if(is_damage).alias("damages"),
             f.count_if(is_damage & f.col("damage").isin(*UNREADABLE)).alias("unreadable"),
             f.min("physicalOffset").alias("begin"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,8 @@ from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
     from rmqctl.store.commit_log import CommitLog
@@ -102,17 +105,24 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     """
     prepare_once(scan, *([dispatch_scan] if reading.described else []))
     describer = Describer(with_keys=reading.with_keys) if reading.described else None
-    storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
-    with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
-        check_is_the_same(file, split)
+    with opened(split) as file:
         start = split.start if position is None else position
         exact = position is not None or split.start == 0
         part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
     return Found(part, describer.queues if describer else [])
 
 
-def check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Raises Unreadable where the file is another one than the driver sees, or none: each host may have its own under that path."""
+@contextmanager
+def opened(split: Split) -> Iterator[MappedFile]:
+    """The file of a split. Raises Unreadable where it is another one than the driver sees, or none."""
+    storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
+    with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        _check_is_the_same(file, split)
+        yield file
+
+
+def _check_is_the_same(file: MappedFile, split: Split) -> None:
+    """Each host may have a file of its own under that path."""
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import properties
 from rmqctl.format.cq_unit import PRE_BLANK_SIZE
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.jobs.message_schema import KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +58,7 @@ def _places(records: DataFrame) -> DataFrame:
 
     in_its_place = (f.col("damage") != "bad-physical-offset") & f.col("topic").isNotNull()
     kind = f.col("sysFlag").bitwiseAND(TRANSACTION_MASK)
-    messages = records.where((f.col("kind") == "message") | ((f.col("kind") == "damage") & in_its_place)).where(
+    messages = records.where((f.col("kind") == KIND_MESSAGE) | ((f.col("kind") == KIND_DAMAGE) & in_its_place)).where(
         ~kind.isin(int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
     )
     own = f.struct("topic", "queueId", "queueOffset")

@@ -9,6 +9,8 @@ from rmqctl.errors import BadRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
 # offsets and sizes in bytes, queueOffset in units, timestamps in ms since 1970; null in rows of blanks and of bytes that are no record
 MESSAGE_COLUMNS = {
     "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
@@ -18,6 +20,7 @@ MESSAGE_COLUMNS = {
     "tags": "string", "keys": "string", "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string",
     "detail": "string",
 }  # fmt: skip
+KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage", "range"
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
@@ -50,6 +53,13 @@ def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
     return pa.schema([(name, types[columns[name]]) for name in names])
+
+
+def messages_of(records: DataFrame) -> DataFrame:
+    """The rows that are whole messages."""
+    from pyspark.sql import functions as f
+
+    return records.where(f.col("kind") == KIND_MESSAGE)
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:

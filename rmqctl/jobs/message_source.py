@@ -68,11 +68,9 @@ class MessageSource:
 
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
-        stores, part = self._stores, task.part
+        stores = self._stores
         reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted)
-        if isinstance(part, Wrong):
-            return damage_batches(part.root, part.damages, reading)
-        return split_batches(part, reading)
+        return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
         """Whether anything wanted may begin in a split; what lies behind its last record may begin anywhere up to its file's end."""
@@ -81,6 +79,13 @@ class MessageSource:
         low, high = self._wanted.from_offset, self._wanted.to_offset
         behind = split.file_from_offset + split.size
         return (low is None or behind >= low) and (high is None or split.file_from_offset + split.start < high)
+
+
+def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
+    """The record batches of what one task is to read; `exact`: of a split that begins where an item does, and ends where one does."""
+    if isinstance(part, Wrong):
+        return damage_batches(part.root, part.damages, reading)
+    return split_batches(part, reading, exact=exact)
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.jobs.coverage import Coverage, coverage, range_of
-from rmqctl.jobs.split_rows import KIND_RANGE
+from rmqctl.jobs.message_schema import KIND_RANGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

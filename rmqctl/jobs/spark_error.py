@@ -37,13 +37,17 @@ def one_line(error: Exception) -> str:
     return str(causes[-1] if causes else text.split("\n", 1)[0])
 
 
-def of_spark(error: Exception, what: str) -> RmqctlError:
-    """Our own error where a task or a data source of ours raised one, with its exit code; else Unreadable: `what` failed, and why."""
+def own_error(error: Exception) -> RmqctlError | None:
+    """What a task or a data source of ours raised, with its exit code; None where neither did."""
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
-    if ours and isinstance(kind, type) and issubclass(kind, RmqctlError):
-        return kind(ours[2])
-    return Unreadable(f"{what}: {one_line(error)}", hint=next((hint for pattern, hint in _HINTS if pattern.search(str(error))), ""))
+    return kind(ours[2]) if ours and isinstance(kind, type) and issubclass(kind, RmqctlError) else None
+
+
+def of_spark(error: Exception, what: str) -> RmqctlError:
+    """Our own error where there is one (`own_error`); else Unreadable: `what` failed, and why."""
+    hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
+    return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
 
 
 @contextmanager

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import filter_scan, row_scan, scan
 from rmqctl.format.damage import Damage
-from rmqctl.jobs.item_rows import KIND_MESSAGE, ItemRows, broker_of
-from rmqctl.jobs.log_split import check_is_the_same, prepare_once
+from rmqctl.jobs.item_rows import ItemRows, broker_of
+from rmqctl.jobs.log_split import opened, prepare_once
 from rmqctl.jobs.message_columns import MessageColumns
-from rmqctl.jobs.message_schema import MESSAGE_COLUMNS, arrow_schema
+from rmqctl.jobs.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
 from rmqctl.jobs.open_end import never_closed
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Storage
 from rmqctl.store.commit_log import goes_on
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.file_scan import FileScan, Stretch, Unwritten, next_readable
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.jobs.log_split import Split
     from rmqctl.logfile.column_reader import Columns
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.file_scan import Item
 
-KIND_RANGE = "range"
 ROWS_GATHERED_MAX = 1024
 BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
@@ -61,9 +59,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
     An `exact` one begins where an item does, and ends where one does.
     """
     prepare_once(scan, row_scan, filter_scan)
-    # whether links are followed was settled when the splits were made
-    with MappedFile(Storage(Path(split.root), follow_links=True), Path(split.path), split.file_from_offset, split.size, kept=False) as file:
-        check_is_the_same(file, split)
+    with opened(split) as file:
         yield from _SplitRows(split, file, reading).batches(exact=exact)
 
 

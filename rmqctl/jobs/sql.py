@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
-from rmqctl.jobs.message_schema import MESSAGE_COLUMNS
-from rmqctl.jobs.spark_error import of_spark, one_line
+from rmqctl.jobs.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
+from rmqctl.jobs.spark_error import one_line, own_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +27,9 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
     """`messages` and `damage` of records of the data source `rocketmq`."""
     from pyspark.sql import functions as f
 
-    messages = records.where(f.col("kind") == "message").drop("kind", "damage", "detail")
+    messages = messages_of(records).drop("kind", "damage", "detail")
     shown = [name for name in DAMAGE_COLUMNS if name in records.columns]
-    return {"messages": messages, "damage": records.where(f.col("kind") == "damage").select(*shown)}
+    return {"messages": messages, "damage": records.where(f.col("kind") == KIND_DAMAGE).select(*shown)}
 
 
 def is_named(view: str, query: str) -> bool:
@@ -78,11 +78,8 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _refused(error: Exception) -> RmqctlError:
     """Our own error, or BadRequest; lines are counted from the query's first."""
-    ours = of_spark(error, "")
-    if "rmqctl.errors." in str(error):
-        return ours
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return BadRequest(f"the query is refused: {said}")
+    return own_error(error) or BadRequest(f"the query is refused: {said}")
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.jobs.message_schema import messages_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -18,7 +20,7 @@ def stats(records: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    messages = records.where(f.col("kind") == "message")
+    messages = messages_of(records)
     seconds = (f.col("lastStoreTimestamp") - f.col("firstStoreTimestamp")) / 1000
     return (
         messages.groupBy("broker", "store", "topic", "queueId")

@@ -14,9 +14,9 @@ from rmqctl.format import scan
 from rmqctl.format.damage import Damage
 from rmqctl.jobs.log_split import Split, head_of, prepare_once
 from rmqctl.jobs.log_walk import steps, written
-from rmqctl.jobs.message_source import Task, Wrong
+from rmqctl.jobs.message_source import Task, Wrong, part_batches
 from rmqctl.jobs.source_stores import number, stores_of
-from rmqctl.jobs.split_rows import RowReading, damage_batches, split_batches
+from rmqctl.jobs.split_rows import RowReading
 from rmqctl.jobs.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
@@ -79,11 +79,7 @@ class StreamSource:
 
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
-        part = task.part
-        reading = RowReading(self._columns, self._stores.conf, self._stores.follow_links)
-        if isinstance(part, Wrong):
-            return damage_batches(part.root, part.damages, reading)
-        return split_batches(part, reading, exact=True)
+        return part_batches(task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True)
 
     def _parts(self, root: str, log: CommitLog, position: int, end: int) -> Iterator[Split | Wrong]:
         while position < end:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.jobs.message_schema import messages_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -18,7 +20,7 @@ def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool
     """
     from pyspark.sql import functions as f
 
-    messages = records.where(f.col("kind") == "message")
+    messages = messages_of(records)
     begin = f.col("storeTimestamp") - f.pmod("storeTimestamp", f.lit(interval_ms))
     keys = ["broker", "store", *(["topic"] if by_topic else [])]
     return messages.groupBy(*keys, begin.alias("timestamp")).agg(f.count("*").alias("messages"), f.sum("size").alias("bytes"))

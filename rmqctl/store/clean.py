@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import ChangedSince, ChangeFailed
+from rmqctl.errors import ChangeFailed
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.expiry_plan import allocated_bytes
-from rmqctl.store.journals import check_none_unfinished, in_use, rmqctl_folder
+from rmqctl.store.journals import EXPIRED_FOLDER, check_none_unfinished, in_use, rmqctl_folder
 from rmqctl.store.receipts import NO_ROOM
 from rmqctl.store.store_path import LOCK
 
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Stamp, Storage
+    from rmqctl.logfile.storage import Storage
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
     from rmqctl.store.receipts import Receipts
 
-EXPIRED_FOLDER = "expired"
 LEFT_BEHIND = "left by a clean that was interrupted"
 LOCK_POLL_SECONDS = 0.5
 NAME_BYTES_MAX = 200
@@ -89,8 +88,9 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
     """Return as soon as nobody holds the store's lock, or after so many seconds. Raises OSError. Not for who holds it."""
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
-        sleep(LOCK_POLL_SECONDS)
-        waited += LOCK_POLL_SECONDS
+        pause = min(LOCK_POLL_SECONDS, seconds - waited)
+        sleep(pause)
+        waited += pause
 
 
 @contextmanager
@@ -226,12 +226,6 @@ class Clean:
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
         hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
         return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
-
-
-def check_unchanged(before: tuple[tuple[str, Stamp | None], ...], now: tuple[tuple[str, Stamp | None], ...], root: Path) -> None:
-    """Raises ChangedSince where the store is not as it was when the plan was made."""
-    if before != now:
-        raise ChangedSince("the store was changed while it was looked at; nothing was deleted", path=str(root), hint="run it again")
 
 
 def _receipt(fate: FileFate) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.line_encoder import LineEncoder
 from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.system_topics import RETRY_PREFIX, SYSTEM_PREFIX
 from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
 TOPICS_KNOWN = 65536
-_INTERNAL_TOPICS = ("%RETRY%", "rmq_sys_")
+_INTERNAL_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 
 
 @lru_cache(maxsize=TOPICS_KNOWN)
@@ -429,7 +430,7 @@ def _is_plain(message: MessageExtBrokerInner) -> bool:
 
 def _is_internal(message: MessageExtBrokerInner) -> bool:
     """Whether a message goes to a topic of the broker's own, delayed ones included: LMQ does not see it (MultiDispatchUtils)."""
-    return message.topic.startswith(_INTERNAL_TOPICS) or message.topic == SCHEDULE_TOPIC or _delay_level(message) > 0
+    return message.topic.startswith(_INTERNAL_PREFIXES) or message.topic == SCHEDULE_TOPIC or _delay_level(message) > 0
 
 
 def _is_inner_num(text: str) -> bool:

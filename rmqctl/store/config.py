@@ -18,7 +18,7 @@ from rmqctl.store.expiry_settings import USUAL_EXPIRY, ExpirySettings, expiry_se
 from rmqctl.store.java_properties import CONFIG_SIZE_MAX, NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.writing_conf import USUAL, WritingConf, writing_conf
 
-TOPICS_CONFIG = "topics.json"
+TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 
 
 # messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
@@ -160,7 +160,7 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
     """The topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
     found = set()
-    for name, topic in table(topics, "topicConfigTable").items():
+    for name, topic in table(topics, TOPIC_TABLE).items():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None
         if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
             found.add(name)

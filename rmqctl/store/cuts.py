@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from rmqctl.store.changes import Delete, Resize, Zero
 from rmqctl.store.repair_plan import RebuildIndex, Step
+from rmqctl.store.store_path import CONSUMEQUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.consume_queue import ConsumeQueue
     from rmqctl.store.index_service import IndexService
 
 
@@ -39,20 +40,20 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
         yield Step(Zero(file.name, position, data_end), f"{data_end - position} bytes behind the log's end, {end}")
 
 
-def cut_steps(queue: UnitQueue, slot: int, unit_size: int, folder: str, why: str) -> Iterator[Step]:
-    """A queue without what it has from `slot` on; without anything left it goes."""
-    position = slot * unit_size
+def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
+    """A queue without what it has from `queue_offset` on; without anything left it goes."""
+    position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
     if position <= first:
-        yield Step(Delete(f"{folder}/{queue.topic}/{queue.queue_id}"), why)
+        yield Step(Delete(f"{CONSUMEQUEUE}/{queue.topic}/{queue.queue_id}"), why)
         return
     for file in queue.queue.files:
         if file.file_from_offset >= position:
             yield Step(Delete(file.name), why)
         elif file.end > position:
             start = position - file.file_from_offset
-            end = -(-file.data_end(start) // unit_size) * unit_size
-            yield Step(Zero(file.name, start, min(max(end, start + unit_size), file.size)), why)
+            end = -(-file.data_end(start) // queue.unit_size) * queue.unit_size
+            yield Step(Zero(file.name, start, min(max(end, start + queue.unit_size), file.size)), why)
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:

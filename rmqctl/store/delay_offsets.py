@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import Unreadable
 from rmqctl.store.config import load_config, table
 from rmqctl.store.config_writer import write_config
+from rmqctl.store.stored_offsets import DELAY_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
 
-DELAY_OFFSET = "delayOffset.json"
 UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 
 

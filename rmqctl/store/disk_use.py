@@ -73,8 +73,7 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 
 def pressure(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> Pressure:
     """What the disks ask for; of the log's `disks` the least full counts. `stored` is what log, queues and index have, in bytes."""
-    log_disk = min(disks, key=lambda disk: disk.used_percent)
-    named = (("the log's disk", log_disk), ("the queues' disk", logics_disk))
+    named = _named(disks, logics_disk)
     if profile.force_level_asks:
         return _pressure_of_5(settings, named, stored)
     limit = _bounded(settings.max_disk_percent, _MAX_BOUNDS)
@@ -86,19 +85,19 @@ def pressure(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse
         if _asks(disk, limit):
             asks = Full(_why(name, disk, limit), disk)
             break
-    return Pressure(asks, forces, _calm(log_disk, limit))
+    return Pressure(asks, forces, _calm(named[0][1], limit))
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
     """Where a broker takes no more messages, over diskSpaceWarningLevelRatio, that in words; empty: it takes them."""
     level = _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
-    log_disk = min(disks, key=lambda disk: disk.used_percent)
-    full = [
-        _why(name, disk, level)
-        for name, disk in (("the log's disk", log_disk), ("the queues' disk", logics_disk))
-        if disk.used_percent > level
-    ]
+    full = [_why(name, disk, level) for name, disk in _named(disks, logics_disk) if disk.used_percent > level]
     return f"a broker takes no messages while {full[0]}" if full else ""
+
+
+def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
+    """The two that count."""
+    return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
 
 def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]], stored: int) -> Pressure:

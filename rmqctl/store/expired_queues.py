@@ -13,14 +13,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from rmqctl.format.cq_unit import ext_offset, is_ext_address
-from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.storage import Kind
-from rmqctl.store.config import TOPICS_CONFIG, table
+from rmqctl.store.config import TOPICS_CONFIG
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
 from rmqctl.store.expiry_plan import QueueRise, fate_of
 from rmqctl.store.store_path import QUEUE_PARTS
-from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
+from rmqctl.store.system_topics import is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +46,7 @@ class ExpiredQueues:
         self._store = store
         self._min_offset = min_offset
         self._new_min_offset = new_min_offset
-        self._known_topics = table(store.config(TOPICS_CONFIG), "topicConfigTable") if unused_topics else {}
+        self._known_topics = store.listed_topics if unused_topics else {}
         self.folders: list[str] = []
         self.fates: list[FileFate] = []
         self.rises: list[QueueRise] = []
@@ -85,9 +84,7 @@ class ExpiredQueues:
             self.rises.append(QueueRise(*key, low, high))
 
     def _is_unused(self, topic: str) -> bool:
-        if not self._known_topics or topic in self._known_topics or topic in SYSTEM_TOPICS:
-            return False
-        return not topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
+        return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
         """Folders of unused topics that have nothing but files that go, the inner ones first."""
@@ -113,8 +110,7 @@ class ExpiredQueues:
         for file in leading:
             why = ONE_BEFORE_STAYS
             if gone:
-                offset, size = _UNIT_HEAD.unpack(file.read_exact(file.size - queue.unit_size, _UNIT_HEAD.size))
-                gone, why = self._verdict(file, "its last unit", offset if size > 0 else None)
+                gone, why = self._verdict(file, "its last unit", _last_offset(file, queue.unit_size))
             yield self._fate(file, kind, why, goes=gone)
         yield self._fate(last_file, kind, LAST_STAYS)
 
@@ -151,6 +147,15 @@ class ExpiredQueues:
 
     def _fate(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
         return fate_of(self._store.storage, file, kind, why, goes=goes)
+
+
+def _last_offset(file: MappedFile, unit_size: int) -> int | None:
+    """The physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
+    position = (file.size // unit_size - 1) * unit_size
+    if position < 0:
+        return None
+    offset, size = _UNIT_HEAD.unpack(file.read_exact(position, _UNIT_HEAD.size))
+    return int(offset) if size > 0 else None
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:

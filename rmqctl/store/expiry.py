@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.format.profile import Profile
+    from rmqctl.store.config import ConfigFile
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import FileFate, QueueRise
     from rmqctl.store.expiry_settings import ExpirySettings
@@ -87,16 +88,20 @@ def _local(now_ms: int) -> datetime:
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
     """What of the offsets cannot be read."""
-    configs = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
+    consumer_offset, *_ = configs = _offset_files(store)
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in configs if config.content is None]
-    is_missing = store.config(CONSUMER_OFFSET).source is None and store.config(CONSUMER_OFFSET).content is not None
+    is_missing = consumer_offset.source is None and consumer_offset.content is not None
     return [*unknown, f"{store_path.CONFIG}/{CONSUMER_OFFSET} is missing, and with it how far each group is"] if is_missing else unknown
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
     """Offsets that are not the newest."""
-    configs = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
-    return [f"{config.problem}: the offsets of {config.source.name} count" for config in configs if config.problem and config.source]
+    found = [config for config in _offset_files(store) if config.problem]
+    return [f"{config.problem}: the offsets of {config.source.name} count" for config in found if config.source]
+
+
+def _offset_files(store: ReadOnlyStore) -> list[ConfigFile]:
+    return [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
 
 
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:

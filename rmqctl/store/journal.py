@@ -25,6 +25,7 @@ from rmqctl.store import pre_image
 from rmqctl.store.changes import Delete, Install, Resize, Write
 from rmqctl.store.journals import (
     DONE,
+    EXPIRED_FOLDER,
     JOURNAL_FOLDER,
     KEPT,
     MANIFEST,
@@ -35,6 +36,7 @@ from rmqctl.store.journals import (
     Moved,
     check_none_unfinished,
     check_unchanged,
+    has_traces,
     in_use,
     list_journals,
     prints,
@@ -309,7 +311,7 @@ def undo_last(root: Path, storage: WritableStorage, *, force: bool = False, comm
 
 
 def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Callable[[], None]) -> JournalEntry | None:
-    if storage.stamp(rmqctl_folder(root)) is None:
+    if not has_traces(storage, root):
         return None
     root_mtime_ns = _present(storage, root).mtime_ns
     lock = _take_lock(storage, root)
@@ -345,7 +347,7 @@ def drop(root: Path, storage: WritableStorage, *, commit: Callable[[], None] = n
 
 
 def _drop(root: Path, storage: WritableStorage, commit: Callable[[], None]) -> list[JournalEntry]:
-    if storage.stamp(rmqctl_folder(root)) is None:
+    if not has_traces(storage, root):
         return []
     root_mtime_ns = _present(storage, root).mtime_ns
     lock = _take_lock(storage, root)
@@ -547,12 +549,15 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """When no journal is left, no trace is."""
+    """When no journal is left, no trace is. What `clean` took out waits for its receipt."""
     folder = rmqctl_folder(root)
-    if not list_journals(storage, root):
+    if storage.stamp(folder) is not None and not list_journals(storage, root):
         if storage.stamp(folder / LOCK_WAS_MISSING) is not None:
             storage.unlink(root / LOCK)
-        file_tree.remove(storage, folder)
+        for name in storage.names(folder):
+            if name != EXPIRED_FOLDER:
+                file_tree.remove(storage, folder / name)
+        _remove_if_empty(storage, folder)
         storage.sync_folder(root)
     storage.set_mtime(root, root_mtime_ns)
 

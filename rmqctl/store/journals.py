@@ -1,6 +1,7 @@
 """The journals of a store, for reading: what rmqctl changed in it, and whether a change was left half done.
 
     STORE/.rmqctl/lock-was-missing          there was no `lock` file; it goes when the last change is taken back
+    STORE/.rmqctl/expired/                  what `clean` is about to delete, and none of a journal's
     STORE/.rmqctl/journal/0001-recover/     a change, numbered
         staging/                            what was built to be put in its place
         kept/                               what was deleted or replaced, and the bytes that were overwritten
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RMQCTL_FOLDER = ".rmqctl"
-JOURNAL_FOLDER = "journal"
+JOURNAL_FOLDER, EXPIRED_FOLDER = "journal", "expired"
 MANIFEST, DONE, UNDOING = "journal.json", "done", "undoing"
 KEPT, STAGING = "kept", "staging"
 MANIFEST_SIZE_MAX = 2**30
@@ -99,6 +100,12 @@ class JournalEntry(NamedTuple):
 def rmqctl_folder(root: Path) -> Path:
     """Where rmqctl keeps what is its own in a store."""
     return root / RMQCTL_FOLDER
+
+
+def has_traces(storage: Storage, root: Path) -> bool:
+    """Whether anything is left of a change, were it an empty folder. Raises OSError."""
+    folder = rmqctl_folder(root)
+    return storage.stamp(folder) is not None and storage.names(folder) != [EXPIRED_FOLDER]
 
 
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:

@@ -39,9 +39,8 @@ def signs_of_5(store: ReadOnlyStore) -> list[str]:
 
 def _has_topic_attributes(store: ReadOnlyStore) -> bool:
     """Whether topics.json was written by 5.x."""
-    config = store.config(TOPICS_CONFIG)
-    topics = table(config, "topicConfigTable").values()
-    return "stateVersion" in table(config, "dataVersion") or any("attributes" in topic for topic in topics if isinstance(topic, dict))
+    version, topics = table(store.config(TOPICS_CONFIG), "dataVersion"), store.listed_topics.values()
+    return "stateVersion" in version or any("attributes" in topic for topic in topics if isinstance(topic, dict))
 
 
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import Unreadable
+from rmqctl.errors import ChangedSince, Unreadable
 from rmqctl.format import checkpoint, properties
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message, tags_code
 from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, Stamp
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, CommitLog, message_of
-from rmqctl.store.config import BrokerConf, ConfigFile, load_config
+from rmqctl.store.config import TOPIC_TABLE, TOPICS_CONFIG, BrokerConf, ConfigFile, load_config, table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.index_service import IndexService
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.logfile.storage import Stamp
 
 QueueKey = tuple[str, int]
+Stamps = tuple[tuple[str, Stamp | None], ...]
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -111,16 +111,27 @@ class ReadOnlyStore:
         return self._configs[name]
 
     @property
+    def listed_topics(self) -> dict[str, Any]:
+        """What config/topics.json says of each topic; empty without a good one."""
+        return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
+
+    @property
     def partly_read(self) -> bool:
         """Whether something that belongs to the store was not read: a link, a folder that is closed or not there."""
         return any(damage.code in UNREADABLE or damage.code == "log-missing" for damage in self.foreign)
 
-    def stamps(self) -> tuple[tuple[str, Stamp | None], ...]:
+    def stamps(self) -> Stamps:
         """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort. Raises OSError."""
-        paths = [file.path for file in self.commit_log.queue.files]
-        paths += [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder) if entry.path not in set(paths)]
-        paths += [self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)]
+        known = [file.path for file in self.commit_log.queue.files]
+        found = [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder)]
+        paths = dict.fromkeys((*known, *found, self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)))
         return tuple((str(path), self.storage.stamp(path)) for path in paths)
+
+    def check_as_it_was(self, stamps: Stamps) -> None:
+        """Raises ChangedSince where these files are not any more as `stamps` says, OSError."""
+        if self.stamps() != stamps:
+            what = "the store was changed while it was looked at; nothing was changed by this"
+            raise ChangedSince(what, path=str(self.path.root), hint="run it again")
 
     def lock_holder(self) -> int | None:
         """PID of the broker that has the store open on this host; None: nobody, or on another host."""

@@ -38,7 +38,7 @@ from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.batch_queue_builder import BatchQueueBuilder
 from rmqctl.store.built_queue import BuiltQueue, QueueCounts, crc_of
 from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.config import TOPICS_CONFIG, batch_topics, table
+from rmqctl.store.config import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
@@ -53,7 +53,7 @@ from rmqctl.store.kernels import prepare
 from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of
 from rmqctl.store.read_only_store import QueueKey
-from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
+from rmqctl.store.system_topics import is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -162,7 +162,7 @@ class Rebuild:
         self._marks = marks
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
-        self._listed = frozenset(table(store.config(TOPICS_CONFIG), "topicConfigTable"))
+        self._listed = frozenset(store.listed_topics)
         self.hears: Callable[[DispatchColumns], None] = lambda _: None
         self.describer = Describer(with_keys=selection.index)
         delays = delays_of(store, store.conf.delays_ms)
@@ -437,8 +437,7 @@ class Rebuild:
         return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
 
     def _is_listed(self, topic: str) -> bool:
-        """Whether topics.json lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
-        return not self._listed or topic in self._listed or topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
+        return is_listed(topic, self._listed)
 
 
 def _not_as_made(what: str) -> Unreadable:

@@ -192,11 +192,6 @@ def cuts_queues(queues_end: int, log_end: int) -> bool:
     return queues_end >= log_end
 
 
-def order_of_cuts(profile: Profile) -> tuple[str, str]:
-    """What is cut first. It matters to who dies in between."""
-    return ("log", "queues") if profile.dispatches_in_start else ("queues", "log")
-
-
 def reput_from(queues_end: int, log_start: int) -> int:
     """Where start() of 4.x begins to dispatch; `queues_end` is that after load()."""
     return max(queues_end, log_start, 0)

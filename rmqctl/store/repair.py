@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import ChangedSince
 from rmqctl.format.plural import counted
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import rebuild_plan, store_path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.checkpoint import Checkpoint
-    from rmqctl.logfile.storage import Stamp
     from rmqctl.store.changes import Change
     from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.repair_plan import RepairPlan
@@ -36,17 +34,10 @@ def repair(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, thre
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage(root)) as journal:
-        check_as_it_was(store, plan.stamps)
+        store.check_as_it_was(plan.stamps)
         changes = [*_Changes(store, plan, journal.staging, threads).in_order()]
-        check_as_it_was(store, plan.stamps)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(plan.stamps)  # once more: a starting broker does not mind the lock
         journal.execute(changes, commit)
-
-
-def check_as_it_was(store: ReadOnlyStore, stamps: tuple[tuple[str, Stamp | None], ...]) -> None:
-    """Raises ChangedSince where the store's files are not any more as `stamps` says, OSError."""
-    if store.stamps() != stamps:
-        what = "the store was changed while it was looked at; nothing was changed by this"
-        raise ChangedSince(what, path=str(store.path.root), hint="run it again")
 
 
 def without_vain_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> RepairPlan:

@@ -9,10 +9,9 @@ from rmqctl.store.mark_block import MarkBlocks
 
 if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
-    from rmqctl.logfile.storage import Stamp
     from rmqctl.store.changes import Change
     from rmqctl.store.mark_block import MarkBlock
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.read_only_store import QueueKey, Stamps
 
 
 class RebuildQueue(NamedTuple):
@@ -133,7 +132,7 @@ class RepairPlan:
     queues: tuple[QueueOutcome, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    stamps: tuple[tuple[str, Stamp | None], ...] = ()
+    stamps: Stamps = ()
     marks: MarkBlocks = field(default_factory=MarkBlocks)
 
     @property

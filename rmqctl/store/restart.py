@@ -69,11 +69,6 @@ class RestartOutcome:
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[QueueOutcome, ...] = ()
 
-    @property
-    def order_of_cuts(self) -> tuple[str, str]:
-        """What is cut first, `log` or `queues`."""
-        return recovery.order_of_cuts(self.profile)
-
     def to_json(self) -> dict[str, Any]:
         """The part `restart` of `recover -o json`."""
         if self.refused is not None:

@@ -1,9 +1,23 @@
-"""Topics that brokers have whether topics.json lists them or not (TopicValidator, up to 5.3.3)."""
+"""Topics that brokers have whether topics.json lists them or not (TopicValidator, up to 5.3.3); and those of consumer groups (MixAll)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SYSTEM_TOPICS = frozenset({"TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC"})
 SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
-SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_PREFIXES = (SYSTEM_PREFIX, "RMQ_SYS_")
+RETRY_PREFIX = "%RETRY%"
+GROUP_PREFIXES = (RETRY_PREFIX, "%DLQ%")
+
+
+def is_listed(topic: str, listed: Collection[str]) -> bool:
+    """Whether topics.json, which has `listed`, lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
+    return not listed or topic in listed or topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))

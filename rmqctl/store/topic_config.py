@@ -11,9 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format import properties
-from rmqctl.store.config import TOPICS_CONFIG, load_config, table
+from rmqctl.store.config import TOPIC_TABLE, TOPICS_CONFIG, load_config, table
 from rmqctl.store.config_writer import write_config
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.read_only_store import QueueKey
 
-TABLE, VERSION = "topicConfigTable", "dataVersion"
+VERSION = "dataVersion"
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
 PERM_READ_WRITE = 6
 # clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
 QUEUE_NUMS_MAX = 65536
 # what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4 if they do not
 QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
-ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_")
+ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
 ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
 REVIVE_PREFIX, REVIVE_QUEUE_NUMS = "rmq_sys_REVIVE_LOG_", 8
 USUAL_QUEUE_NUMS = 4
@@ -53,7 +54,7 @@ class TopicConfigs:
         self._profile = profile
         self._now = now
         self._content: dict[str, Any] = config.content or {}
-        self._topics = table(config, TABLE)
+        self._topics = table(config, TOPIC_TABLE)
         self._known = {topic: _read_queue_nums(entry) for topic, entry in self._topics.items()}
         self._unlisted = queues if config.source is None else ()
         self._lock = threading.Lock()
@@ -83,7 +84,7 @@ class TopicConfigs:
         for topic, nums in news.items():
             entry = self._topics.get(topic) or self._new_entry(topic)
             self._topics[topic] = entry | {READ_NUMS: nums, WRITE_NUMS: max(nums, entry[WRITE_NUMS])}
-        self._content = {**self._content, VERSION: self._next_version(), TABLE: self._topics}
+        self._content = {**self._content, VERSION: self._next_version(), TOPIC_TABLE: self._topics}
         write_config(self._storage, self._folder, TOPICS_CONFIG, self._content)
 
     def _new_entry(self, topic: str) -> dict[str, Any]:

@@ -17,11 +17,9 @@ import numpy as np
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format import dispatch_scan, queue_span, scan
 from rmqctl.format.checkpoint import Checkpoint
-from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
 from rmqctl.format.plural import counted
-from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
@@ -144,7 +142,7 @@ class Truncation:
         self._losses.units(key, queue.max_offset - first.queue_offset)
         why = f"{queue.max_offset - first.queue_offset} units point behind the log's end, {self._to}"
         if isinstance(queue, ConsumeQueue):
-            return first.queue_offset, [*cut_steps(queue, first.queue_offset, CQ_UNIT.size, store_path.CONSUMEQUEUE, why)]
+            return first.queue_offset, [*cut_steps(queue, first.queue_offset, why)]
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:

@@ -452,6 +452,21 @@ def test_what_an_interrupted_clean_left_counts(store: Path, tmp_path: Path, rmqc
     assert (receipt["path"], receipt["bytes"], receipt["allocatedBytes"]) == (f"commitlog/{0:020d}", 5000, allocated)
 
 
+def test_no_undo_takes_what_an_interrupted_clean_left(store: Path, rmqctl: Rmqctl) -> None:
+    """There is no receipt of it yet: without one it would be missing."""
+    left = store / ".rmqctl/expired/commitlog:00000000000000000000"
+    left.parent.mkdir(parents=True)
+    (store / "commitlog" / f"{0:020d}").rename(left)
+    assert rmqctl("undo", store, "--yes").err == "nothing to undo: no change by rmqctl is kept here\n"
+    for taken_back in (("--yes",), ("--drop", "--yes")):
+        assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", 0, "--yes").code == 0
+        assert rmqctl("undo", store, *taken_back).code == 0
+        assert [path.name for path in (store / ".rmqctl").rglob("*")] == ["expired", left.name]
+    assert rmqctl("clean", store, "--when", 99, "--yes").code == 0
+    assert not (store / ".rmqctl").exists()
+    assert "log-start-missing" not in rmqctl("verify", store, "-o", "json").out
+
+
 STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(17, id="some")])
 
 
@@ -499,6 +514,7 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_pat
         assert out.startswith(f"{store}: 1 file deleted, ")
         found_metrics = metrics_of(tmp_path / "m")
         assert (found_metrics["exit_status"], found_metrics["deleted_files"], found_metrics["expired_files"]) == (130, 1, 8)
+        assert found_metrics["log_min_offset_bytes"] == FILE_SIZE
         assert not (store / ".rmqctl").exists()
     assert log_files(store)[0] == f"{FILE_SIZE:020d}"
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0

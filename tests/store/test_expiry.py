@@ -203,6 +203,16 @@ def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
     assert [warning for warning in found.warnings if "its last unit is empty" in warning and f"{100:020d}" in warning]
 
 
+@pytest.mark.parametrize(("length", "why"), [(76, "which the log has"), (12, "its last unit is empty")])
+def test_of_a_queue_file_that_is_too_short_the_last_whole_unit_counts(length: int, why: str, tmp_path: Path) -> None:
+    """Its last 20 bytes are parts of two units: they would point in front of the log."""
+    root = write_aged(tmp_path / "store", OLD)
+    os.truncate(root / "consumequeue" / "OrderPaid" / "1" / f"{200:020d}", length)
+    fates = [(file.goes, file.why) for file in plan(root, **TIME).files if file.kind == "consumequeue"]
+    assert [goes for goes, _ in fates] == [True, True, False, False]
+    assert why in fates[2][1]
+
+
 def test_a_queue_of_which_a_file_cannot_be_read_stays_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_aged(tmp_path / "store", OLD)
     real = MappedFile.read_exact

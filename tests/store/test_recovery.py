@@ -119,10 +119,6 @@ def test_queues_are_cut_only_where_they_reach_the_logs_end() -> None:
     assert [recovery.cuts_queues(queues_end, 500) for queues_end in (NO_QUEUE, 499, 500, 501)] == [False, False, True, True]
 
 
-def test_4_cuts_the_log_first_5_the_queues() -> None:
-    assert [recovery.order_of_cuts(profile)[0] for profile in ALL] == ["log", "log", "queues"]
-
-
 def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
     assert [recovery.reput_from(*bounds) for bounds in ((-1, 0), (70, 0), (70, 1000), (1070, 1000))] == [0, 70, 1000, 1070]
 

@@ -72,11 +72,9 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
 
 def _known_topics(run: JobRun) -> DataFrame:
     """The topics of each store whose topics.json is there: listed in it, or with a queue."""
-    from rmqctl.store.config import table
-
     rows = []
     for store in run.stores:
-        listed = set(table(store.config("topics.json"), "topicConfigTable"))
+        listed = set(store.listed_topics)
         rows += [(path_of(store), topic) for topic in (listed | {topic for topic, _ in store.queues} if listed else ())]
     return run.spark.createDataFrame(rows, "store string, topic string")
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.cli.rebuild import Stamps
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
 
     Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Stamps]]]
 

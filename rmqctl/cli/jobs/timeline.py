@@ -11,12 +11,12 @@ import click
 from rmqctl.cli.jobs.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
+from rmqctl.cli.times import UNIT_MS
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
 
 KEYS = ("broker", "store", "topic", "time", "timestamp", "messages", "bytes")
 COLUMNS = columns_of(TIME="time", BROKER="broker", TOPIC="topic", MESSAGES="messages", BYTES="bytes")
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 INTERVAL_MAX_MS = 86_400_000
 
 
@@ -28,7 +28,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Parse what was typed."""
         found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", str(value), re.ASCII)
-        length = int(found[1]) * _UNIT_MS[found[2]] if found else 0
+        length = int(found[1]) * UNIT_MS[found[2]] if found else 0
         if not 0 < length <= INTERVAL_MAX_MS:
             self.fail(f"{value!r} is no interval: use 1s to 1d, such as 10s, 5m, 1h", param, ctx)
         return length
