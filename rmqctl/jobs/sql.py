@@ -6,10 +6,13 @@ import base64
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
+from rmqctl.jobs.index_source import INDEX_COLUMNS
 from rmqctl.jobs.message_schema import MESSAGE_COLUMNS
+from rmqctl.jobs.queue_source import QUEUE_COLUMNS
 from rmqctl.jobs.spark_error import of_spark, one_line
 
 if TYPE_CHECKING:
@@ -82,7 +85,19 @@ def _refused(error: Exception) -> RmqctlError:
     if "rmqctl.errors." in str(error):
         return ours
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return BadRequest(f"the query is refused: {said}")
+    return BadRequest(f"the query is refused: {said}", hint=_nearest(error))
+
+
+def _nearest(error: Exception) -> str:
+    """Our column that is most like one that there is not: Spark suggests only what is read, which is what the query names."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException) or not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        return ""
+    name = (error.getMessageParameters() or {}).get("objectName", "").rpartition(".")[2].strip("`")
+    known = {column.lower(): column for column in (*MESSAGE_COLUMNS, *DAMAGE_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS)}
+    near = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {known[near[0]]}?" if near else ""
 
 
 def plain(value: Any) -> Any:
