@@ -18,15 +18,6 @@ from tests.jobs.spark_process import QUICK_JVM
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHARED = {"shared_session", "cluster", "connect"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With --dist loadgroup one of pytest's workers runs all that shares something, so that it is started once; others what does not."""
-    for item in items:
-        if _SHARED.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _jvms_start_quickly() -> Iterator[None]:
