@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
-import threading
-from contextlib import contextmanager
+import warnings
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZipFile
@@ -14,6 +13,7 @@ from zipfile import ZipFile
 import rmqctl
 from rmqctl.errors import BadRequest
 from rmqctl.jobs.java import java_home
+from rmqctl.jobs.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
 from rmqctl.jobs.spark_answer import check_answers
 from rmqctl.jobs.spark_error import one_line, spark_errors
 
@@ -73,7 +73,7 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
         try:
             yield spark
         finally:
-            spark.stop()
+            _end(spark)
 
 
 @contextmanager
@@ -87,22 +87,19 @@ def _left_as_found(environ: MutableMapping[str, str], *names: str) -> Iterator[N
         environ.update(before)
 
 
-@contextmanager
-def _ctrl_c_as_found() -> Iterator[None]:
-    """Around what has PySpark take Ctrl-C: its handler asks the JVM in the middle of another question, and py4j prints a traceback."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
-
-
 def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
-    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"), _ctrl_c_as_found():
+    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"), ctrl_c_as_found():
         spark = _remote(target.remote) if target.remote else _classic(target.master, environ, folder)
         send_package(spark, folder)
     return spark
+
+
+def _end(spark: SparkSession) -> None:
+    """Also where a signal has ended the JVM, which PySpark would tell."""
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings(action="ignore"), suppress(Py4JError, OSError):
+        spark.stop()
 
 
 def _remote(url: str) -> SparkSession:
@@ -115,18 +112,22 @@ def _remote(url: str) -> SparkSession:
 
 
 def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(APP_NAME)
+    settings = SparkConf().setAppName(APP_NAME)
     if "SPARK_ENV_LOADED" not in environ:  # spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master("local[*]").config("spark.driver.extraJavaOptions", _logging(folder))
+        settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
     if master:
-        builder = builder.master(master)
-    for name, value in (_QUIET | _FAST).items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+        settings.setMaster(master)
+    settings.setAll(list((_QUIET | _FAST).items()))
+    with signals_held():
+        SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
+    spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    say_nothing_of_its_end(spark)
+    return spark
 
 
 def send_package(spark: SparkSession, folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl import errors
 from rmqctl.errors import RmqctlError, Unreadable
+from rmqctl.jobs.jvm_signals import is_interruption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +53,17 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Around what asks Spark: its exceptions are ours (`of_spark`)."""
+    """Around what asks Spark: its exceptions are ours (`of_spark`); one that came of an interruption is that interruption."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, OSError) as error:
+        if is_interruption(error):
+            raise KeyboardInterrupt from error
+        if isinstance(error, OSError):
+            raise
         raise of_spark(error, what) from error
 
 

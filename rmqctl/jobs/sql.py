@@ -6,10 +6,13 @@ import base64
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest, RmqctlError
+from rmqctl.jobs.index_source import INDEX_COLUMNS
 from rmqctl.jobs.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
+from rmqctl.jobs.queue_source import QUEUE_COLUMNS
 from rmqctl.jobs.spark_error import one_line, own_error
 
 if TYPE_CHECKING:
@@ -79,7 +82,19 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _refused(error: Exception) -> RmqctlError:
     """Our own error, or BadRequest; lines are counted from the query's first."""
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
-    return own_error(error) or BadRequest(f"the query is refused: {said}")
+    return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
+
+
+def _nearest(error: Exception) -> str:
+    """Our column that is most like one that there is not: Spark suggests only what is read, which is what the query names."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException) or not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        return ""
+    name = (error.getMessageParameters() or {}).get("objectName", "").rpartition(".")[2].strip("`")
+    known = {column.lower(): column for column in (*MESSAGE_COLUMNS, *DAMAGE_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS)}
+    near = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {known[near[0]]}?" if near else ""
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,11 +39,14 @@ def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[N
 
 
 def _watch(context: SparkContext, told: Callable[[int, int], None], ended: threading.Event) -> None:
-    tracker = context.statusTracker()
+    from py4j.protocol import Py4JError
+
     before = None
-    while not ended.wait(LOOK_SECONDS):
-        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
-        now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-        if stages and now != before:
-            told(*now)
-            before = now
+    with suppress(Py4JError, OSError):  # the JVM is gone: whoever waits for the tasks is told
+        tracker = context.statusTracker()
+        while not ended.wait(LOOK_SECONDS):
+            stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
+            now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+            if stages and now != before:
+                told(*now)
+                before = now

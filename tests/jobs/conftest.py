@@ -1,15 +1,67 @@
-"""Places where jobs run that are costly to start: one of each for all tests."""
+"""What is costly to start is started once for all tests: a Spark session in this process, a cluster, a Connect server."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.jobs.session import Target, session
 from tests.jobs import connect_server, spark_cluster
 from tests.jobs.connect_server import ConnectServer
 from tests.jobs.spark_cluster import Cluster
+from tests.jobs.spark_process import QUICK_JVM
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jvms_start_quickly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", QUICK_JVM)
+        yield
+
+
+class SharedSession:
+    """One session, begun by the first who asks; a job without --master finds it."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
+
+    def get(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = self._stack.enter_context(session(Target(master="local[2]"), os.environ))
+            self._spark.conf.set("spark.sql.shuffle.partitions", "2")  # not 200 tasks for a few rows
+            self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+        return self._spark
+
+    def end(self) -> None:
+        self._stack.close()
+        self._spark = None
+
+
+@pytest.fixture(scope="session")
+def shared_session(_jvms_start_quickly: None) -> Iterator[SharedSession]:
+    shared = SharedSession()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def spark(shared_session: SharedSession) -> SparkSession:
+    """A session that all tests share: to begin one costs seconds, and so does the first job in it."""
+    return shared_session.get()
+
+
+@pytest.fixture
+def no_session(shared_session: SharedSession) -> None:
+    """For a test that begins one of its own in this process: there is none."""
+    shared_session.end()
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.jobs.java import java_home
-from tests.conftest import Result
-from tests.jobs.spark_process import LOOPBACK, SparkProcess, ended, started_rmqctl, without_our_code
+from tests.jobs.spark_process import LOOPBACK, Done, SparkProcess, in_one_session, started_rmqctl, without_our_code
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -20,9 +20,13 @@ class ConnectServer(NamedTuple):
 
     url: str
 
-    def run(self, *arguments: object) -> Result:
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
         """`rmqctl` with these arguments in a process of its own: one that has been a client of Connect's is nothing else any more."""
-        return ended(started_rmqctl(arguments, {**os.environ, **LOOPBACK}))
+        return started_rmqctl(arguments, {**os.environ, **LOOPBACK})
+
+    def run(self, lines: Sequence[Sequence[object]]) -> list[Done]:
+        """What command lines leave, each a job of one client."""
+        return in_one_session(lines, {**os.environ, **LOOPBACK}, remote=self.url)
 
 
 @contextmanager

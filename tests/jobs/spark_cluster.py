@@ -11,15 +11,24 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rmqctl.jobs.java import java_home
-from tests.conftest import Result
-from tests.jobs.spark_process import LOOPBACK, POLL_SECONDS, START_SECONDS, SparkProcess, ended, started_rmqctl, without_our_code
+from tests.jobs.spark_process import (
+    LOOPBACK,
+    POLL_SECONDS,
+    QUICK_JVM,
+    START_SECONDS,
+    Done,
+    SparkProcess,
+    in_one_session,
+    started_rmqctl,
+    without_our_code,
+)
 
 WORKERS = 2
 _DEPLOY = "org.apache.spark.deploy"
@@ -30,6 +39,7 @@ spark.eventLog.compress false
 spark.eventLog.dir file://{events}
 spark.eventLog.enabled true
 spark.eventLog.rolling.enabled false
+spark.executor.extraJavaOptions {jvm}
 spark.master.rest.enabled false
 spark.scheduler.maxRegisteredResourcesWaitingTime 60s
 spark.scheduler.minRegisteredResourcesRatio 1.0
@@ -49,19 +59,23 @@ class Cluster:
         """`rmqctl` with these arguments, as a driver of the cluster."""
         return started_rmqctl(arguments, self.environ)
 
-    def run(self, *arguments: object) -> Result:
-        """As `start`, up to its end."""
-        return ended(self.start(*arguments))
+    def run(self, lines: Sequence[Sequence[object]]) -> list[Done]:
+        """What command lines leave, each a job of one driver."""
+        return in_one_session(lines, self.environ, master=self.url)
 
     def jobs_events(self) -> list[dict[str, Any]]:
         """What Spark logged of the newest application."""
         newest = max(self.events.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         return [json.loads(line) for line in newest.read_text().splitlines()]
 
-    def tasks(self) -> Counter[str]:
-        """How many tasks of the newest application succeeded, by the id of their executor, which is a process of its own."""
+    def tasks(self, begin: int, end: int) -> Counter[str]:
+        """How many tasks of the newest application succeeded that were begun in that time (epoch ms), by the id of their executor.
+
+        An executor is a process of its own.
+        """
         ends = [event for event in self.jobs_events() if event["Event"] == "SparkListenerTaskEnd"]
-        return Counter(event["Task Info"]["Executor ID"] for event in ends if event["Task End Reason"]["Reason"] == "Success")
+        good = [event["Task Info"] for event in ends if event["Task End Reason"]["Reason"] == "Success"]
+        return Counter(task["Executor ID"] for task in good if begin <= task["Launch Time"] <= end)
 
     def kill_an_executor_at_work(self) -> int:
         """Kill -9 the first executor that has begun a task, while it is at that task; its pid. Raises TimeoutError where none begins."""
@@ -86,8 +100,8 @@ def started(folder: Path) -> Iterator[Cluster]:
     events, settings = folder / "events", folder / "conf"
     events.mkdir()
     settings.mkdir()
-    (settings / "spark-defaults.conf").write_text(_DEFAULTS.format(workers=WORKERS, events=events))
-    conf = {"SPARK_CONF_DIR": str(settings)}
+    (settings / "spark-defaults.conf").write_text(_DEFAULTS.format(workers=WORKERS, events=events, jvm=QUICK_JVM))
+    conf = {"SPARK_CONF_DIR": str(settings), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
     environ = without_our_code(folder) | conf | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
     with ExitStack() as stack:
         at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.conftest import Result
 
 START_SECONDS = 180
 JOB_SECONDS = 300
 POLL_SECONDS = 0.01
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time of a processor up to the first answer
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
@@ -56,16 +59,35 @@ def without_our_code(folder: Path) -> dict[str, str]:
     return {**os.environ, **LOOPBACK, "PYTHONPATH": str(stub)}
 
 
-def started_rmqctl(arguments: tuple[object, ...], environ: Mapping[str, str]) -> subprocess.Popen[str]:
-    """`rmqctl` in a process of its own: Spark's settings are read when one begins."""
+def started_rmqctl(arguments: tuple[object, ...], environ: Mapping[str, str], *, is_leader: bool = False) -> subprocess.Popen[str]:
+    """`rmqctl` in a process of its own: Spark's settings are read when one begins. `is_leader`: of a group of its own, too."""
     command = [sys.executable, "-m", "rmqctl", *map(str, arguments)]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    group = 0 if is_leader else None
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=group)
 
 
-def ended(process: subprocess.Popen[str]) -> Result:
-    """What a process left."""
+class Done(NamedTuple):
+    """What a command line of several left, and when (epoch ms)."""
+
+    result: Result
+    begin: int
+    end: int
+
+
+def in_one_session(lines: Sequence[Sequence[object]], environ: Mapping[str, str], *, master: str = "", remote: str = "") -> list[Done]:
+    """What these command lines of `rmqctl` leave in one session of Spark's, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("one_session.py")), json.dumps([master, remote])]
+    process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    found = ended(process, json.dumps([[str(word) for word in line] for line in lines]))
+    assert (found.code, found.err) == (0, "")
+    rows = map(json.loads, found.out.splitlines())
+    return [Done(Result(code, out, err), begin, end) for code, out, err, begin, end in rows]
+
+
+def ended(process: subprocess.Popen[str], told: str | None = None) -> Result:
+    """What a process left that was `told` something on stdin."""
     try:
-        out, err = process.communicate(timeout=JOB_SECONDS)
+        out, err = process.communicate(told, timeout=JOB_SECONDS)
     finally:
         process.kill()
     assert "Traceback" not in err

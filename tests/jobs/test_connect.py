@@ -1,4 +1,4 @@
-"""`rmqctl job` as a client of Spark Connect: as here."""
+"""`rmqctl job` as a client of Spark Connect, which --remote names: as here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import Rmqctl, apply_damage, damage_cases, unpack
 from tests.jobs.conftest import without_seconds
 from tests.jobs.connect_server import ConnectServer
+from tests.jobs.spark_process import ended
 
 pytestmark = pytest.mark.spark
 
@@ -20,15 +21,6 @@ def test_verify(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(case["base"], tmp_path)
     apply_damage(root, case["ops"])
     here = rmqctl("verify", root, "-o", "json")
-    there = connect.run("job", "verify", root, "--remote", connect.url, "-o", "json")
+    there = ended(connect.start("job", "verify", root, "--remote", connect.url, "-o", "json"))
     assert there.code == here.code == 1
     assert without_seconds(there.document()) == without_seconds(here.document())
-
-
-def test_a_job_on_records(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root = unpack("497-basic", tmp_path)
-    whole = rmqctl("verify", root, "-o", "json").document()
-    there = connect.run("job", "stats", root, "--remote", connect.url, "-o", "json")
-    assert there.code == 0
-    assert there.document()["messages"] == whole["messages"]
-    assert sum(queue["messages"] for queue in there.document()["queues"]) == whole["messages"]

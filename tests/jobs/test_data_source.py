@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,6 @@ from rmqctl.errors import Unreadable
 from rmqctl.jobs.data_source import PUSHDOWN, register
 from rmqctl.jobs.message_source import splits_to_json
 from rmqctl.jobs.proof import with_coverage
-from rmqctl.jobs.session import Target, session
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash, unpack
 from tests.jobs.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
@@ -30,12 +27,9 @@ pytestmark = pytest.mark.spark
 NAMES = ("497-lmq", "533-basic")
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with session(Target(master="local[2]"), os.environ) as found:
-        found.conf.set("spark.sql.session.timeZone", "UTC")
-        register(found)
-        yield found
+@pytest.fixture(autouse=True)
+def _sources_are_known(spark: SparkSession) -> None:
+    register(spark)
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_a_place_that_never_answers(option: str, scheme: str, tmp_path: Path, rm
 
 
 @pytest.mark.spark
-def test_an_old_java(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java(no_session: None, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "java", "11.0.21")))
     is_one_line(rmqctl("job", "verify", unpack("533-basic", tmp_path)), 2, r"JAVA_HOME has Java 11 \(Spark needs 17 or later")
 
@@ -80,7 +80,7 @@ def test_a_master_that_nobody_knows(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 
 @pytest.mark.spark
-def test_executors_without_a_python(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_without_a_python(no_session: None, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))
     found = rmqctl("job", "verify", unpack("533-basic", tmp_path), "--master", "local[1]")
     is_one_line(found, 4, r"No such file or directory \([^\n]*set PYSPARK_PYTHON")

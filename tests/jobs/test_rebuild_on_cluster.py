@@ -1,4 +1,4 @@
-"""`rmqctl job rebuild` by executors that are processes of their own: as here; also when one is killed, or the driver is."""
+"""`rmqctl job rebuild` by executors that are processes of their own, when one is killed, or the driver is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Rmqctl, unpack
-from tests.jobs.connect_server import ConnectServer
 from tests.jobs.spark_cluster import Cluster
 from tests.jobs.spark_process import ended
 from tests.jobs.test_rebuild_on_spark import files_of
@@ -22,14 +21,6 @@ def without_queues(name: str, folder: Path) -> tuple[Path, Path]:
     for part in ("consumequeue", "index"):
         shutil.rmtree(root / part)
     return root, Path(shutil.copytree(root, folder / "copy"))
-
-
-def test_by_two_executors(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root, copy = without_queues("497-lmq", tmp_path)
-    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
-    assert cluster.run("job", "rebuild", root, "--master", cluster.url, "--yes").code == 3
-    assert files_of(root) == files_of(copy)
-    assert len(cluster.tasks()) == 2
 
 
 def test_an_executor_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -54,11 +45,4 @@ def test_the_driver_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) 
     job.communicate()
     assert files_of(root) == before
     assert rmqctl("rebuild", root, "all", "--yes").code == 3
-    assert files_of(root) == files_of(copy)
-
-
-def test_by_spark_connect(connect: ConnectServer, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    root, copy = without_queues("471-cqext", tmp_path)
-    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
-    assert connect.run("job", "rebuild", root, "--remote", connect.url, "--yes").code == 3
     assert files_of(root) == files_of(copy)

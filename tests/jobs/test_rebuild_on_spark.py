@@ -6,16 +6,18 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rmqctl.jobs.log_split import Found, Reading, Split
-from rmqctl.jobs.session import Target, session
 from rmqctl.jobs.split_source import read_splits
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -24,11 +26,9 @@ DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 12 == 0
 WRITABLE = [name for name in READABLE_NAMES if not name.startswith("326")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_session() -> Iterator[None]:
-    """Spark's, which the command finds; on two cores."""
-    with session(Target("local[2]"), os.environ):
-        yield
+@pytest.fixture(autouse=True)
+def _jobs_find_the_session(spark: SparkSession) -> None:
+    """A job without --master takes the session that is there."""
 
 
 def files_of(root: Path) -> dict[str, bytes | None]:

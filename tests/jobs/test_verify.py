@@ -5,11 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
 from tests.jobs.conftest import without_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -27,20 +31,20 @@ def nobody() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_golden_store(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_golden_store(spark: SparkSession, name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(name, tmp_path)
     before = tree_hash(root)
-    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "--master", "local[2]", "-o", "json")
+    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "-o", "json")
     assert there.code == here.code == 0
     assert without_seconds(there.document()) == without_seconds(here.document())
     assert tree_hash(root) == before
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damage_case(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_damage_case(spark: SparkSession, name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])
-    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "--master", "local[2]", "-o", "json")
+    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "-o", "json")
     assert there.code == here.code == 1
     assert without_seconds(there.document()) == without_seconds(here.document())
 

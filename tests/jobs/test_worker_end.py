@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqctl.jobs.session import Target, session
 from rmqctl.jobs.worker_end import end_quietly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -18,10 +21,8 @@ def _stderr_in_task(_: int) -> str:
     return sys.stderr.name
 
 
-def test_in_a_task_stderr_goes_nowhere_elsewhere_it_stays() -> None:
+def test_in_a_task_stderr_goes_nowhere_elsewhere_it_stays(spark: SparkSession) -> None:
     before = sys.stderr
     end_quietly()
-    with session(Target(master="local[1]"), os.environ) as spark:
-        found = spark.sparkContext.parallelize([1], 1).map(_stderr_in_task).collect()
-    assert found == [os.devnull]
+    assert spark.sparkContext.parallelize([1], 1).map(_stderr_in_task).collect() == [os.devnull]
     assert sys.stderr is before

@@ -1,10 +1,9 @@
-"""One Spark session, and stores, for all jobs that are questions: both cost seconds."""
+"""The Spark session, and stores, for all jobs that are questions."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
-from rmqctl.jobs.session import Target, session
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, Rmqctl, apply_damage, damage_cases, unpack
 
@@ -24,13 +22,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 EVERY_NTH_CASE = 6
-
-
-@pytest.fixture(scope="package")
-def spark() -> Iterator[SparkSession]:
-    with session(Target(master="local[2]"), os.environ) as found:
-        found.conf.set("spark.sql.shuffle.partitions", "2")  # not 200 tasks for a few rows
-        yield found
 
 
 @pytest.fixture(autouse=True)

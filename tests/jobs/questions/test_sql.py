@@ -68,6 +68,8 @@ def test_no_view_at_all(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
         ("selec topic from messages", "Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)"),
         ("select topic\nfrom messages whree x", "(line 2,"),
         ("select nope from messages", "`nope` cannot be resolved"),
+        ("select m.topics from messages m", "(did you mean topic?)"),
+        ("select stortimestamp from messages where topic = 'x'", "(did you mean storeTimestamp?)"),
         ("select\nnope from messages", "line 2 pos 0\n"),
         ("select m.topic, q.topic from messages m join queues q using (physicalOffset)", "two columns of the answer are called topic (AS "),
         ("select * from nowhere", "`nowhere` cannot be found"),
