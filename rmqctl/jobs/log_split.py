@@ -15,7 +15,8 @@ from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.remote_path import root_path, root_text
+from rmqctl.logfile.remote_storage import storage_of
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part
@@ -62,9 +63,7 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """All of a log, in order, in splits of so many bytes."""
     found = []
     for number, file in enumerate(log.queue.files):
-        whole = Split(
-            str(root.absolute()), str(file.path.absolute()), number, file.file_from_offset, file.size, head_of(file), 0, file.size
-        )
+        whole = Split(root_text(root), root_text(file.path), number, file.file_from_offset, file.size, head_of(file), 0, file.size)
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found
@@ -115,8 +114,8 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 @contextmanager
 def opened(split: Split) -> Iterator[MappedFile]:
     """The file of a split. Raises Unreadable where it is another one than the driver sees, or none."""
-    storage = Storage(Path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
-    with MappedFile(storage, Path(split.path), split.file_from_offset, split.size, kept=False) as file:
+    storage = storage_of(root_path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
+    with MappedFile(storage, root_path(split.path), split.file_from_offset, split.size, kept=False) as file:
         _check_is_the_same(file, split)
         yield file
 

@@ -19,7 +19,8 @@ from rmqctl.jobs.item_rows import broker_of
 from rmqctl.jobs.message_schema import arrow_schema, record_batch
 from rmqctl.jobs.source_stores import stores_of
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.remote_path import root_path, root_text
+from rmqctl.logfile.remote_storage import storage_of
 from rmqctl.store.commit_log import UNREADABLE
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
@@ -28,6 +29,7 @@ from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE, CONSUMEQUEU
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rmqctl.logfile.storage import Storage
     from rmqctl.store.config import BrokerConf
     from rmqctl.store.read_only_store import ReadOnlyStore
 
@@ -64,7 +66,7 @@ class QueueSource:
 
     def read(self, task: QueueTask) -> Iterator[Any]:
         """The record batches (pyarrow) of a task. Raises Unreadable."""
-        storage = Storage(Path(task.root), follow_links=True)  # whether links are followed was settled when the tasks were made
+        storage = storage_of(root_path(task.root), follow_links=True)  # whether links are followed was settled when the tasks were made
         schema = arrow_schema(QUEUE_COLUMNS, self._columns)
         for topic, queue_id, is_batch in task.queues:
             same = {"broker": broker_of(task.root), "store": task.root, "topic": topic, "queueId": queue_id}
@@ -88,7 +90,7 @@ def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
         yield QueueTask(root, store.commit_log.min_offset, tuple(chosen))
     unread = [damage for damage in store.foreign if damage.code in UNREADABLE and damage.path.startswith((CONSUMEQUEUE, BATCHCONSUMEQUEUE))]
     if unread:
-        raise Unreadable(unread[0].detail, path=str(Path(root) / unread[0].path))
+        raise Unreadable(unread[0].detail, path=root_text(root_path(root) / unread[0].path))
 
 
 def _units(storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.errors import BadRequest, NotAStore
+from rmqctl.logfile.remote_path import is_remote, root_path, root_text
 from rmqctl.store.config import BrokerConf, read_broker_conf
 from rmqctl.store.read_only_store import ReadOnlyStore
 
@@ -24,7 +25,7 @@ class SourceStores(NamedTuple):
     @contextmanager
     def opened(self, root: str) -> Iterator[ReadOnlyStore]:
         """One of them. Raises NotAStore, LayoutNotSupported or Unreadable."""
-        with closing(ReadOnlyStore(Path(root), self.conf, follow_links=self.follow_links)) as store:
+        with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
             yield store
 
 
@@ -40,14 +41,14 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 
 
 def _roots(pattern: str) -> list[str]:
-    """What a path stands for; it is a pattern only where nothing has it for a name. Raises NotAStore where nothing matches."""
-    path = pattern.removeprefix("file://") if pattern.startswith("file:///") else pattern
-    if not glob.has_magic(path) or Path(path).exists():
-        return [str(Path(path).absolute())]
-    found = sorted(glob.glob(path))  # noqa: PTH207 -- Path.glob takes no absolute pattern
+    """What a path stands for; no pattern where something has it for a name, nor as a URL. Raises NotAStore where nothing matches."""
+    path = root_path(pattern)
+    if not glob.has_magic(pattern) or is_remote(path) or path.exists():
+        return [root_text(path)]
+    found = sorted(glob.glob(str(path)))  # noqa: PTH207 -- Path.glob takes no absolute pattern
     if not found:
         raise NotAStore("nothing matches", path=pattern)
-    return [str(Path(one).absolute()) for one in found]
+    return found
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

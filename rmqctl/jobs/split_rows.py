@@ -7,7 +7,6 @@ find; so what lies between two records, damage or zeros, belongs to the split of
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import filter_scan, row_scan, scan
@@ -18,6 +17,7 @@ from rmqctl.jobs.message_columns import MessageColumns
 from rmqctl.jobs.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
 from rmqctl.jobs.open_end import never_closed
 from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.remote_path import root_path
 from rmqctl.store.commit_log import goes_on
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.file_scan import FileScan, Stretch, Unwritten, next_readable
@@ -75,7 +75,7 @@ class _Store:
     """The store as a task sees it, opened when something asks for it: what a split alone does not tell."""
 
     def __init__(self, root: str, reading: RowReading) -> None:
-        self._root = Path(root)
+        self._root = root_path(root)
         self._reading = reading
         self._store: ReadOnlyStore | None = None
 

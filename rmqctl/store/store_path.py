@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.remote_path import root_text
+from rmqctl.logfile.remote_storage import storage_of
+from rmqctl.logfile.storage import Kind
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.storage import Entry
+    from rmqctl.logfile.storage import Entry, Storage
     from rmqctl.store.config import BrokerConf
 
 COMMITLOG = "commitlog"
@@ -46,7 +48,7 @@ class StorePath:
 
     def __init__(self, root: Path, conf: BrokerConf, *, follow_links: bool = False) -> None:
         self.root = root
-        self.storage = Storage(root, follow_links=follow_links)
+        self.storage = _storage_of(root, follow_links=follow_links)
         entries = _entries(self.storage, root)
         self.commitlogs = [Path(path) for path in conf.commitlog_paths] or [root / COMMITLOG]
         self.writable_commitlogs = writable_commitlogs(root, conf)
@@ -82,33 +84,44 @@ def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
     return [Path(path) for path in sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))] or [root / COMMITLOG]
 
 
+def _storage_of(root: Path, *, follow_links: bool) -> Storage:
+    try:
+        return storage_of(root, follow_links=follow_links)
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
+
+
 def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
     try:
         entry = storage.entry(root)
         if entry.kind is Kind.MISSING:
-            raise NotAStore("no such folder", path=str(root))
+            raise NotAStore("no such folder", path=root_text(root))
         if entry.kind is not Kind.DIRECTORY:
-            raise NotAStore("a store is a folder, this is not one", path=str(root))
+            raise NotAStore("a store is a folder, this is not one", path=root_text(root))
         return {found.name: found for found in storage.listing(root)}
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}", path=str(root)) from error
+        raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
 
 
 def _check_layout(storage: Storage, root: Path, entries: dict[str, Entry]) -> None:
     if any(name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY for name, entry in entries.items()):
-        raise LayoutNotSupported("a DLedger store: its commit log has a format of its own", path=str(root))
+        raise LayoutNotSupported("a DLedger store: its commit log has a format of its own", path=root_text(root))
     if storage.entry(root / CONSUMEQUEUE / ROCKSDB_SIGN).kind is Kind.FILE:
         hint = "queues and offsets are in RocksDB; rmqctl reads stores with storeType=default"
-        raise LayoutNotSupported("a RocksDB store (storeType=defaultRocksDB)", path=str(root), hint=hint)
+        raise LayoutNotSupported("a RocksDB store (storeType=defaultRocksDB)", path=root_text(root), hint=hint)
 
 
 def _check_is_store(root: Path, entries: dict[str, Entry], *, has_log: bool) -> None:
     if has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries):
         return
     if not entries:
-        raise NotAStore("not a message store: the folder is empty", path=str(root))
+        raise NotAStore("not a message store: the folder is empty", path=root_text(root))
     if any(len(name) == 20 and name.isdecimal() for name in entries):
-        raise NotAStore("not a message store: this looks like its commitlog folder", path=str(root), hint=f"try {root.absolute().parent}")
+        raise NotAStore(
+            "not a message store: this looks like its commitlog folder",
+            path=root_text(root),
+            hint=f"try {root_text(root.absolute().parent)}",
+        )
     if "store" in entries:
-        raise NotAStore("not a message store: it has no commitlog folder", path=str(root), hint=f"try {root / 'store'}")
-    raise NotAStore("not a message store: it has no commitlog folder", path=str(root))
+        raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root), hint=f"try {root_text(root / 'store')}")
+    raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.jobs.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
-from rmqctl.cli.jobs.spark_options import spark_options
+from rmqctl.cli.jobs.spark_options import StoreParam, spark_options
 from rmqctl.cli.options import COUNT, layout_options, output_option, progress_option
 from rmqctl.cli.render import remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
@@ -56,8 +56,8 @@ COLUMNS = {
         ("rmqctl job diff store copy --bodies -o jsonl", "bodies and properties, too, a difference a line"),
     ),
 )
-@click.argument("a", metavar="A", type=click.Path(path_type=Path))
-@click.argument("b", metavar="B", type=click.Path(path_type=Path))
+@click.argument("a", metavar="A", type=StoreParam())
+@click.argument("b", metavar="B", type=StoreParam())
 @layout_options
 @click.option("--bodies", is_flag=True, help="Compare bodies byte by byte (by SHA-256), and properties.")
 @click.option("--limit", type=COUNT, default=DEFAULT_LIMIT, show_default=True, help="List at most so many, in the order of the log.")

@@ -11,6 +11,7 @@ from rmqctl.cli.options import open_store
 from rmqctl.cli.render import count_progress, print_document, print_rows, remark
 from rmqctl.errors import ExitCode
 from rmqctl.format.plural import counted
+from rmqctl.logfile.remote_path import root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,7 @@ def job_run(
 
 def path_of(store: ReadOnlyStore) -> str:
     """The path of a store as rows have it."""
-    return str(store.path.root.absolute())
+    return root_text(store.path.root)
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
@@ -118,7 +119,7 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
         )
     for store in run.stores:
         for damage in store.foreign:
-            remark(f"{Path(path_of(store)) / damage.path}: {damage.detail}")
+            remark(f"{root_text(store.path.root / damage.path)}: {damage.detail}")
     if run.is_partial or any(scan.unreadable for scan in read):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if found or any(scan.damages for scan in read) else ExitCode.CLEAN)

@@ -23,8 +23,9 @@ from rmqctl.cli.printable import printable
 from rmqctl.cli.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
 from rmqctl.cli.repair_view import REPAIR_VERB
 from rmqctl.cli.verb import Verb
-from rmqctl.errors import ExitCode, RmqctlError
+from rmqctl.errors import BadRequest, ExitCode, RmqctlError
 from rmqctl.jobs.split_size import MIB
+from rmqctl.logfile.remote_path import is_remote, root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +106,9 @@ def command(
 
 @contextmanager
 def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Iterator[tuple[ReadOnlyStore, Stamps]]:
-    """A store that may be rebuilt, and how its files are now."""
+    """A store that may be rebuilt, and how its files are now. Raises BadRequest for a URL."""
+    if is_remote(store):
+        raise BadRequest("a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it")
     opened = open_store(store, broker_conf, follow_links)
     try:
         stamps = opened.stamps()

@@ -15,6 +15,7 @@ import click
 from rmqctl.cli.options import layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.jobs.split_size import SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.logfile.remote_path import is_remote, root_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +25,26 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class StoreParam(click.Path):
+    """A store's folder, or a URL: s3://bucket/store."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)  # as in `store_argument`
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path, of a URL as `root_path` has it."""
+        path = root_path(os.fsdecode(value))
+        return path if is_remote(path) else super().convert(value, param, ctx)
+
+
+def store_argument(command: F) -> F:
+    """STORE, and how it is laid out."""
+    return click.argument("store", type=StoreParam())(layout_options(command))
+
+
 def stores_argument(command: F) -> F:
     """STORE..., and how they are laid out."""
-    path = click.Path(path_type=Path, readable=False)  # as in `store_argument`
-    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=path)(layout_options(command))
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(layout_options(command))
 
 
 def spark_options(command: F) -> F:

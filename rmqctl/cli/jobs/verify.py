@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.jobs.spark_options import spark_options, spark_session
-from rmqctl.cli.options import open_store, output_option, progress_option, store_argument
+from rmqctl.cli.jobs.spark_options import spark_options, spark_session, store_argument
+from rmqctl.cli.options import open_store, output_option, progress_option
 from rmqctl.cli.render import progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.jobs.split_size import MIB
@@ -44,8 +44,8 @@ def command(
 ) -> int:
     """Is the store whole? As `rmqctl verify`, finding by finding, with the log read by Spark's tasks.
 
-    Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
-    The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
+    STORE is a path that every executor sees, too, or a URL (s3://bucket/store). Executors need rmqctl's libraries (numba, numpy, ...);
+    rmqctl itself is sent. The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
     """
     from rmqctl.cli.verify import print_report
     from rmqctl.jobs.verify import verification

@@ -1,0 +1,162 @@
+"""A store on another file system than this host's, for reading: S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest
+from rmqctl.logfile.remote_path import is_remote, root_text
+from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow.fs
+
+    from rmqctl.logfile.storage import Closeable, DiskSpace
+
+NS_PER_MS = 1_000_000
+
+
+def storage_of(root: Path, *, follow_links: bool) -> Storage:
+    """Read access to the store at `root`. Raises OSError and BadRequest where that is a URL nobody answers, or knows."""
+    return RemoteStorage(root) if is_remote(root) else Storage(root, follow_links=follow_links)
+
+
+class RemoteStorage(Storage):
+    """Read access to a store by a URL. There are no links, no holes, and no locks that could be seen.
+
+    Raises OSError where the file system does not answer, BadRequest for a URL that pyarrow has none for.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._opened: dict[int, Closeable] = {}
+        self._files: dict[int, pyarrow.fs.NativeFile] = {}
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._system, inner = _system_of(root_text(root))
+        self._inner = inner.rstrip("/")
+
+    def trust(self, folder: Path) -> None:
+        """Nothing leads anywhere else."""
+        del folder
+
+    def display(self, path: Path) -> str:
+        """`path` relative to the store where it lies inside, else as a URL."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
+
+    def entry(self, path: Path) -> Entry:
+        """What is at `path`; nothing outside of the store. Raises OSError other than 'no such file'."""
+        if not path.is_relative_to(self.root):
+            return Entry(path.name, path, Kind.MISSING)
+        with _os_errors(path):
+            return _entry(path, self._system.get_file_info(self._at(path)))
+
+    def listing(self, folder: Path) -> list[Entry]:
+        """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
+        from pyarrow.fs import FileSelector
+
+        if not folder.is_relative_to(self.root):
+            return []
+        with _os_errors(folder):
+            found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
+        return sorted(_entry(folder / one.base_name, one) for one in found)
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """Size and time of what is at `path`; None: nothing. Raises OSError."""
+        entry = self.entry(path)
+        return None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
+
+    def disk_space(self, path: Path) -> DiskSpace | None:
+        """Nobody can be asked."""
+        del path
+        return None
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, sorted. Raises OSError."""
+        return [entry.name for entry in self.listing(folder)]
+
+    def open(self, path: Path) -> int:
+        """A number for reading. Raises OSError."""
+        with _os_errors(path):
+            return self._kept(self._system.open_input_file(self._at(path)))
+
+    def duplicate(self, descriptor: int) -> int:
+        """Another number of the same open file."""
+        return self._kept(self._files[descriptor])
+
+    def close(self, descriptor: int) -> None:
+        """Give the number back."""
+        with self._lock:
+            self._files.pop(descriptor, None)
+
+    def read(self, descriptor: int, position: int, size: int) -> bytes:
+        """`size` bytes from `position`, fewer only at the end of the file. Raises OSError."""
+        with _os_errors(self.root):
+            data: bytes = self._files[descriptor].read_at(size, position)
+        return data
+
+    def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; how many bytes it got, fewer at the file's end. Raises OSError."""
+        data = self.read(descriptor, position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def next_data(self, descriptor: int, position: int) -> int | None:
+        """The position itself; None behind the file's end."""
+        return position if position < self._files[descriptor].size() else None
+
+    def lock_holder(self, path: Path) -> int | None:
+        """Nobody: locks do not reach that far."""
+        del path
+        return None
+
+    def _kept(self, file: Any) -> int:
+        with self._lock:
+            number = next(self._numbers)
+            self._files[number] = file
+        return number
+
+    def _at(self, path: Path) -> str:
+        """What the file system calls a path in the store."""
+        return "/".join((self._inner, *path.relative_to(self.root).parts))
+
+
+def _system_of(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and what it calls the place there."""
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+    except ImportError as error:
+        raise BadRequest(f"a store by a URL needs pyarrow: {url}", hint="pip install 'rmqctl[spark]'") from error
+    try:
+        with _os_errors(url):
+            found: tuple[Any, str] = FileSystem.from_uri(url)
+    except (ArrowException, ValueError, ImportError) as error:
+        raise BadRequest(f"{url}: {str(error).splitlines()[0]}", hint="s3://, gs://, abfs:// and hdfs:// are known") from error
+    return found
+
+
+@contextmanager
+def _os_errors(path: Path | str) -> Iterator[None]:
+    """Around a question to a file system: pyarrow's errors have neither a number nor one line."""
+    try:
+        yield
+    except OSError as error:
+        what = (error.strerror or str(error) or type(error).__name__).splitlines()[0]
+        number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno or errno.EIO
+        raise OSError(number, what, path if isinstance(path, str) else root_text(path)) from error
+
+
+def _entry(path: Path, info: Any) -> Entry:
+    from pyarrow.fs import FileType
+
+    kinds = {FileType.File: Kind.FILE, FileType.Directory: Kind.DIRECTORY, FileType.NotFound: Kind.MISSING}
+    size = info.size or 0
+    return Entry(path.name, path, kinds.get(info.type, Kind.OTHER), size, size, (info.mtime_ns or 0) // NS_PER_MS)

@@ -1,0 +1,34 @@
+"""URLs as paths, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.logfile.remote_path import is_remote, root_path, root_text
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("s3://bucket/incident/broker-a/store", "/s3:/bucket/incident/broker-a/store"),
+        ("hdfs://name:8020/store", "/hdfs:/name:8020/store"),
+        ("hdfs:///store", "/hdfs:/@/store"),
+        ("abfss://logs@account.dfs.core.windows.net/store", "/abfss:/logs@account.dfs.core.windows.net/store"),
+        ("fsspec+local:///data/store", "/fsspec+local:/@/data/store"),
+    ],
+)
+def test_a_url_is_an_absolute_path_and_comes_back(url: str, path: str) -> None:
+    assert root_path(url) == Path(path)
+    assert root_path(path) == Path(path)
+    assert is_remote(root_path(url))
+    assert root_text(root_path(url)) == url
+    assert root_text(root_path(url) / "commitlog") == f"{url}/commitlog"
+
+
+@pytest.mark.parametrize("text", ["/data/store", "store", "../a:b", "c:/store", "s3:/bucket", "/x:/y", "file:///data/store"])
+def test_all_else_is_a_path_of_this_host(text: str) -> None:
+    path = root_path(text)
+    assert not is_remote(path)
+    assert root_text(path) == str(Path(text.removeprefix("file://")).absolute())
