@@ -63,7 +63,8 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     """All of a log, in order, in splits of so many bytes."""
     found = []
     for number, file in enumerate(log.queue.files):
-        whole = Split(root_text(root), root_text(file.path), number, file.file_from_offset, file.size, head_of(file), 0, file.size)
+        path = root_text(file.path.absolute())
+        whole = Split(root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found

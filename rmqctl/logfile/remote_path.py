@@ -27,11 +27,10 @@ def root_path(text: str) -> Path:
 
 
 def root_text(path: Path) -> str:
-    """The same as people write it: a URL, or an absolute path."""
-    absolute = path.absolute()
-    if not is_remote(absolute):
-        return str(absolute)
-    _, scheme, host, *rest = absolute.parts
+    """The same as people write it: a URL, or the path."""
+    if not is_remote(path):
+        return str(path)
+    _, scheme, host, *rest = path.parts
     return f"{scheme}//{'/'.join(('' if host == _NO_HOST else host, *rest))}"
 
 

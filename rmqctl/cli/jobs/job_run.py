@@ -80,7 +80,7 @@ def job_run(
 
 def path_of(store: ReadOnlyStore) -> str:
     """The path of a store as rows have it."""
-    return root_text(store.path.root)
+    return root_text(store.path.root.absolute())
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
@@ -119,7 +119,7 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
         )
     for store in run.stores:
         for damage in store.foreign:
-            remark(f"{root_text(store.path.root / damage.path)}: {damage.detail}")
+            remark(f"{root_text(store.path.root.absolute() / damage.path)}: {damage.detail}")
     if run.is_partial or any(scan.unreadable for scan in read):
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if found or any(scan.damages for scan in read) else ExitCode.CLEAN)
