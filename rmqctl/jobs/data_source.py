@@ -18,7 +18,6 @@ from rmqctl.jobs.pushed_filter import wanted_by
 from rmqctl.jobs.queue_source import QUEUE_COLUMNS, QueueSource
 from rmqctl.jobs.stream_reader import stream_reader_class
 from rmqctl.jobs.stream_source import StreamSource
-from rmqctl.jobs.worker_end import end_quietly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +105,6 @@ def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataS
             return [InputPartition(task) for task in self._source.tasks()]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            end_quietly()
             # Spark makes up a partition where there is none
             return iter(()) if partition.value is None else self._source.read(partition.value)
 

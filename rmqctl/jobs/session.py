@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile
 
 import rmqctl
@@ -68,8 +68,9 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
         raise BadRequest(f"no master that Spark knows: {target.master}", hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]")
     for url in filter(None, target):
         check_answers(url)
-    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder, _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON"):
-        spark = _begin(target, environ, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
+        with _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON"):
+            spark = _begin(target, environ, Path(folder))
         try:
             yield spark
         finally:
@@ -116,7 +117,8 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
     from pyspark.sql import SparkSession
 
     settings = SparkConf().setAppName(APP_NAME)
-    if "SPARK_ENV_LOADED" not in environ:  # spark-submit has found a Java, a Python and a master
+    is_ours = "SPARK_ENV_LOADED" not in environ
+    if is_ours:  # else spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
@@ -127,7 +129,19 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     say_nothing_of_its_end(spark)
+    if is_ours:
+        _hear_no_workers(spark)
     return spark
+
+
+def _hear_no_workers(spark: SparkSession) -> None:
+    """What Python workers of this JVM print goes nowhere; its log has taken hold of stderr before.
+
+    A worker prints a traceback where Spark has stopped listening before it has said its last word, at the end of a task, of a plan or
+    of the session. What goes wrong in one reaches us as an exception.
+    """
+    java: Any = spark.sparkContext._jvm
+    java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
 
 
 def send_package(spark: SparkSession, folder: Path) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
 from rmqctl.jobs.spark_error import spark_errors
-from rmqctl.jobs.worker_end import end_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +53,6 @@ def _by_rdd(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> l
 
 
 def _answered(reading: Reading, one: tuple[int, Split]) -> Answer:
-    end_quietly()
     return answer_of(one[1], one[0], reading)
 
 

@@ -77,10 +77,10 @@ class Cluster:
         good = [event["Task Info"] for event in ends if event["Task End Reason"]["Reason"] == "Success"]
         return Counter(task["Executor ID"] for task in good if begin <= task["Launch Time"] <= end)
 
-    def kill_an_executor_at_work(self) -> int:
-        """Kill -9 the first executor that has begun a task, while it is at that task; its pid. Raises TimeoutError where none begins."""
+    def kill_an_executor_at_work(self, job: subprocess.Popen[str]) -> int:
+        """Kill -9 the first executor that is at a task of a job, before that task ends; its pid. Raises TimeoutError where none begins."""
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and job.poll() is None:
             for executor in (pid for worker in self.workers for pid in _children(worker)):
                 daemons = [pid for pid in _children(executor) if b"pyspark.daemon" in _command_line(pid)]
                 if daemons:
@@ -91,7 +91,8 @@ class Cluster:
                         os.kill(pid, signal.SIGKILL)
                     return executor
             time.sleep(POLL_SECONDS)
-        raise TimeoutError("no executor began a task")
+        job.kill()
+        raise TimeoutError(f"no executor began a task: {job.communicate()}")
 
 
 @contextmanager

@@ -90,5 +90,5 @@ def ended(process: subprocess.Popen[str], told: str | None = None) -> Result:
         out, err = process.communicate(told, timeout=JOB_SECONDS)
     finally:
         process.kill()
-    assert "Traceback" not in err
+    assert "Traceback" not in err, err
     return Result(process.returncode, out, err)

@@ -18,7 +18,7 @@ def test_verify_when_an_executor_is_killed(cluster: Cluster, tmp_path: Path, rmq
     root = unpack("broker-533", tmp_path)
     here = rmqctl("verify", root, "-o", "json")
     job = cluster.start("job", "verify", root, "--master", cluster.url, "-o", "json")
-    cluster.kill_an_executor_at_work()
+    cluster.kill_an_executor_at_work(job)
     there = ended(job)
     assert there.code == here.code == 0
     assert without_seconds(there.document()) == without_seconds(here.document())

@@ -28,7 +28,7 @@ def test_an_executor_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl)
     root, copy = without_queues("broker-533", tmp_path)
     assert rmqctl("rebuild", copy, "all", "--yes").code == 3
     job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes")
-    cluster.kill_an_executor_at_work()
+    cluster.kill_an_executor_at_work(job)
     assert ended(job).code == 3
     assert files_of(root) == files_of(copy)
     assert "SparkListenerExecutorRemoved" in {event["Event"] for event in cluster.jobs_events()}
@@ -40,7 +40,7 @@ def test_the_driver_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) 
     assert rmqctl("rebuild", copy, "all", "--yes").code == 3
     before = files_of(root)
     job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes")
-    cluster.kill_an_executor_at_work()
+    cluster.kill_an_executor_at_work(job)
     job.kill()
     job.communicate()
     assert files_of(root) == before
