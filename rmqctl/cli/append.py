@@ -13,7 +13,7 @@ import click
 
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.interruption import Interruption
-from rmqctl.cli.options import POSITIVE, progress_option
+from rmqctl.cli.options import POSITIVE, LocalPath, progress_option
 from rmqctl.cli.render import progress, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
@@ -47,7 +47,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
         ("rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3", "ten seconds after a broker runs"),
     ),
 )
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=LocalPath())
 @click.option("--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does.")
 @click.option("--topic", help="Topic of the one message.")
 @click.option("--body", help="Its body, as text.")

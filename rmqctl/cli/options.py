@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.render import remark
+from rmqctl.logfile.remote_path import is_url
 
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
@@ -25,11 +26,24 @@ BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
+class LocalPath(click.Path):
+    """A path of this host: of a URL no folder is made that is called s3:."""
+
+    def __init__(self) -> None:
+        # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path."""
+        text = os.fsdecode(value)
+        if is_url(text):
+            self.fail(f"{text} is a URL, this needs a path of this host (`rmqctl job verify` and the like read by URLs)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def store_argument(command: F) -> F:
     """STORE, and how it is laid out."""
-    # one that is not readable was not typed wrongly: opening it says so, with exit code 4
-    path = click.Path(path_type=Path, readable=False)
-    return click.argument("store", type=path)(layout_options(command))
+    return click.argument("store", type=LocalPath())(layout_options(command))
 
 
 def layout_options(command: F) -> F:

@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.confirm import change_options, confirm, plan_shown
 from rmqctl.cli.interruption import ChangeInterruption
-from rmqctl.cli.options import output_option
+from rmqctl.cli.options import LocalPath, output_option
 from rmqctl.cli.render import print_document, print_fields, print_table, remark, to_json
 from rmqctl.cli.verb import CHANGE_VERB, Verb
 from rmqctl.errors import ExitCode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ("rmqctl undo store --drop --yes", "the repair is good: forget what was before, and free its space"),
     ),
 )
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=LocalPath())
 @click.option("--list", "only_list", is_flag=True, help="List the changes that can be taken back, the oldest first.")
 @click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they cannot be taken back any more.")
 @click.option("--force", is_flag=True, help="Undo although the store was written to since: part of that is lost.")

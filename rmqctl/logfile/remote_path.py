@@ -1,7 +1,7 @@
 """Paths of stores that no file system of this host has: s3://bucket/store, gs://, abfs://, hdfs://.
 
 As text they are URLs. As a Path, which would make one slash of two and look for it in the working directory, s3://bucket/store is
-/s3:/bucket/store; of a URL that names no host, hdfs:///store, it is /hdfs:/@/store.
+/:s3:/bucket/store; of a URL that names no host, hdfs:///store, it is /:hdfs:/@/store.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/(?P<rest>/.+)", re.DOTALL)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
+from rmqctl.errors import BadRequest
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<rest>.+)", re.DOTALL | re.IGNORECASE)
+_SCHEME = re.compile(r":[a-z][a-z0-9+.-]+:")
+_CREDENTIALS = re.compile(r"[^/@]*:[^/]*@")
 _NO_HOST = "@"
 FILE = "file"
 
 
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, and no path."""
+    return _URL.fullmatch(text) is not None
+
+
 def root_path(text: str) -> Path:
-    """The absolute path of what a URL, or a path, names."""
+    """The absolute path of what a URL, or a path, names. Raises BadRequest for another host's files, and for a password."""
     found = _URL.fullmatch(text)
     if found is None:
         return Path(text).absolute()
-    scheme, rest = found["scheme"], found["rest"][1:]
+    scheme, rest = found["scheme"].lower(), found["rest"]
     if scheme == FILE:
-        return Path(rest).absolute()
-    return Path("/", f"{scheme}:", _NO_HOST if rest.startswith("/") else "", rest.lstrip("/"))
+        if not rest.startswith("/"):
+            raise BadRequest(f"{text}: a file of another host", hint=f"file:///{rest} is one of this host")
+        return Path(rest)
+    if _CREDENTIALS.match(rest):
+        hint = "it would be shown: give it as that file system's own tools find it, like AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise BadRequest(f"a {scheme}:// URL with a password in it", hint=hint)
+    return Path("/", f":{scheme}:", _NO_HOST if rest.startswith("/") else "", rest.lstrip("/"))
 
 
 def root_text(path: Path) -> str:
@@ -31,7 +44,7 @@ def root_text(path: Path) -> str:
     if not is_remote(path):
         return str(path)
     _, scheme, host, *rest = path.parts
-    return f"{scheme}//{'/'.join(('' if host == _NO_HOST else host, *rest))}"
+    return f"{scheme[1:]}//{'/'.join(('' if host == _NO_HOST else host, *rest))}"
 
 
 def is_remote(path: Path) -> bool:

@@ -6,6 +6,7 @@ import errno
 import threading
 from contextlib import contextmanager
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from rmqctl.logfile.storage import Closeable, DiskSpace
 
 NS_PER_MS = 1_000_000
+GOOGLES = ("gs://", "gcs://")
+RETRY_SECONDS = 15
+_NUMBERS = {FileNotFoundError: errno.ENOENT, NotADirectoryError: errno.ENOTDIR}
 
 
 def storage_of(root: Path, *, follow_links: bool) -> Storage:
@@ -55,8 +59,11 @@ class RemoteStorage(Storage):
         """What is at `path`; nothing outside of the store. Raises OSError other than 'no such file'."""
         if not path.is_relative_to(self.root):
             return Entry(path.name, path, Kind.MISSING)
-        with _os_errors(path):
-            return _entry(path, self._system.get_file_info(self._at(path)))
+        try:
+            with _os_errors(path):
+                return _entry(path, self._system.get_file_info(self._at(path)))
+        except NotADirectoryError:  # what is above it is a file
+            return Entry(path.name, path, Kind.MISSING)
 
     def listing(self, folder: Path) -> list[Entry]:
         """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
@@ -64,9 +71,12 @@ class RemoteStorage(Storage):
 
         if not folder.is_relative_to(self.root):
             return []
-        with _os_errors(folder):
-            found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
-        return sorted(_entry(folder / one.base_name, one) for one in found)
+        try:
+            with _os_errors(folder):
+                found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
+        except NotADirectoryError:
+            return []
+        return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def stamp(self, path: Path) -> Stamp | None:
         """Size and time of what is at `path`; None: nothing. Raises OSError."""
@@ -136,22 +146,37 @@ def _system_of(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise BadRequest(f"a store by a URL needs pyarrow: {url}", hint="pip install 'rmqctl[spark]'") from error
     try:
-        with _os_errors(url):
-            found: tuple[Any, str] = FileSystem.from_uri(url)
+        found: tuple[Any, str] = FileSystem.from_uri(_that_ends(url))
+    except OSError as error:
+        raise _os_error(error, url) from error
     except (ArrowException, ValueError, ImportError) as error:
         raise BadRequest(f"{url}: {str(error).splitlines()[0]}", hint="s3://, gs://, abfs:// and hdfs:// are known") from error
     return found
 
 
+def _that_ends(url: str) -> str:
+    """The URL, with an end to what pyarrow tries again for many minutes, and no signal stops: Google's, where nobody answers."""
+    if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={RETRY_SECONDS}"
+
+
 @contextmanager
-def _os_errors(path: Path | str) -> Iterator[None]:
-    """Around a question to a file system: pyarrow's errors have neither a number nor one line."""
+def _os_errors(path: Path) -> Iterator[None]:
+    """Around a question to a file system: pyarrow's errors have neither a number nor one line, and Azure's are none of the system's."""
+    from pyarrow import ArrowException
+
     try:
         yield
-    except OSError as error:
-        what = (error.strerror or str(error) or type(error).__name__).splitlines()[0]
-        number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno or errno.EIO
-        raise OSError(number, what, path if isinstance(path, str) else root_text(path)) from error
+    except (OSError, ArrowException) as error:
+        raise _os_error(error, root_text(path)) from error
+
+
+def _os_error(error: Exception, url: str) -> OSError:
+    strerror, number = (error.strerror, error.errno) if isinstance(error, OSError) else (None, None)
+    what = (strerror or str(error) or type(error).__name__).splitlines()[0]
+    known = (number for kind, number in _NUMBERS.items() if isinstance(error, kind))
+    return OSError(next(known, number or errno.EIO), what, url)
 
 
 def _entry(path: Path, info: Any) -> Entry:

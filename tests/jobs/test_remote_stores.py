@@ -77,3 +77,17 @@ def test_a_rebuild_is_refused(damaged: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("job", "rebuild", url_of(damaged), "--yes")
     assert result.code == 2
     assert result.err.splitlines()[-1].startswith(f"rmqctl: {url_of(damaged)}: a store is made anew where it is")
+
+
+def test_a_file_url_is_a_path(spark: SparkSession, damaged: Path, rmqctl: Rmqctl) -> None:
+    by_path, by_url = (rmqctl("job", "verify", root, "-o", "json") for root in (damaged, f"file://{damaged}"))
+    assert by_url.code == by_path.code
+    assert without_seconds(by_url.document()) == without_seconds(by_path.document())
+
+
+@pytest.mark.parametrize(("url", "what"), [("s3://KEY:hidden@b/store", "a s3:// URL with a password"), ("file://h/x", "of another host")])
+def test_urls_that_are_refused(url: str, what: str, rmqctl: Rmqctl) -> None:
+    found = rmqctl("job", "stats", url)
+    assert (found.code, len(found.err.strip().splitlines())) == (2, 1)
+    assert what in found.err
+    assert "hidden" not in found.err

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rmqctl.errors import BadRequest, NotAStore, Unreadable
 from rmqctl.forensics.verify import verify
 from rmqctl.logfile.remote_path import root_path
-from rmqctl.logfile.remote_storage import RemoteStorage, storage_of
+from rmqctl.logfile.remote_storage import RETRY_SECONDS, RemoteStorage, _that_ends, storage_of
 from rmqctl.logfile.storage import Kind, Storage
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import apply_damage, damage_cases, unpack
@@ -42,6 +44,34 @@ def test_the_same_damage(name: str, tmp_path: Path) -> None:
     apply_damage(root, CASES[name]["ops"])
     with closing(ReadOnlyStore(root)) as here, closing(ReadOnlyStore(by_url(root))) as there:
         assert verify(there).findings == verify(here).findings
+
+
+@pytest.mark.parametrize("folder", ["index", "consumequeue", "config"])
+def test_a_file_where_a_folder_should_be(folder: str, tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    shutil.rmtree(root / folder)
+    (root / folder).write_bytes(b"no folder")
+    with closing(ReadOnlyStore(root)) as here, closing(ReadOnlyStore(by_url(root))) as there:
+        assert verify(there).findings == verify(here).findings
+
+
+def test_an_error_that_is_pyarrows_own_is_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyarrow import ArrowException
+
+    def fail(*_: object) -> None:
+        raise ArrowException("Unknown error: no login\nand more")
+
+    storage = RemoteStorage(by_url(tmp_path))
+    monkeypatch.setattr(storage, "_system", SimpleNamespace(get_file_info=fail))
+    with pytest.raises(OSError, match="Unknown error: no login: 'fsspec"):
+        storage.entry(storage.root / "file")
+
+
+def test_googles_system_gives_up_where_nobody_answers() -> None:
+    assert _that_ends("gs://b/store") == f"gs://b/store?retry_limit_seconds={RETRY_SECONDS}"
+    assert _that_ends("gs://b/store?x=y") == f"gs://b/store?x=y&retry_limit_seconds={RETRY_SECONDS}"
+    assert _that_ends("gs://b/store?retry_limit_seconds=3") == "gs://b/store?retry_limit_seconds=3"
+    assert _that_ends("s3://b/store") == "s3://b/store"
 
 
 def test_what_there_is(tmp_path: Path) -> None:

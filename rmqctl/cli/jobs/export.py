@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.jobs.job_run import finish, job_run, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
-from rmqctl.cli.options import output_option, progress_option
+from rmqctl.cli.options import LocalPath, output_option, progress_option
 from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import BadRequest, Unreadable
@@ -25,7 +25,7 @@ from rmqctl.errors import BadRequest, Unreadable
     ),
 )
 @stores_argument
-@click.option("--to", "target", required=True, metavar="DIR", type=click.Path(path_type=Path), help="A new folder, or an empty one.")
+@click.option("--to", "target", required=True, metavar="DIR", type=LocalPath(), help="A new folder, or an empty one.")
 @click.option("--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True)
 @click.option(
     "--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text)."

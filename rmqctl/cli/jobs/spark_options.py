@@ -15,7 +15,7 @@ import click
 from rmqctl.cli.options import layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.jobs.split_size import SPLIT_MIB, SPLIT_MIB_MAX
-from rmqctl.logfile.remote_path import is_remote, root_path
+from rmqctl.logfile.remote_path import is_remote, is_url, root_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,9 @@ class StoreParam(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A Path, of a URL as `root_path` has it."""
-        path = root_path(os.fsdecode(value))
-        return path if is_remote(path) else super().convert(value, param, ctx)
+        text = os.fsdecode(value)
+        path = root_path(text)
+        return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
 
 
 def store_argument(command: F) -> F:
