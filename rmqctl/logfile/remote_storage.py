@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -57,25 +57,19 @@ class RemoteStorage(Storage):
 
     def entry(self, path: Path) -> Entry:
         """What is at `path`; nothing outside of the store. Raises OSError other than 'no such file'."""
-        if not path.is_relative_to(self.root):
-            return Entry(path.name, path, Kind.MISSING)
-        try:
-            with _os_errors(path):
+        if path.is_relative_to(self.root):
+            with suppress(NotADirectoryError), _os_errors(path):  # what is above it is a file
                 return _entry(path, self._system.get_file_info(self._at(path)))
-        except NotADirectoryError:  # what is above it is a file
-            return Entry(path.name, path, Kind.MISSING)
+        return Entry(path.name, path, Kind.MISSING)
 
     def listing(self, folder: Path) -> list[Entry]:
         """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
         from pyarrow.fs import FileSelector
 
-        if not folder.is_relative_to(self.root):
-            return []
-        try:
-            with _os_errors(folder):
+        found: list[Any] = []
+        if folder.is_relative_to(self.root):
+            with suppress(NotADirectoryError), _os_errors(folder):
                 found = self._system.get_file_info(FileSelector(self._at(folder), allow_not_found=True))
-        except NotADirectoryError:
-            return []
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def stamp(self, path: Path) -> Stamp | None:

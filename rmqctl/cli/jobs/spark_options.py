@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl.cli.options import layout_options
+from rmqctl.cli.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.jobs.split_size import SPLIT_MIB, SPLIT_MIB_MAX
 from rmqctl.logfile.remote_path import is_remote, is_url, root_path
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class StoreParam(click.Path):
+class StoreParam(LocalPath):
     """A store's folder, or a URL: s3://bucket/store."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, readable=False)  # as in `store_argument`
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """A Path, of a URL as `root_path` has it."""
