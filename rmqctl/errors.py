@@ -41,6 +41,9 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 }
 
 
+READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
+
+
 class RmqctlError(Exception):
     """Ends the command with one line: what, where, and what to do next.
 
@@ -82,7 +85,7 @@ class NotAStore(RmqctlError):
 
 
 class LayoutNotSupported(RmqctlError):
-    """A store, but of a kind that rmqctl does not read: RocksDB queues, or DLedger's log."""
+    """A store, but of a kind that rmqctl does not read: RocksDB queues, or a DLedger group's log, where more than that is asked for."""
 
     exit_code = ExitCode.LAYOUT
 

@@ -25,10 +25,11 @@ import signal
 import stat
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import Enum
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -36,13 +37,11 @@ from rmqctl.logfile import writable_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from random import Random
     from types import ModuleType, TracebackType
 
 SECTOR_SIZE = 512
-DESCRIPTORS_MAX = 1024
-CHANGES_NOTHING = {"close", "getpid"}
+CHANGES_NOTHING = {"close", "geteuid", "getpid"}
 SYNCS = {"fsync", "fdatasync"}
 UNNAMED = getattr(os, "O_TMPFILE", os.O_CREAT)  # several bits, one of them O_DIRECTORY's
 
@@ -210,9 +209,10 @@ class FaultySystem:
             self._note(arguments[0])
             return None
         if name in ("unlink", "rmdir"):
-            return self._bury(arguments[0])
+            return self._bury(_path_of(arguments[0], options["dir_fd"]))
         if name in ("replace", "rename"):
-            return self._rename(real, *arguments)
+            path, target = _path_of(arguments[0], options["src_dir_fd"]), _path_of(arguments[1], options["dst_dir_fd"])
+            return self._rename(real, path, target)
         result = real(*arguments, **options)
         if name == "mmap":
             self._mappings.append(result)
@@ -302,6 +302,11 @@ def _apply_rename(names: dict[int, dict[str, Name]], renamed: Renamed) -> None:
         names.setdefault(renamed.target, {})[renamed.new] = entry
 
 
+def _path_of(name: str, folder: int) -> Path:
+    """A name in an open folder, as a path."""
+    return Path(f"/proc/self/fd/{folder}").readlink() / name
+
+
 def _makes_a_file(flags: int) -> bool:
     return bool(flags & os.O_CREAT) or flags & UNNAMED == UNNAMED
 
@@ -371,10 +376,8 @@ def every_fault(folder: Path, fault: Fault, step: int = 1) -> Iterator[FaultySys
 def open_descriptors() -> set[int]:
     """The numbers of all descriptors that this process has open."""
     found = set()
-    for number in range(DESCRIPTORS_MAX):
-        try:
+    for number in (int(path.name) for path in Path("/dev/fd").iterdir()):
+        with suppress(OSError):  # that of the listing itself
             os.fstat(number)
-        except OSError:
-            continue
-        found.add(number)
+            found.add(number)
     return found

@@ -84,3 +84,28 @@ def sample_records(count: int, *, magic: int = V1, sys_flag: int = 0, property_c
         )
         for i in range(count)
     ]
+
+
+def entry(record: Record, position: int, index: int, term: int = 0) -> bytes:
+    """The entry of DLedger's log at `position`: its header of 48 bytes, and the record."""
+    encoded = encode(record, position + 48)
+    return struct.pack(">iiqqqiiii", 1, 48 + len(encoded), index, term, position, 0, 0, 0, len(encoded)) + encoded
+
+
+def write_entries(root: Path, counts: list[int], *, base: int = 0, file_size: int = 2048) -> list[list[int]]:
+    """A DLedger log below `root` with so many entries in each file, all but the last closed by a blank; where the entries begin."""
+    data = root / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    starts: list[list[int]] = []
+    index = 0
+    for number, count in enumerate(counts):
+        first, out = base + number * file_size, b""
+        starts.append([])
+        for _ in range(count):
+            starts[-1].append(first + len(out))
+            out += entry(Record(queue_offset=index, body=b"hello %d" % index), first + len(out), index)
+            index += 1
+        if number < len(counts) - 1:
+            out += struct.pack(">ii", -1, file_size - len(out))
+        (data / f"{first:020d}").write_bytes(out.ljust(file_size, b"\0"))
+    return starts

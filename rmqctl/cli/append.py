@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from rmqctl.cli.first_run import prepared
+from rmqctl.cli.identity import act_as_owner, as_root_option
 from rmqctl.cli.interruption import Interruption
-from rmqctl.cli.options import POSITIVE, LocalPath, progress_option
+from rmqctl.cli.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.render import progress, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from rmqctl.store.line_appender import LineAppender
     from rmqctl.store.message_store import MessageStore
 
-PROFILES = ("4.7", "4.9", "5.3")
 TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
@@ -63,7 +63,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
 @click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
 @click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not be there.")
-@click.option("--profile", type=click.Choice(PROFILES), help="Write as brokers of this version do.  [default: as the store shows]")
+@profile_option("Write as brokers of this version do; with --create the default is the newest.")
 @click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
 @click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
@@ -71,6 +71,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 @click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
 @click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
+@as_root_option
 @progress_option
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
     """Append messages to a store as a broker would: log, queues and index.
@@ -82,15 +83,16 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     A line has dump's keys; of a new message: topic, and any of body, bodyEncoding (utf8, hex, base64), queueId (at most
     65535), properties (TAGS, KEYS, and your own), flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. Where it
-    has bodyCrc, as dump's have, its body must be the one that this tells of: `dump --body base64` gives that of every message.
+    has bodyCrc, as dump's have, its body must match it: `dump --body base64` gives the exact body of every message.
 
-    A line that cannot be stored is told with its number and why; nothing of it is written, the others are, and the exit
-    status is 4. Of several in a row with the same fault the first is told, then up to which line they go.
+    A line that cannot be stored is reported with its number and the reason; the other lines are stored, and the exit status is 4.
+    Of several such lines in a row with the same fault the first is reported, then the number of the last.
 
     `rmqctl undo` does not take an append back: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
 
-    When it ends before the lines do (Ctrl-C, a full disk, --stop-on-error, a reader of stdout that goes away), what was begun
-    is ended in order, and the last line on stderr says how many messages are stored, and which line to go on with.
+    Ctrl-C, a full disk, --stop-on-error or a reader of stdout that goes away stops it cleanly: the last line on stderr reports
+    how many messages are stored, and which line to resume from. If --create has stored no message then, nothing of the new
+    store is left.
 
     -o jsonl prints where each message went, the other formats each queue's new offsets.
     """
@@ -106,17 +108,17 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     given = _one(asked) if source is None else None
     hears_of_each = source is None or asked["sync"] or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
     prepared(partial(_prepare, with_lines=not hears_of_each))
-    opened = _open(store, asked)
-    opened.stats = StoreStats() if asked["stats"] else None
-    sync = asked["sync"] or opened.conf.writing.sync_flush
-    at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
-    appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
-    with Interruption() as interruption:
+    with Interruption() as interruption:  # from before the store is opened: that makes `abort`
+        opened = _open(store, asked)
+        opened.stats = StoreStats() if asked["stats"] else None
+        sync = asked["sync"] or opened.conf.writing.sync_flush
+        at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
+        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
         encoder = None if hears_of_each or sync else opened.line_encoder()
         lines = LineAppender(appender, now_ms, encoder, lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]))
         is_whole = False
         try:
-            if given is not None:
+            if given is not None and not interruption.noted:
                 appender.put(1, given, is_copy=False)
                 appender.finish()
             if source is not None:
@@ -127,7 +129,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
                 raise
         finally:
             try:
-                report.close(opened)
+                report.close(opened, keeps_empty=is_whole and not report.lines_refused and appender.ended is None)
             finally:
                 report.print_all(opened, appender, None if is_whole else lines.next_line)
     return int(ExitCode.INTERRUPTED if interruption.noted else report.exit_code(appender))
@@ -158,8 +160,8 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
         raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
     if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
         raise click.BadParameter(f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size")
-    if asked["property_crc"] and asked["profile"] in PROFILES[:-1]:
-        raise click.UsageError("--property-crc is for --profile 5.3: older brokers do not know it")
+    if asked["property_crc"] and asked["profile"] in ("4.7", "4.9"):
+        raise click.UsageError("--property-crc is for --profile 5.3 and later: older brokers do not know it")
 
 
 def _prepare(*, with_lines: bool) -> None:
@@ -172,32 +174,36 @@ def _prepare(*, with_lines: bool) -> None:
 
 
 def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
-    from rmqctl.format.profile import PROFILE_5_3, PROFILES
+    from rmqctl.format.profile import NEWEST_PROFILE, PROFILES
     from rmqctl.store.commit_log_writer import put_settings
-    from rmqctl.store.config import BrokerConf, read_broker_conf
     from rmqctl.store.geometry import geometry_of_conf
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.profile_guess import shows_version
     from rmqctl.store.read_only_store import ReadOnlyStore
 
-    conf = read_broker_conf(asked["broker_conf"]) if asked["broker_conf"] is not None else BrokerConf()
+    conf = conf_of(store, asked["broker_conf"])
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
+    act_as_owner(store, [Path(folder) for folder in conf.commitlog_paths])
     if not asked["create"]:
-        opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+        try:
+            opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+        except NotAStore as error:
+            error.hint = error.hint or "--create makes a new store"
+            raise
         if profile is None and not shows_version(ReadOnlyStore(store, conf)):
-            remark(
-                f"nothing here tells which version wrote the store: it is taken for one of {opened.profile.name} (--profile says otherwise)"
-            )
+            remark(f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)")
         return opened
     usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
     try:
-        settings = put_settings(conf, profile or PROFILE_5_3, property_crc=asked["property_crc"])
+        settings = put_settings(conf, profile or NEWEST_PROFILE, property_crc=asked["property_crc"])
         return MessageStore.create(store, settings, usual._replace(**sizes), conf)
     except FileExistsError as error:
-        raise BadRequest("there is something already", path=error.filename, hint="without --create it is appended to") from error
+        raise BadRequest(
+            "already exists and is not empty", path=error.filename, hint="to append to an existing store, leave out --create"
+        ) from error
     except NotADirectoryError as error:
-        raise NotAStore("a store is a folder, this is not one", path=str(store)) from error
+        raise NotAStore("a store is a folder, but this is a file", path=str(store)) from error
 
 
 def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:

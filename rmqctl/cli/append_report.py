@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.render import print_document, print_table, remark, remark_fields, to_json
 from rmqctl.cli.verb import drop_output
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode
+from rmqctl.format.plural import counted
+from rmqctl.logfile.shell_word import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,10 +74,10 @@ class AppendReport:
         if self._told is not None and self._same_up_to > self._told.lines[-1]:
             remark(f"{_lines(self._told.lines[-1] + 1, self._same_up_to)}: not stored, for the same reason")
 
-    def close(self, store: MessageStore) -> None:
-        """Close the store; where the system fails that is told at the end."""
+    def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
+        """Close the store; a failure of the system is reported at the end. `keeps_empty` as for MessageStore."""
         try:
-            store.close()
+            store.close(keeps_empty=keeps_empty)
             self._is_closed = True
         except OSError as error:
             self._close_error = error
@@ -97,16 +99,19 @@ class AppendReport:
         if stats is not None:
             remark_fields(_flat(stats))
         if appender.unqueued:
-            how = f"`rmqctl dump {shlex.quote(str(self._root))} --transaction prepared` or rollback shows them"
+            how = f"`rmqctl dump {quoted(self._root)} --transaction prepared` or rollback shows them"
             remark(f"{appender.unqueued} prepared or rollback messages are in the log alone, as brokers have them: in no queue; {how}")
+        if store.is_removed:
+            remark(f"{self._root} was not created: no message was stored")
         if not self._is_closed:
             why = f" ({self._close_error.strerror})" if self._close_error is not None else ""
-            how = f"`rmqctl recover {shlex.quote(str(self._root))}` makes them whole"
+            how = f"`rmqctl recover {quoted(self._root)}` makes them whole"
             remark(f"queues and index are not whole{why}, and `abort` is left there: {how}")
         if self._source is not None or appender.stored:
             speed = f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
             refused = f", {self.lines_refused} refused" if self.lines_refused else ""
-            remark(f"{appender.stored} messages appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
+            stored = counted(appender.stored, "message")
+            remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
         """Why it ended, and which line to go on with."""

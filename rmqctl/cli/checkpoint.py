@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.confirm import change_options, confirm, plan_shown, undo_hint
+from rmqctl.cli.identity import act_as_owner, note_owner
 from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.options import OFFSET, open_store, output_option, store_argument
 from rmqctl.cli.render import print_document, print_fields, print_table, remark
@@ -69,6 +70,7 @@ def command(
         return int(ExitCode.CLEAN if plan.is_whole else ExitCode.FINDINGS)
     check_not_in_use(opened.storage, store)
     check_none_unfinished(opened.storage, store)
+    opened.path.check_can_be_changed()
     changes = plan.changes(Path())
     with plan_shown(dry_run=dry_run):
         _print(_document(plan) | {"actions": [change.to_json() for change in changes]}, output)
@@ -77,10 +79,11 @@ def command(
         return int(ExitCode.CLEAN)
     _warn(opened, given)
     if dry_run:
+        note_owner(opened.path.root, opened.path.commitlogs)
         return int(ExitCode.FINDINGS)
     confirm("Set the checkpoint?", yes=yes)
     with ChangeInterruption() as interruption:
-        _execute(store, plan, interruption)
+        _execute(opened, plan, interruption)
     remark(f"the checkpoint is set; {undo_hint(store)}")
     return int(ExitCode.CLEAN)
 
@@ -98,12 +101,13 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
             remark(f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must")
 
 
-def _execute(store: Path, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
+def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import Journal
 
-    storage = WritableStorage(store)
-    with Journal.begin(store, "checkpoint", plan.summary, storage) as journal:
+    act_as_owner(store.path.root, store.path.commitlogs)
+    storage = WritableStorage.like(store.storage)
+    with Journal.begin(store.path.root, "checkpoint", plan.summary, storage) as journal:
         plan.build(storage, journal.staging)
         journal.execute(plan.changes(journal.staging), interruption.commit)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,13 +14,16 @@ import click
 from rmqctl.cli.clean_metrics import CleanMetrics, with_metrics
 from rmqctl.cli.clean_view import print_plan, words_of_deletion, words_of_plan
 from rmqctl.cli.confirm import change_options, confirm, plan_shown
+from rmqctl.cli.identity import act_as_owner, note_owner
 from rmqctl.cli.interruption import Interruption
-from rmqctl.cli.options import COUNT, OFFSET, POSITIVE, open_store, output_option, store_argument
+from rmqctl.cli.options import COUNT, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.render import remark
 from rmqctl.cli.repair_view import check_complete
+from rmqctl.cli.sizes import SizeType
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import CHANGE_VERB, Verb, flush_output
 from rmqctl.errors import ExitCode, StoreInUse
+from rmqctl.logfile.shell_word import quoted
 
 if TYPE_CHECKING:
     from rmqctl.store.clean import Cleaned, Leftover
@@ -57,7 +61,7 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
         ("rmqctl clean store --dry-run", "each file, whether a broker would delete it now, and why"),
         ("rmqctl clean store --broker-conf broker.conf --yes", "what the broker would do in this hour; one line says what was done"),
         ("rmqctl clean store --reserved-hours 48 --manual --yes", "whatever hour it is, what is older than two days"),
-        ("rmqctl clean store --keep-bytes 500000000000 --yes", "the oldest files go, until the log has 500 GB at most"),
+        ("rmqctl clean store --keep-bytes 500GB --yes", "the oldest files go, until the log has 500 GB at most"),
         ("rmqctl clean copy --by store-timestamp --dry-run", "a copy made without `cp -p`: the files' times say nothing"),
     ),
 )
@@ -80,14 +84,16 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog.")
 @click.option(
-    "--keep-bytes", type=OFFSET, help="Instead of all these rules: files go until the log has at most so many bytes, and no further."
+    "--keep-bytes",
+    type=SizeType(),
+    help="Instead of all these rules: files go until the log has at most so many bytes (500GB, 465GiB), and no further.",
 )
 @click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
 @click.option(
     "--batch", type=POSITIVE, help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]"
 )
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
-@click.option("--max-bytes-per-second", type=OFFSET, help="Wait longer where more would be freed in a second; 0: no limit.")
+@click.option("--max-bytes-per-second", type=SizeType(), help="Free at most so many bytes a second; 0: no limit.")
 @click.option("--now", type=TimeType(), help="What is expired at this time.  [default: now]")
 @click.option(
     "--by",
@@ -102,7 +108,7 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--log-json",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append the receipts to this file.  [default: STORE/rmqctl-clean.log]",
+    help="Append the receipts to this file as well; STORE/rmqctl-clean.log always gets them.",
 )
 @click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write what the run came to, for Prometheus.")
 @change_options
@@ -125,7 +131,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         _wait_for_lock(store, asked)
         opened = open_store(store, broker_conf, follow_links)
         _check_places(opened.path.commitlogs, files)
-        return _Run(opened, asked, output, gauges).run()
+        return _Run(opened, asked | {"metrics": metrics}, output, gauges).run()
 
     return with_metrics(gauges, metrics, run)
 
@@ -204,6 +210,8 @@ class _Run:
             raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
         if holder is not None:
             remark(f"note: {in_use}: without --dry-run nothing is deleted (exit 11)")
+        if asked["dry_run"] and looked.has_work:
+            note_owner(self._root, store.path.commitlogs)
         if asked["dry_run"] or not looked.has_work:
             self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
@@ -216,7 +224,7 @@ class _Run:
 
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
         if kept:
-            remark(f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {self._root} --drop` frees them")
+            remark(f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them")
 
     def _look(self) -> _Looked:
         from rmqctl.store.clean import leftovers
@@ -247,13 +255,18 @@ class _Run:
         from rmqctl.store.cleaned import RECEIPTS_NAME
         from rmqctl.store.receipts import Receipts
 
-        root, asked, storage = self._root, self._asked, WritableStorage(self._root)
+        root, asked, storage = self._root, self._asked, WritableStorage.like(self._store.storage)
+        elsewhere = [asked["log_json"]] if asked["log_json"] else []
         self._store.close()  # a file that is open keeps its space
         with (
             Interruption() as interruption,
-            locked(storage, root),
-            Receipts(storage, asked["log_json"] or root / RECEIPTS_NAME) as receipts,
+            Receipts(storage, root / RECEIPTS_NAME, *elsewhere) as receipts,
+            ExitStack() as held,
         ):
+            receipts.open(elsewhere)  # the store's owner may not write there
+            self._gauges.hold(asked["metrics"])
+            act_as_owner(root, self._store.path.commitlogs)
+            held.enter_context(locked(storage, root))
             self._store.check_as_it_was(looked.stamps)
             pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
             clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)

@@ -40,6 +40,7 @@ class CleanMetrics:
     def __init__(self, store: Path) -> None:
         self._store = str(store.absolute())
         self._began = time.time()
+        self._descriptor: int | None = None
         self._values: dict[tuple[str, str], float] = {("last_run_timestamp_seconds", ""): round(self._began, 3)}
 
     def set(self, name: str, value: float) -> None:
@@ -49,6 +50,17 @@ class CleanMetrics:
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
         """Folders of the store, and how full their disks are, in percent."""
         self._values |= {("disk_used_percent", str(path)): percent for path, percent in disks}
+
+    def hold(self, path: Path | None) -> None:
+        """Keep the file at `path` open: root becomes another user, and that user may not replace it. Raises OSError."""
+        from rmqctl.logfile.identity import is_root
+        from rmqctl.logfile.storage import Kind
+        from rmqctl.logfile.writable_storage import WritableStorage
+
+        if path is not None and is_root():
+            storage = WritableStorage(path.parent)
+            is_there = storage.entry(path).kind is not Kind.MISSING
+            self._descriptor = storage.open_for_writing(path) if is_there else storage.make_file(path)
 
     def text(self) -> str:
         """In the text format, version 0.0.4."""
@@ -69,7 +81,14 @@ class CleanMetrics:
 
         self.set("exit_status", exit_status)
         self.set("duration_seconds", round(time.time() - self._began, 3))
-        WritableStorage(path.parent).replace_file(path, self.text().encode())
+        storage, data = WritableStorage(path.parent), self.text().encode()
+        try:
+            storage.replace_file(path, data)
+        except PermissionError:
+            if self._descriptor is None:
+                raise
+            storage.write(self._descriptor, 0, data)
+            storage.resize(self._descriptor, len(data))
 
 
 def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.clean import Cleaned, Leftover
     from rmqctl.store.disk_use import DiskUse
-    from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
+    from rmqctl.store.expiry_plan import ExpiryPlan, FileFate, UnreadTopic
 
 KEYS = (
     "path",
@@ -32,12 +32,14 @@ KEYS = (
     "unconsumed",
     "scheduled",
     "half",
+    "dead",
 )
+TOPICS_SHOWN = 20
 COLUMNS: dict[str, Callable[[Row], Any]] = {
     "": lambda row: "goes" if row["goes"] else "stays",
     "BYTES": itemgetter("bytes"),
     "FILE": itemgetter("path"),
-    "WAITING": lambda row: row["unconsumed"] + row["scheduled"] + row["half"] or None,
+    "WAITING": lambda row: row["unconsumed"] + row["scheduled"] + row["half"] + row["dead"] or None,
     "WHY": itemgetter("why"),
 }
 
@@ -105,6 +107,7 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftove
             {"topic": rise.topic, "queueId": rise.queue_id, "minOffset": rise.min_offset, "newMinOffset": rise.new_min_offset}
             for rise in plan.rises
         ],
+        "topicsWithoutGroup": [one._asdict() for one in plan.unread],
         "folders": list(plan.folders),
         "leftBehind": {
             "files": len(left),
@@ -145,6 +148,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
             ("because", plan.reason),
             ("log from", " then ".join(map(str, dict.fromkeys((plan.min_phy_offset, plan.new_min_phy_offset))))),
             ("waiting in what goes", waiting or "nothing"),
+            *([("read by no group", _unread(plan.unread))] if plan.unread else []),
         )
     )
     print()
@@ -154,6 +158,12 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
         print()
     if len(shown) < len(plan.files):
         print(f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)")
+
+
+def _unread(topics: Sequence[UnreadTopic]) -> str:
+    """The topics that lose messages which no group reads, the first ones by name."""
+    more = f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)" if len(topics) > TOPICS_SHOWN else ""
+    return ", ".join(f"{one.topic} {one.messages}" for one in topics[:TOPICS_SHOWN]) + more
 
 
 def _percent(disk: DiskUse) -> str:

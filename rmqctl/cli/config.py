@@ -14,12 +14,24 @@ from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
 
 if TYPE_CHECKING:
+    from rmqctl.store.consumer_groups import GroupProgress
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
+NO_OFFSET = "none"
 
 
-@click.group(name="config", context_settings={"help_option_names": ["-h", "--help"]})
+class ConfigVerbs(click.Group):
+    """`show`, which is the only one: also named where a store stands in its place."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail("the verb is `rmqctl config show STORE`")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """The broker's configuration kept in the store (config/*.json)."""
 
@@ -38,8 +50,10 @@ def command() -> None:
 def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
     """Topics, consumer groups, and the offsets of groups and delay levels.
 
-    `behind` is how many messages a group has still to consume. A file that is not valid JSON is read from its .bak, as a
-    broker does; that is said on stderr (exit 1).
+    `behind` is how many messages a group has still to consume: from its offset on, or from the queue's MINOFFSET where the offset lies
+    before it, because the messages in between were deleted. A queue of a topic that the group reads may have no offset of
+    the group: then the offset is "none" (null in JSON), and all messages of the queue count as behind. If a broker rejects
+    a file (not JSON, or a value of a wrong type), its .bak is read instead, as a broker does; stderr reports it (exit 1).
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems = _document(opened)
@@ -48,12 +62,17 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
     else:
         _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
         _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
-        _print_part("Offsets of groups", document["offsets"], ("group", "topic", "queueId", "offset", "maxOffset", "behind"))
-        _print_part("Offsets of delay levels", document["delayOffsets"], ("level", "offset", "maxOffset", "behind"))
+        offsets = [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in document["offsets"]]
+        _print_part("Offsets of groups", offsets, ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind"))
+        _print_part("Offsets of delay levels", document["delayOffsets"], ("level", "offset", "minOffset", "maxOffset", "behind"))
     if not any(document.values()):
         remark("there is no configuration in this store")
     for problem in problems:
         remark(problem)
+    for damage in opened.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    if opened.partly_read:
+        return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)
 
 
@@ -67,7 +86,7 @@ def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
 def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
     from rmqctl.forensics.state_audit import config_files
     from rmqctl.store.config import table
-    from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
+    from rmqctl.store.stored_offsets import delay_offsets
 
     configs = {config.name: config for config in config_files(store)}
     problems = [f"config/{config.name}: {config.problem}" for config in configs.values() if config.problem]
@@ -80,9 +99,9 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
         "topics": part("topics.json", "topicConfigTable", lambda name, value: {"topic": name} | value),
         "groups": part("subscriptionGroup.json", "subscriptionGroupTable", lambda name, value: {"group": name} | value),
         "offsets": [
-            {"group": found.owner, "topic": found.topic, "queueId": found.queue_id}
-            | _progress(store, found.topic, found.queue_id, found.offset)
-            for found in consumer_offsets(store)
+            {"group": known.group, "topic": known.topic, "queueId": known.queue_id}
+            | _progress(store, known.topic, known.queue_id, known.offset)
+            for known in _all_progress(store)
         ],
         "delayOffsets": [
             {"level": found.queue_id + 1} | _progress(store, found.topic, found.queue_id, found.offset) for found in delay_offsets(store)
@@ -91,8 +110,23 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
     return document, problems
 
 
-def _progress(store: ReadOnlyStore, topic: str, queue_id: int, offset: int) -> Row:
+def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
+    """How far each group is in each queue of its topics, and in queues that it has an offset for and the store has not."""
+    from rmqctl.store.consumer_groups import ConsumerGroups, GroupProgress
+    from rmqctl.store.stored_offsets import consumer_offsets
+
+    groups = ConsumerGroups(store)
+    stored = [GroupProgress(known.owner, known.topic, known.queue_id, known.offset) for known in consumer_offsets(store)]
+    without = [known for key in store.queues for known in groups.progress(key) if known.offset is None]
+    return sorted([*stored, *without], key=lambda known: known[:3])
+
+
+def _progress(store: ReadOnlyStore, topic: str, queue_id: int, offset: int | None) -> Row:
     from rmqctl.forensics.state_audit import queue_end
 
-    end = queue_end(store, topic, queue_id) if (topic, queue_id) in store.queues else None
-    return {"offset": offset, "maxOffset": end, "behind": None if end is None else end - offset}
+    queue = store.queues.get((topic, queue_id))
+    end = queue_end(store, topic, queue_id) if queue is not None else None
+    if queue is None or end is None:
+        return {"offset": offset, "minOffset": None, "maxOffset": end, "behind": None}
+    begin = queue.min_offset(store.commit_log.min_offset)
+    return {"offset": offset, "minOffset": begin, "maxOffset": end, "behind": end - max(offset or 0, begin)}

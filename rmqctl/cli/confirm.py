@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl.cli.identity import AS_ROOT, as_root_option
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import remark
 from rmqctl.cli.verb import flush_output
 from rmqctl.errors import NotConfirmed
+from rmqctl.logfile.shell_word import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def change_options(command: F) -> F:
-    """--yes and --dry-run."""
+    """--yes, --dry-run and --as-root."""
+    command = as_root_option(command)
     command = click.option("--yes", is_flag=True, help="Do it without asking.")(command)
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
@@ -59,5 +62,14 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 
 
 def undo_hint(store: Path) -> str:
-    """What to say behind a change that was made."""
-    return f"`rmqctl undo {store}` takes it back"
+    """Return the undo to propose after a change: it needs the options that name the store's files and the user."""
+    context = click.get_current_context()
+    words = [quoted(store)]
+    conf = context.params.get("broker_conf")
+    if conf is not None:
+        words.append(f"--broker-conf {quoted(conf)}")
+    if context.params.get("follow_links"):
+        words.append("--follow-links")
+    if context.meta.get(AS_ROOT):
+        words.append("--as-root")
+    return f"`rmqctl undo {' '.join(words)}` takes it back"

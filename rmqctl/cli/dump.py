@@ -64,12 +64,16 @@ CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset
 @click.option(
     "--since",
     type=TimeType(),
-    help="Stored at or after: RFC 3339 (local without a zone), epoch ms, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
+    help="Stored at or after: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--until", type=TimeType(), help="Stored at or before.")
 @click.option("--from-offset", type=OFFSET, help="Physical offset to begin at; inside a record: at the next one.")
 @click.option("--to-offset", type=OFFSET, help="Physical offset to end before.")
-@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Only records of this transaction kind.")
+@click.option(
+    "--transaction",
+    type=click.Choice(list(TRANSACTIONS)),
+    help="Only records of this transaction kind; prepared: half messages, of all versions.",
+)
 @click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
 @click.option(
     "--body", type=BODIES, default="none", show_default=True, help="Show bodies: utf8 inflates zlib; hex and base64 are as stored."
@@ -104,7 +108,7 @@ def command(
     from rmqctl.forensics.message_row import ROW_KEYS
 
     wanted = _filter(asked)
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store, broker_conf, follow_links, log_only=True)
     dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads)
     whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
     if whole_files:
@@ -118,9 +122,9 @@ def command(
                 rows = islice(_rows(dump, asked), asked["limit"])
                 print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
     except KeyboardInterrupt:
-        _finish(opened, dump)
+        _finish(opened, dump, asked["topics"])
         raise
-    return _finish(opened, dump)
+    return _finish(opened, dump, asked["topics"])
 
 
 def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -173,12 +177,19 @@ def _remark_damage(damage: Damage) -> None:
     remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
 
 
-def _finish(store: ReadOnlyStore, dump: Dump) -> int:
+def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:
     """The end of the scan on stderr; the exit code."""
+    from rmqctl.store.topic_names import unknown_topic
+
+    store.list_all()
     summary = dump.summary
     stopped = "--limit, or interrupted" if summary.stopped == "interrupted" else summary.stopped
     read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
     remark(f"{read}; stopped at {summary.end}: {stopped}")
+    for topic in topics:
+        unknown = unknown_topic(store, topic)
+        if unknown:
+            remark(f"note: {unknown}")
     for damage in store.foreign:
         remark(f"{damage.path}: {damage.detail}")
     if dump.incomplete or store.partly_read:

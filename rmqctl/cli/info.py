@@ -35,7 +35,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     """
     from rmqctl.forensics.survey import survey
 
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store, broker_conf, follow_links, log_only=True)
     document = survey(opened)
     if output == "json":
         print_document("info", document)
@@ -58,6 +58,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("store", document["store"]),
         ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
         ("  taken for", f"{version['profile']}: as that `append` and `recover` go on, unless --profile says otherwise"),
+        ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
         ("commit log", f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),

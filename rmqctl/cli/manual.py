@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from rmqctl import __version__
+from rmqctl.cli.identity import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
 from rmqctl.cli.main import VERBS, rmqctl
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
@@ -40,6 +41,10 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
         _section("DESCRIPTION", "\n.PP\n".join(_text(" ".join(paragraph.split())) for paragraph in paragraphs)),
         _section("OPTIONS", "\n".join(_options(command, context))),
     ]
+    if takes_as_root(command):
+        takes_dry_run = any("--dry-run" in parameter.opts for parameter in command.params)
+        texts = (*WHICH_USER, WHICH_USER_DRY_RUN) if takes_dry_run else WHICH_USER
+        parts.append(_section("WHICH USER TO RUN AS", "\n.PP\n".join(_text(text) for text in texts)))
     parts.append(
         _section("EXAMPLES", "\n".join(f".TP\n{_text(what)}:\n\\fB{_text(line)}\\fR" for line, what in _examples(command, context)))
     )

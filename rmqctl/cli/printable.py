@@ -1,24 +1,43 @@
-"""Text from a store made fit for a terminal: nothing in it can move the cursor, hide, or reorder what is shown."""
+"""Text from a store made fit for a terminal or a spreadsheet: nothing in it can move the cursor, hide, reorder what is shown, or run."""
 
 from __future__ import annotations
 
 import re
 
-# C0, DEL, C1; zero-width and bidirectional controls; line separators; BOM; lone surrogates (undecodable file names)
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Unicode's control and format characters, its line separators, every blank but U+0020 and the ideographic one, all that it shows as
+# nothing (Default_Ignorable_Code_Point: fillers, variation selectors, tags; and the Braille blank); and lone surrogates
+_INVISIBLE = (
+    "\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
+)
+_UNSAFE = re.compile(f"[\x00-\x1f{_INVISIBLE}]")
+_UNSAFE_IN_JSON = re.compile(f"[{_INVISIBLE}]")
+# what spreadsheets take for a formula
+FORMULA_SIGNS = ("=", "+", "-", "@")
+_BMP_END = 0x10000
 
 
 def printable(text: str) -> str:
-    r"""`text` with unsafe characters as `\x1b` or `\u202e`."""
+    r"""Return `text` with unsafe characters as `\x1b`, `\u202e` or `\U000e0041`."""
     return _UNSAFE.sub(lambda match: _escaped(match[0]), text)
 
 
 def printable_json(text: str) -> str:
-    r"""JSON text (its C0 characters are escaped already) with the other unsafe ones as `\u009b`; it stays the same JSON."""
-    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    r"""Return JSON text (its C0 characters are escaped already) with the other unsafe ones as `\u009b`; it stays the same JSON."""
+    return _UNSAFE_IN_JSON.sub(lambda match: _json_escaped(match[0]), text)
+
+
+def no_formula(text: str) -> str:
+    """Return `text` with a `'` before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 
 def _escaped(character: str) -> str:
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < _BMP_END else f"\\U{code:08x}"
+
+
+def _json_escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

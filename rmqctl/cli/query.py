@@ -75,7 +75,7 @@ def command(
     from rmqctl.forensics.search import Search
 
     question = _question(asked)
-    opened = open_store(store, broker_conf, follow_links)
+    opened = open_store(store, broker_conf, follow_links, log_only=scan or asked["msg_id"] is not None)
     search = Search(opened, question, body=body, threads=threads)
     if scan:
         prepared(search.prepare)
@@ -87,6 +87,7 @@ def command(
         remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
     for remark_text in search.remarks:
         remark(remark_text)
+    opened.list_all()
     for damage in opened.foreign:
         remark(f"{damage.path}: {damage.detail}")
     if search.incomplete or opened.partly_read:

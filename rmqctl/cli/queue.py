@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.render import print_rows, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
-from rmqctl.errors import BadRequest, ExitCode, RmqctlError, Unreadable
+from rmqctl.errors import READ_ALL_HINT, BadRequest, ExitCode, RmqctlError, Unreadable
 from rmqctl.format.damage import Damage
 
 if TYPE_CHECKING:
@@ -50,29 +50,35 @@ def command(
     minOffset is the first message that the log still has. A unit has the place of its message in the log, the message's
     size, and its tags code: the hash of its tags, or the delivery time of a scheduled message.
     """
+    if queue_id is None and any(value is not None for value in asked.values()):
+        raise click.UsageError("--from-offset, --to-offset, --limit and --tail choose units of one queue: give TOPIC and QUEUEID")
     opened = open_store(store, broker_conf, follow_links)
     if topic is not None and queue_id is not None:
         queue = opened.queues.get((topic, queue_id))
         if queue is None:
-            raise _no_such_queue(opened, topic, f"{topic}/{queue_id}")
+            raise _no_such_queue(opened, topic, queue_id, f"{topic}/{queue_id}")
         units = _units(queue, opened.commit_log.min_offset, asked)
-        print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), {key: itemgetter(key) for key in _UNIT_KEYS})
+        print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), {key.upper(): itemgetter(key) for key in _UNIT_KEYS})
     else:
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
-            raise _no_such_queue(opened, topic, f"of topic {topic!r}")
+            raise _no_such_queue(opened, topic, None, f"of topic {topic!r}")
         rows = _queue_rows(opened, [opened.queues[key] for key in keys])
-        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, {key: itemgetter(key) for key in _QUEUE_KEYS})
+        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, {key.upper(): itemgetter(key) for key in _QUEUE_KEYS})
     unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
     for damage in unread:
         remark(f"{damage.path}: {damage.detail}")
     return int(ExitCode.PARTIAL if unread else ExitCode.CLEAN)
 
 
-def _no_such_queue(store: ReadOnlyStore, topic: str, what: str) -> RmqctlError:
-    if topic in store.unreadable_folders:
-        return Unreadable("the folder of the topic's queues cannot be read", path=topic)
-    return BadRequest(f"there is no queue {what}", hint="`rmqctl queue STORE` lists them")
+def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what: str) -> RmqctlError:
+    from rmqctl.store.topic_names import unknown_topic
+
+    if store.is_unread(topic, queue_id):
+        return Unreadable("the queue's folder, or one above it, was not read", path=what, hint=READ_ALL_HINT)
+    unknown = unknown_topic(store, topic)
+    said = f"there is no queue {what}"
+    return BadRequest(f"{said}: {unknown}" if unknown else said, hint="`rmqctl queue STORE` lists them")
 
 
 _UNIT_KEYS = ("queueOffset", "physicalOffset", "size", "tagsCode")

@@ -9,10 +9,11 @@ import click
 
 from rmqctl.cli.confirm import change_options, check_can_ask, confirm, plan_shown, undo_hint
 from rmqctl.cli.first_run import prepared
+from rmqctl.cli.identity import act_as_owner, note_owner
 from rmqctl.cli.interruption import ChangeInterruption
-from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.options import OFFSET, open_store, output_option, profile_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_line, print_table, remark
-from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
+from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes, words_of_loss
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
@@ -20,16 +21,18 @@ from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.index_audit import IndexAudit
+    from rmqctl.store.journal import Journal
     from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
     from rmqctl.store.rebuild import Rebuild, Scan, Selection
-    from rmqctl.store.rebuild_plan import IndexPlan
+    from rmqctl.store.rebuild_plan import IndexPlan, QueuePlan
+    from rmqctl.store.repair_plan import RepairPlan
 
 WHAT = ("queues", "index", "all")
 WORDS_OF_COUNTS = {
     "kept": "units stand for messages that are damaged, as the queues that are there have them",
     "repeated": "units lead to the message behind one that is lost, once more",
     "misnumbered": "messages have a queue offset that cannot be right: they get the next place",
-    "again": "messages have a queue offset that their queue had already: they get no place",
+    "again": "messages have a queue offset that their queue had already: they get no place and count as lost",
     "anew": "times a queue began again at 0: its topic was deleted and made again",
 }
 
@@ -49,6 +52,7 @@ WORDS_OF_COUNTS = {
 @click.option("--topic", help="Only the queues of this topic.")
 @click.option("--queue", "queue_id", type=OFFSET, help="Only this queueId of the topic.")
 @click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@profile_option("Make the index as brokers of this version do.")
 @click.option("--resume", is_flag=True, help="Go on with a rebuild that was interrupted.")
 @change_options
 @output_option("table", "json")
@@ -59,6 +63,7 @@ def command(
     broker_conf: Path | None,
     follow_links: bool,
     what: str,
+    profile: str | None,
     dry_run: bool,
     yes: bool,
     resume: bool,
@@ -76,7 +81,8 @@ def command(
     File sizes are those of the files that are there. Where there are none, give --broker-conf, or they are the broker's own.
 
     Exit 3: made, and what was there differed from it; 0: made, and nothing differed. With --dry-run 1 where something differs, 0
-    where nothing does. Ctrl-C leaves the store as it was; --resume goes on with it then. While a broker has the store open nothing
+    where nothing does. The plan also simulates the broker's next start: messages that it would no longer serve count as lost.
+    Ctrl-C leaves the store as it was; --resume then continues the rebuild. While a broker has the store open nothing
     is looked at either: exit 11.
     """
     selected = selection(what, asked)
@@ -85,12 +91,12 @@ def command(
     check_store(opened)
     check_can_ask(yes=yes or dry_run)
     prepared(prepare_kernels)
-    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads)
+    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads, profile=profile)
     return look_or_make(opened, stamps, how, resume=resume)
 
 
 class HowToRebuild(NamedTuple):
-    """What is made, and how that is told; the log is read by `threads`, or by `scan`."""
+    """What is built, for brokers of which `profile`, and how it is reported; the log is read by `threads`, or by `scan`."""
 
     selection: Selection
     dry_run: bool
@@ -99,16 +105,17 @@ class HowToRebuild(NamedTuple):
     progress_mode: str
     threads: int = 1
     scan: Scan | None = None
+    profile: str | None = None
 
 
 def prepare_kernels() -> None:
     """Those that a rebuild and the audit beside it need."""
-    from rmqctl.format import index_match
+    from rmqctl.format import index_match, queue_fill, queue_span
     from rmqctl.store.kernels import prepare
     from rmqctl.store.rebuild import Rebuild
 
     Rebuild.prepare()
-    prepare(index_match)
+    prepare(index_match, queue_fill, queue_span)
 
 
 def selection(what: str, asked: dict[str, Any]) -> Selection:
@@ -131,8 +138,20 @@ def check_store(store: ReadOnlyStore) -> None:
 
 def look_or_make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool = False) -> int:
     """The plan, and its execution where that is wanted, of a store whose files were as `stamps` say when it was opened; the exit status."""
+    how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
     return _look(store, how) if how.dry_run else _make(store, stamps, how, resume=resume)
+
+
+def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
+    """Choose whether TAGS go into the index. Raises BadRequest where neither the store nor --profile shows it."""
+    from msgspec.structs import replace
+
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.store.tag_index import indexes_tags
+
+    tags = how.selection.index and indexes_tags(store, PROFILES[how.profile] if how.profile else None)
+    return how._replace(selection=replace(how.selection, tags=tags))
 
 
 def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
@@ -142,9 +161,10 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
     audit = _audit_beside(rebuild, store)
     with scan_progress(store, how.progress_mode, "rebuild"):
         rebuild.run()
-    plan = _Plan(rebuild, store, store.path.root, audit)
+    plan = _Plan(rebuild, store, store.path.root, audit, how)
     with plan_shown(dry_run=True):
         plan.print_all(how.output)
+    note_owner(store.path.root, store.path.commitlogs)
     return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
 
 
@@ -154,14 +174,15 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
     from rmqctl.store.rebuild import Rebuild
 
     root = store.path.root
+    act_as_owner(root, store.path.commitlogs)
     with (
         ChangeInterruption(at_once=how.scan is not None) as interruption,
-        Journal.begin(root, "rebuild", _words(how.selection), WritableStorage(root), go_on=resume) as journal,
+        Journal.begin(root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume) as journal,
     ):
         store.check_as_it_was(stamps)
         rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
         if resume:
-            rebuild.go_on()
+            _go_on(rebuild, store, journal)
         audit = None if resume else _audit_beside(rebuild, store)
         with scan_progress(store, how.progress_mode, "rebuild"):
             finished = rebuild.run(lambda: interruption.noted)
@@ -170,7 +191,7 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
             remark(f"interrupted at offset {rebuild.result.log.position}; nothing was changed, and --resume goes on from there")
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
-        plan = _Plan(rebuild, store, journal.staging, audit)
+        plan = _Plan(rebuild, store, journal.staging, audit, how)
         with plan_shown(dry_run=False):
             plan.print_all(how.output)
         with interruption.waiting():
@@ -180,6 +201,22 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
         journal.execute(plan.todo, interruption.commit)
     remark(f"done; {undo_hint(root)}")
     return int(ExitCode.REPAIRED if plan.differs else ExitCode.CLEAN)
+
+
+def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
+    """Take over what the interrupted rebuild built, and report where this one resumes. Raises BadRequest where nothing can be used."""
+    from rmqctl.store.rebuild import BEGIN_ANEW_HINT
+
+    if not journal.goes_on:
+        raise BadRequest("nothing to resume: no rebuild was interrupted here", path=str(store.path.root), hint=BEGIN_ANEW_HINT)
+    queues = rebuild.go_on()
+    built = [counted(queues, "queue")] if rebuild.selection.queues else []
+    built += [f"{counted(rebuild.result.index.entries, 'key')} in the index"] if rebuild.selection.index else []
+    log = rebuild.result.log
+    remark(
+        f"resuming at step 1 of 2, reading the log, at offset {log.position} of {store.commit_log.queue.files[-1].end}: "
+        f"{' and '.join(built)} of {counted(log.messages, 'message')} are built already (step 2 installs them)"
+    )
 
 
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
@@ -206,9 +243,9 @@ class _Plan:
     Raises BadRequest where there is nothing of what was asked for.
     """
 
-    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None) -> None:
+    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None, how: HowToRebuild) -> None:
         from rmqctl.store.changes import Install
-        from rmqctl.store.rebuild_plan import changes, index_plan, queue_plans
+        from rmqctl.store.rebuild_plan import changes, index_plan, queue_plans, repair_plan
 
         _check_found(rebuild, store)
         self.todo = changes(rebuild, store, staging)
@@ -216,10 +253,15 @@ class _Plan:
         self._result = rebuild.result
         self._queues = queue_plans(rebuild, store)
         self._index = index_plan(rebuild, store)
+        self._index_differs = False
+        self._repair = repair_plan(rebuild, self._queues, self.todo)
         self.differs = self._units_differ > 0 or any(not isinstance(change, Install) for change in self.todo)
         self.differs |= not all(rebuild.files_are_right((plan.topic, plan.queue_id)) for plan in self._queues)
         if self._index is not None:
-            self.differs |= _index_differs(self._index, store, audit)
+            self._index_differs = _index_differs(self._index, store, audit)
+            self.differs |= self._index_differs
+        if any(queue.differ for queue in self._queues):
+            self._repair = _with_next_start(store, self._repair, self._queues, how)
 
     def print_all(self, output: str) -> None:
         """The queues and the index on stdout, what is special about them on stderr."""
@@ -240,13 +282,19 @@ class _Plan:
             "messages": result.log.messages,
             "damagedPlaces": result.log.damages,
             "seconds": round(result.seconds, 6),
-            "queues": [queue.to_json() for queue in self._queues],
+            "lost": self._repair.lost._asdict(),
+            "queues": [queue.to_json() | self._lost_of(queue) for queue in self._queues],
             "unitsDiffer": self._units_differ,
             "index": self._index.to_json() if self._index is not None else None,
             "deletedTopics": [{"topic": topic, "messages": count} for topic, count in result.left_out.items()],
             "asTheyAre": [{"topic": topic, "queueId": queue_id} for topic, queue_id in sorted(result.as_they_are)],
             "actions": [change.to_json() for change in self.todo],
+            "notes": list(self._repair.notes),
         }
+
+    def _lost_of(self, plan: QueuePlan) -> dict[str, int]:
+        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get((plan.topic, plan.queue_id))
+        return {"lost": lost} if lost else {}
 
     @property
     def _units_differ(self) -> int:
@@ -268,20 +316,39 @@ class _Plan:
     def _remark(self) -> None:
         result = self._result
         remark(
-            f"{result.log.messages} messages and {counted(result.log.damages, 'damaged place')} without one "
-            f"from {result.begin} to {result.log.position}, read in {result.seconds:.2f} s; "
-            f"{self._units_differ} units differ from those that are there"
+            f"read {counted(result.log.messages, 'message')} and {counted(result.log.damages, 'damaged place')} "
+            f"from {result.begin} to {result.log.position} in {result.seconds:.2f} s; "
+            f"{counted(self._units_differ, 'queue unit')} would change"
         )
+        if self._index_differs:
+            remark("the index differs from what the log gives")
         for name, what in WORDS_OF_COUNTS.items():
             found = sum(getattr(counts, name) for counts in result.queues)
             if found:
                 remark(f"{found} {what}")
+        if self._repair.lost.records:
+            remark(f"lost: {words_of_loss(self._repair)}")
+        for note in self._repair.notes:
+            remark(f"note: {note}")
         for topic, count in result.left_out.items():
-            remark(f"{count} messages of topic {topic}, which topics.json does not list, get no queue (--all-topics makes it)")
+            remark(
+                f"{counted(count, 'message')} of topic {topic}, which neither topics.json nor a group's offset names, get no queue "
+                "(--all-topics makes it)"
+            )
         if result.as_they_are:
-            remark(f"{len(result.as_they_are)} queues stay as they are: the log has no message of them any more")
+            remark(f"{counted(len(result.as_they_are), 'queue')} without a message in the log: left unchanged")
         if result.gone:
             remark(f"{len(result.gone)} queues go: their topic is not listed, or they point to what the log has not")
+
+
+def _with_next_start(store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], how: HowToRebuild) -> RepairPlan:
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.store.profile_guess import guess_profile
+    from rmqctl.store.rebuild_plan import built_spans
+    from rmqctl.store.rehearsal import with_next_start
+
+    profile = PROFILES[how.profile] if how.profile else guess_profile(store)
+    return with_next_start(store, plan, profile, built_spans(queues), how.threads)
 
 
 def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:

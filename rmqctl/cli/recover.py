@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,13 @@ import click
 
 from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.options import open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.options import open_store, output_option, profile_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields
 from rmqctl.cli.repair_view import (
     REPAIR_VERB,
     HowToRepair,
     carry_out,
+    check_index_can_be_rebuilt,
     check_writable,
     note_assumed_sizes,
     plan_json,
@@ -23,11 +25,13 @@ from rmqctl.cli.repair_view import (
     words_of_loss,
 )
 from rmqctl.cli.scan_progress import scan_progress
+from rmqctl.cli.sizes import SizeType
 from rmqctl.cli.verb import Verb
 from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.recovery_plan import RecoveryPlan
+    from rmqctl.format.profile import Profile
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 
@@ -43,10 +47,17 @@ if TYPE_CHECKING:
 )
 @store_argument
 @click.option("--mode", type=click.Choice(("auto", "normal", "abnormal")), default="auto", show_default=True, help="Auto: as `abort` says.")
+@profile_option("Recover as brokers of this version do.")
 @click.option(
-    "--profile", type=click.Choice(("4.7", "4.9", "5.3")), help="Recover as brokers of this version do.  [default: as the store shows]"
+    "--keep-going", is_flag=True, help="A damaged record does not end the log: a mark takes its place, the messages after it stay."
 )
-@click.option("--keep-going", is_flag=True, help="A damaged record does not end the log: a mark takes its place, what is behind it stays.")
+@click.option(
+    "--marks-limit",
+    type=SizeType(),
+    default="4GiB",
+    show_default=True,
+    help="Refuse where marks are needed for more bytes of the log than this, missing files included.",
+)
 @click.option("--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does.")
 @change_options
 @output_option("table", "json")
@@ -59,25 +70,25 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 
-    Lost are, for both: the messages behind the log's new end, damaged ones too, also those of which only a queue's unit tells. A
-    restart loses those, too, that it cuts off a queue for good though the log has them; recover puts them back.
+    Counted as lost, for both: messages after the new end of the log, damaged messages, and messages that only a queue still points
+    to. `already gone` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
+    the repair does not lose them. A restart may also cut messages out of a queue that are still in the log; recover keeps those.
 
     --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
     property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
     get marks as they get any message: they must know what to do with them. `verify` counts the marks of a store. A file of the
-    log that is too short, or missing, is filled up with marks, too.
+    log that is too short, or missing, is filled up with marks, too, up to --marks-limit in all: a wrong file name may ask for any number.
 
     While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
-    from rmqctl.store.repair import without_vain_rebuilds
-
     planner = _planner(opened, asked, threads)
     prepared(planner.prepare)
     with scan_progress(opened, progress_mode, "recover"):
         plan = planner.plan()
-        plan = replace(plan, repair=without_vain_rebuilds(opened, plan.repair, threads))
+        plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
+    check_index_can_be_rebuilt(opened, plan.repair)
     with plan_shown(dry_run=asked["dry_run"]):
         if output == "json":
             print_document("recover", plan.to_json() | plan_json(plan.repair))
@@ -89,14 +100,22 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
 
 def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
+    from rmqctl.forensics.leaves import count_findings
     from rmqctl.forensics.recovery_plan import RecoveryPlanner
-    from rmqctl.format.profile import PROFILES
     from rmqctl.store.profile_guess import guess_profile
     from rmqctl.store.recovery import Mode
+    from rmqctl.store.repair import without_vain_rebuilds
 
-    profile = PROFILES[asked["profile"]] if asked["profile"] else guess_profile(store)
+    profile = _profile(asked) or guess_profile(store)
     mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
-    return RecoveryPlanner(store, profile, mode, threads, keep_going=asked["keep_going"])
+    settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
+    return RecoveryPlanner(store, profile, mode, threads, settle, keep_going=asked["keep_going"], marks_limit=asked["marks_limit"])
+
+
+def _profile(asked: dict[str, Any]) -> Profile | None:
+    from rmqctl.format.profile import PROFILES
+
+    return PROFILES[asked["profile"]] if asked["profile"] else None
 
 
 def _summary(plan: RecoveryPlan) -> str:
@@ -112,7 +131,8 @@ def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
             ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
             ("ends because", repair.end_reason or "there are no more records"),
             ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
-            *_marks(repair.marks.served),
+            *_missing(plan),
+            *_marks(plan),
             ("a plain restart", _restart_in_words(plan)),
         )
     )
@@ -124,9 +144,21 @@ def _keepable(plan: RecoveryPlan) -> str:
     return f"; --keep-going would keep {plan.keepable} of them" if plan.keepable else ""
 
 
-def _marks(count: int) -> list[tuple[str, str]]:
-    words = f"{counted(count, 'message')} written in place of what is damaged or missing: consumers get them (`rmqctl explain mark`)"
-    return [("marks", words)] if count else []
+def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
+    if not plan.missing:
+        return []
+    rest = max(plan.repair.lost.records - plan.missing, 0)
+    return [("already gone", f"{plan.missing} of them: no file of the log has their bytes; this repair loses {rest}")]
+
+
+def _marks(plan: RecoveryPlan) -> list[tuple[str, str]]:
+    """Report how many messages and bytes marks stand for; fillers are marks that no consumer gets."""
+    if not plan.marks_bytes:
+        return []
+    served = counted(plan.repair.marks.served, "message")
+    files = f" and {counted(plan.marks_files, 'missing file')}" if plan.marks_files else ""
+    words = f"{served} written in place of what is damaged or missing ({counted(plan.marks_bytes, 'byte')} of the log{files})"
+    return [("marks", f"{words}: consumers get them (`rmqctl explain mark`)")]
 
 
 def _start(plan: RecoveryPlan) -> str:

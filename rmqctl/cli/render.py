@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -10,10 +11,20 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from rmqctl.cli.printable import printable, printable_json
+import click
+
+from rmqctl.cli.printable import no_formula, printable, printable_json
 
 Row = dict[str, Any]
 ROWS_PER_TABLE = 500
+RAW_CSV = "rmqctl.cli.render.raw_csv"
+_IMPORTED_LATE = ("csv", "difflib", "rich.console", "rich.progress", "rich.table", "rich.text", "tabulate")
+
+
+def import_late_ones() -> None:
+    """Import what is imported only where it is needed, in this module: later it may not be readable any more."""
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
 
 
 def to_json(value: Any) -> str:
@@ -117,10 +128,19 @@ def _print_json_rows(verb: str, name: str, rows: Iterable[Row]) -> None:
 def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
     import csv  # imports here spare the start of what prints otherwise
 
+    context = click.get_current_context(silent=True)
+    raw = context is not None and bool(context.meta.get(RAW_CSV))
     writer = csv.DictWriter(sys.stdout, keys, restval="", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: to_json(value) if isinstance(value, dict | list) else _cell(value) for key, value in row.items()})
+        writer.writerow({key: _csv_cell(value, raw=raw) for key, value in row.items()})
+
+
+def _csv_cell(value: Any, *, raw: bool) -> str:
+    """Return a cell. A text must not run as a formula where the file is opened as a spreadsheet; numbers of ours cannot."""
+    if isinstance(value, dict | list):
+        return to_json(value)
+    return no_formula(_cell(value)) if isinstance(value, str) and not raw else _cell(value)
 
 
 def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.cli.confirm import confirm, undo_hint
+from rmqctl.cli.identity import act_as_owner, note_owner
 from rmqctl.cli.interruption import ChangeInterruption
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import print_table, remark
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import CHANGE_VERB
-from rmqctl.errors import ExitCode, LayoutNotSupported, Unreadable
+from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
 from rmqctl.format.plural import counted
 
 if TYPE_CHECKING:
@@ -51,34 +52,46 @@ def check_writable(store: ReadOnlyStore) -> None:
 
 
 def check_complete(store: ReadOnlyStore) -> None:
-    """Raises NeedsRecovery where an earlier change was left half done, LayoutNotSupported for 3.x, Unreadable.
+    """Raises NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
 
+    LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file sizes.
     What was not read must not be taken for what is not there: without the log every queue would be one too many.
     """
     from rmqctl.store.journals import check_none_unfinished
-    from rmqctl.store.profile_guess import looks_like_3x
+    from rmqctl.store.profile_guess import looks_like_3x, store_of_3x
 
     check_none_unfinished(store.storage, store.path.root)
+    store.path.check_can_be_changed()
     if looks_like_3x(store):
-        raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
+        raise store_of_3x(store)
     queues = len(store.queues)
     if store.partly_read:
         what = "a part of it was not read: `rmqctl verify` shows which"
-        raise Unreadable(what, path=str(store.path.root), hint="--follow-links, --broker-conf, or mend permissions")
+        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+    store.check_one_queue_type()
+    store.check_size_of_conf()
     if queues and not store.commit_log.queue.files:
         raise Unreadable(f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies")
 
 
+def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
+    """Raises BadRequest where the index is rebuilt, and nothing shows whether with TAGS."""
+    from rmqctl.store.tag_index import indexes_tags
+
+    if plan.rebuilds_index:
+        indexes_tags(store, plan.profile)
+
+
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
     """Say so where files are going to be made whose size nothing tells."""
-    from rmqctl.store.geometry import Geometry
+    from rmqctl.store.geometry import Geometry, index_shape
 
     usual = Geometry()
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
         size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
         remark(f"no queue shows how large its files are: they get {size} (--broker-conf says otherwise)")
-    if index and not store.index.files and not store.conf.index_slots:
+    if index and not store.conf.index_slots and index_shape(store) is None:
         size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
         remark(f"no index file shows its size: it gets {size} (--broker-conf says otherwise)")
 
@@ -102,15 +115,21 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
 
 def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair) -> int:
     """What follows once a plan was shown: the question, the repair, the exit status."""
+    if asked.dry_run and plan.steps:
+        note_owner(store.path.root, store.path.commitlogs)
     if asked.dry_run or not plan.steps:
-        return int(ExitCode.FINDINGS if plan.steps else ExitCode.CLEAN)
+        return int(ExitCode.FINDINGS if plan.steps or plan.start_problem else ExitCode.CLEAN)
     confirm(question, yes=asked.yes)
+    from rmqctl.store.rebuild import Rebuild
     from rmqctl.store.repair import repair
 
+    if plan.queues_to_rebuild or plan.rebuilds_index:
+        Rebuild.prepare()
+    act_as_owner(store.path.root, store.path.commitlogs)
     with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
         repair(store, plan, verb, summary, asked.threads, interruption.commit)
     remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
-    return int(ExitCode.REPAIRED)
+    return int(ExitCode.PARTIAL if plan.start_problem else ExitCode.REPAIRED)
 
 
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from rmqctl.cli.confirm import change_options, plan_shown
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.options import OFFSET, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.options import OFFSET, open_store, output_option, profile_option, progress_option, store_argument, threads_option
 from rmqctl.cli.render import print_document, print_fields
-from rmqctl.cli.repair_view import REPAIR_VERB, HowToRepair, carry_out, check_writable, plan_json, print_repair, words_of_loss
+from rmqctl.cli.repair_view import (
+    REPAIR_VERB,
+    HowToRepair,
+    carry_out,
+    check_index_can_be_rebuilt,
+    check_writable,
+    plan_json,
+    print_repair,
+    words_of_loss,
+)
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.format.plural import counted
@@ -34,6 +44,7 @@ from rmqctl.format.plural import counted
     help="Leave the bytes behind the end in its file, as a broker does. Good messages there are part of the log again at once.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
+@profile_option("Rebuild the index as brokers of this version do.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -46,6 +57,7 @@ def command(
     dirty: bool,
     keep_tail: bool,
     explain: bool,
+    profile: str | None,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -60,6 +72,9 @@ def command(
     --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
     the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files behind go all the same.
 
+    The plan also simulates the broker's next start: with fewer files it may begin at an earlier file, and end the log at damage there.
+    Messages that it would no longer serve count as lost.
+
     While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     if to is not None and dirty:
@@ -68,13 +83,19 @@ def command(
         raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.store.profile_guess import guess_profile
+    from rmqctl.store.rehearsal import with_next_start
     from rmqctl.store.truncation import Truncation
 
     end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
     prepared(truncation.prepare)
     with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
-        plan = truncation.plan()
+        plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
+        if plan.steps:
+            plan = with_next_start(opened, plan, plan.profile or guess_profile(opened), {}, threads)
+    check_index_can_be_rebuilt(opened, plan)
     if dirty:
         truncation.check_nothing_good_is_lost()
     with plan_shown(dry_run=dry_run):

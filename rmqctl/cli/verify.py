@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.first_run import prepared
-from rmqctl.cli.options import note_unfinished_change, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.options import (
+    ignore_receipts_option,
+    note_unfinished_change,
+    open_store,
+    output_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
 from rmqctl.cli.render import print_document, print_rows, print_table, remark
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
@@ -37,10 +45,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="1: the log. 2: and the queues. 3: and index, checkpoint, configuration.",
 )
+@ignore_receipts_option
 @output_option("table", "json", "jsonl", "csv")
 @threads_option
 @progress_option
-def command(store: Path, broker_conf: Path | None, follow_links: bool, level: int, output: str, threads: int, progress_mode: str) -> int:
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    level: int,
+    ignore_receipts: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+) -> int:
     """Is the store whole?
 
     Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
@@ -51,8 +69,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, level: in
     """
     from rmqctl.forensics.verify import Verification
 
-    opened = open_store(store, broker_conf, follow_links)
-    verification = Verification(opened, level, threads)
+    opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
+    verification = Verification(opened, level, threads, receipts=not ignore_receipts)
     report = verification.report
     prepared(verification.prepare)
     try:

@@ -17,13 +17,15 @@ from rmqctl.forensics.unit_audit import QueueCursor, UnitAudit
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
 from rmqctl.format.dispatch_scan import DELAYED
-from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.format.unit_match import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHERE, IGNORED, MISSING, NOT_ASKED, ODD, PLAIN
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.store.commit_log import message_of
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.destinations import Destination, batch_size, queue_destinations, right_tags_code
+from rmqctl.store.known_topics import KnownTopics
+from rmqctl.store.light_queues import gets_no_unit, is_left_out_topic
+from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 FILES_FOR_A_MAJORITY = 3
+FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for each unit
 
 
 class QueueCrosscheck:
@@ -55,13 +58,15 @@ class QueueCrosscheck:
         self._cursors: dict[QueueKey, QueueCursor] = {}
         self._unreadable: set[QueueKey] = set()
         self._lost: list[tuple[int, int]] = []
-        self._known_topics = frozenset(store.listed_topics)
+        self._known_topics = KnownTopics(store)
         self._topics_with_queues = {topic for topic, _ in store.queues}
         self._deleted_topics: dict[str, int] = {}
         self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
         self._keys: list[QueueKey] = []
         self._reader: RecordReader | None = None
         self._superseded: dict[QueueKey, int] = {}
+        self._left_out: dict[QueueKey, int] = {}
+        self._leaves_topics_out = bool(signs_of_5(store))
         for key, queue in store.queues.items():
             if isinstance(queue, ConsumeQueue):
                 try:
@@ -85,7 +90,7 @@ class QueueCrosscheck:
 
     def _kind_of(self, key: QueueKey) -> int:
         """How messages of a queue are compared with its units."""
-        if key in self._unreadable or key[0] in self._store.unreadable_folders:
+        if key in self._unreadable or self._store.is_unread(*key):
             return IGNORED
         if isinstance(self._store.queues.get(key), BatchConsumeQueue):
             return ODD
@@ -110,6 +115,8 @@ class QueueCrosscheck:
             return
         cursor = self._cursors.get(key)
         try:
+            if len(rows) == 1 and verdict in (MISSING, ELSEWHERE) and self._is_misnumbered(destination, at, int(row["size"])):
+                return
             unit = cursor.unit(destination.queue_offset) if cursor else None
         except OSError as error:
             self._give_up(key, error)
@@ -121,6 +128,43 @@ class QueueCrosscheck:
             self._add("unit-mismatch", destination, at, what, len(rows))
         else:
             self._add("unit-tags-code", destination, at, _wrong_tags_code(destination, unit.tags_code), len(rows))
+
+    def _is_misnumbered(self, destination: Destination, at: int, size: int) -> bool:
+        """Return whether the record's own QUEUEOFFSET is wrong, not its unit; then the unit is confirmed, and the record a finding.
+
+        The queue leads to the record from another place, and the records before and after that place agree with the queue, or say
+        nothing. A queue that is shifted as a whole is wrong itself: its records agree with one another. Raises OSError.
+        """
+        cursor = self._cursors.get((destination.topic, destination.queue_id))
+        unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
+        number = destination.queue_offset
+        if cursor is None or unit is None or (unit.physical_offset, unit.size) != (at, size):
+            return False
+        own = cursor.queue.find(number)  # units before it may lead to the record, too, in place of lost ones
+        if own is not None and own.physical_offset == at:
+            return False
+        slot = unit.queue_offset
+        before, after = (self._number_of(cursor.queue.find(near), destination) for near in (slot - 1, slot + 1))
+        is_supported = (before is not None and before + 1 == number) or after == number + 1
+        if is_supported or not (before == slot - 1 or after == slot + 1 or before is after is None):
+            return False
+        cursor.confirm(slot)
+        what = f"the record says queue offset {number}; its queue, and the records around it there, say {slot}"
+        self._add_bad_number(destination, slot, at, what)
+        return True
+
+    def _add_bad_number(self, destination: Destination, queue_offset: int, physical_offset: int, what: str) -> None:
+        log = self._store.commit_log.queue.find(physical_offset)
+        file_offset = physical_offset - log.file_from_offset if log else None
+        finding = Finding("bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset)
+        finding.topic, finding.queue_id, finding.queue_offset = destination.topic, destination.queue_id, queue_offset
+        self.findings.append(finding)
+
+    def _number_of(self, unit: CqUnit | None, place: Destination) -> int | None:
+        """Return the QUEUEOFFSET of the record that a unit leads to; None where that is no record of its queue."""
+        message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
+        is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
+        return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset; they are asked for in log order, so one reader goes along. Not read: none."""
@@ -138,7 +182,7 @@ class QueueCrosscheck:
         """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
         for number, destination in enumerate(queue_destinations(message)):
             key = (destination.topic, destination.queue_id)
-            if key in self._unreadable or destination.topic in self._store.unreadable_folders:
+            if key in self._unreadable or self._store.is_unread(*key):
                 continue
             queue = self._store.queues.get(key)
             if queue is None and self._is_deleted_topic(destination.topic):
@@ -147,8 +191,10 @@ class QueueCrosscheck:
             try:
                 if isinstance(queue, BatchConsumeQueue):
                     self._see_batch(queue, message)
-                else:
-                    self._see_unit(destination, message, again=self._is_seen(key, message.physical_offset) if number else again)
+                elif number:
+                    self._see_light_unit(destination, message)
+                elif not self._is_misnumbered(destination, message.physical_offset, message.size):
+                    self._see_unit(destination, message, again=again)
             except OSError as error:
                 self._give_up(key, error)
 
@@ -176,8 +222,13 @@ class QueueCrosscheck:
                 self.findings += findings
         for (topic, queue_id), count in sorted(item for item in self._superseded.items() if item[1]):
             self.notes.append(f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again")
+        for (topic, queue_id), count in sorted(self._left_out.items()):
+            what = "the broker gave them no unit, because the queue already had their queue offset when they came"
+            self.notes.append(f"{count} messages are not in {topic}/{queue_id}: {what}")
         for topic, count in sorted(self._deleted_topics.items()):
-            self.notes.append(f"{count} messages of topic {topic!r}, which topics.json does not list, have no queue: deleted topic")
+            self.notes.append(
+                f"{count} messages of topic {topic!r}, which neither topics.json nor a group's offset names, have no queue: deleted topic"
+            )
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
         """A queue that cannot be read is one finding, and is asked no more."""
@@ -205,6 +256,25 @@ class QueueCrosscheck:
             self._add("unit-size", destination, message.physical_offset, f"the unit's size is {unit.size}, the record has {message.size}")
         self._check_tags_code(destination, message, unit)
 
+    def _see_light_unit(self, destination: Destination, message: Message) -> None:
+        """A place in a light queue (LMQ): a message's queue offset there is not always where its unit came to (`light_queues`)."""
+        key, at = (destination.topic, destination.queue_id), message.physical_offset
+        again = self._is_seen(key, at)
+        cursor = self._cursors.get(key)
+        unit = cursor.unit(destination.queue_offset) if cursor else None
+        if cursor is not None and (unit is None or unit.physical_offset != at):
+            found = cursor.first_reaching(at)
+            end_then = cursor.max_offset if found is None else found.queue_offset
+            if found is not None and found.physical_offset == at:
+                destination = destination._replace(queue_offset=found.queue_offset)
+            elif is_left_out_topic(message.topic):
+                if self._leaves_topics_out or destination.queue_offset < end_then:
+                    return
+            elif gets_no_unit(message.topic, destination.queue_offset, end_then):
+                self._left_out[key] = self._left_out.get(key, 0) + 1
+                return
+        self._see_unit(destination, message, again=again)
+
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         """Whether the log has a message of a queue before `physical_offset`."""
         number = self._describer.number(key[0].encode("utf-8", "replace"), key[1])
@@ -221,6 +291,8 @@ class QueueCrosscheck:
         code: int | None = unit.tags_code
         if is_ext_address(unit.tags_code):
             extension = self._store.extensions.get((destination.topic, destination.queue_id))
+            if extension is None and self._store.is_extension_unread(destination.topic, destination.queue_id):
+                return
             code = extension.tags_code(unit.tags_code) if extension else None
             if code is None:
                 what = f"the address {unit.tags_code} leads to no unit of the extension"
@@ -232,6 +304,12 @@ class QueueCrosscheck:
     def _see_batch(self, queue: BatchConsumeQueue, message: Message) -> None:
         unit = queue.find(message.queue_offset)
         destination = Destination(queue.topic, queue.queue_id, message.queue_offset, 0)
+        if unit is None or unit.physical_offset != message.physical_offset:
+            shown = queue.first_where(lambda unit: unit.physical_offset >= message.physical_offset)
+            if shown is not None and (shown.physical_offset, shown.size) == (message.physical_offset, message.size):
+                what = f"the record says queue offset {message.queue_offset}; its queue says {shown.queue_offset}"
+                self._add_bad_number(destination, shown.queue_offset, message.physical_offset, what)
+                return
         if unit is None:
             self._add("missing-unit", destination, message.physical_offset, "the batch has no unit in its queue")
         elif unit.physical_offset != message.physical_offset or unit.size != message.size:
@@ -271,8 +349,31 @@ class QueueCrosscheck:
             if rest.are_expired(units):
                 self.expired_units += len(units)
                 continue
-            for number, unit in enumerate(units.tolist(), at):
-                self._unconfirmed_slot(cursor, rest, CqUnit(number, *unit))
+            left = np.flatnonzero(~self._counted(cursor, rest, at, units))
+            for number, unit in zip(left.tolist(), units[left].tolist(), strict=True):
+                self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
+
+    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Any) -> Any:
+        """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already; they are counted."""
+        by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
+        counted = np.zeros(len(units), np.bool_)
+        if rest.in_front or all(len(found) < FINDINGS_MAX for found in by_code.values()):
+            return counted
+        offsets, sizes = units["physicalOffset"], units["size"]
+        is_unused = (offsets == 0) & (sizes == 0) & (units["tagsCode"] == 0)
+        is_none = (offsets < 0) | (sizes <= 0)
+        is_inside = np.arange(at, at + len(units)) < cursor.max_offset
+        behind = offsets >= max(rest.log_end, self._lost[-1][1] if self._lost else 0)
+        kinds = {
+            "unit-hole": is_none & is_inside,
+            "unit-behind-end": is_none & ~is_inside & ~is_unused,
+            "dangling-unit": ~is_none & behind,
+        }
+        for code, of_kind in kinds.items():
+            if len(by_code.get(code, ())) >= FINDINGS_MAX:
+                by_code[code][-1].count += int(np.count_nonzero(of_kind))
+                counted |= of_kind
+        return counted
 
     def _unconfirmed_slot(self, cursor: QueueCursor, rest: _Unconfirmed, slot: CqUnit) -> None:
         queue = cursor.queue
@@ -311,7 +412,16 @@ class QueueCrosscheck:
     def _check_files(self) -> None:
         """The files of each queue and of its extension: lengths, gaps between them, names that are no multiple of a unit."""
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
-        usual = _majority([file.size for files in plain for file in files.files])
+        usual = _majority([file.size_on_disk for files in plain for file in files.files])
+        for topic, queue_id in self._store.conflicting_queues:
+            is_in_both = isinstance(self._store.queues[topic, queue_id], ConsumeQueue)
+            what = (
+                f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
+                if is_in_both
+                else f"the topic has other queues in {CONSUMEQUEUE}/"
+            )
+            path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
+            self.findings.append(Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id))
         for key, queue in self._store.queues.items():
             extension = self._store.extensions.get(key)
             unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
@@ -346,20 +456,27 @@ class QueueCrosscheck:
         return "no record"
 
     def _is_deleted_topic(self, topic: str) -> bool:
-        """Whether a topic without any queue was deleted: topics.json is there and does not list it."""
-        listed = topic in self._known_topics or topic in self._topics_with_queues
-        return bool(self._known_topics) and not listed and not topic.startswith(LMQ_PREFIX)
+        """Whether a topic without any queue was deleted."""
+        return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
         self._add(code, Destination(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
 
     def _add(self, code: str, destination: Destination, physical_offset: int, detail: str, count: int = 1) -> None:
-        """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours."""
+        """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours.
+
+        After FINDINGS_MAX findings of a kind the last one counts all others.
+        """
         key = (destination.topic, destination.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
         if same and same[-1].queue_offset is not None and same[-1].queue_offset + same[-1].count == destination.queue_offset:
             same[-1].count += count
             return
+        if len(same) >= FINDINGS_MAX:
+            same[-1].count += count
+            return
+        if len(same) == FINDINGS_MAX - 1:
+            detail += "; this finding counts all later ones of its kind in the queue"
         path, file_offset = self._place(key, destination.queue_offset)
         finding = Finding(code, path, physical_offset, detail, file_offset, count=count)
         finding.topic, finding.queue_id, finding.queue_offset = key[0], key[1], destination.queue_offset

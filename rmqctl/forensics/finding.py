@@ -66,6 +66,10 @@ class Explanation(NamedTuple):
 
 
 _RESTART = "A broker that scans this place at its start ends the log here and drops everything behind it."
+_CLIENT = (
+    "Brokers serve the message, but Java clients reject it, and with it all that follow it in the same pull: consumers may hang here or "
+    "skip messages. Once the group has consumed up to the message, set its offset to the next one; a slave's copy may be intact."
+)
 _REBUILD = "The log is whole: the queues can be built again from it."
 _INDEX = "Only look-ups by key suffer; the index can be built again from the log."
 
@@ -85,9 +89,30 @@ CATALOGUE: dict[str, Explanation] = {
         "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a wrong name.",
         "No broker checks this: it would serve the record. Check the file's name against its neighbours.",
     ),
+    "bad-port": Explanation(
+        "A host of the record has a port outside 0 to 65535: a bit of the record changed; no checksum covers this field.",
+        _CLIENT,
+    ),
+    "bad-compression": Explanation(
+        "SYSFLAG says that the body is compressed, but the body does not begin as its compression type (zlib, lz4, zstd) does, or the "
+        "type is unknown: a bit of SYSFLAG changed; BODYCRC does not cover it.",
+        _CLIENT,
+    ),
+    "bad-queue-offset": Explanation(
+        "The QUEUEOFFSET of one record is wrong: its queue leads to it from another place, and the records before and after it agree "
+        "with the queue. A bit of the record changed; no checksum covers this field.",
+        "Brokers deliver the message at its place in the queue and never look at this field, but consumers see the wrong offset. The "
+        "queue is right: `recover` and `rebuild` keep the message at its place, and leave the record as it is.",
+    ),
     "bad-blank-size": Explanation(
         "A blank record, which ends a file, does not say how much is left of it: it is damaged, or was written over a record.",
         "4.x takes it for the file's end; 5.3 ends the log here when it is too large.",
+    ),
+    "bad-entry": Explanation(
+        "The header of 48 bytes that DLedger puts before a record is damaged, or it does not continue where the entry before it ended. "
+        "The record after it is still read where it is whole.",
+        "A broker that scans this place at its start ends its log here, and gets what follows from the other members of its group, as "
+        "far as they have it.",
     ),
     "no-blank": Explanation(
         "A file ends without a blank record although the log goes on: it was cut, or its end was never written.", _RESTART
@@ -115,6 +140,19 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "file-length": Explanation(
         "A file has not the length of the others: it was cut or only partly copied.", "No broker loads such a store."
+    ),
+    "queue-in-both-folders": Explanation(
+        "A topic has queues in consumequeue/ and in batchconsumequeue/: the same queue in both, or different ones. All queues of a topic "
+        "have the type that topics.json names.",
+        "No broker of 5.x starts, and rmqctl changes nothing in such a store. Move away the topic's folder of the wrong type: the one in "
+        "batchconsumequeue/, unless topics.json has queue.type=BatchCQ for the topic. Then `rebuild` makes the other queues again.",
+    ),
+    "bad-journal": Explanation(
+        "A journal in STORE/.rmqctl, from which `undo` takes a change back, is not as rmqctl writes it. It is damaged, or it was forged to "
+        "have files changed that rmqctl never changes.",
+        "No verb follows it, and those that change the store refuse to run (exit 4). `rmqctl undo STORE --list` shows which change it is: "
+        "`--drop-damaged NAME` forgets one that came to its end; otherwise look at its folder, and take it away by hand. Where the log "
+        "lies elsewhere, give --broker-conf with the file that names its folders.",
     ),
     "foreign-file": Explanation(
         "Something that RocketMQ did not put there.", "In commitlog/ it keeps a 4.x broker from starting: move it away."
@@ -154,7 +192,8 @@ CATALOGUE: dict[str, Explanation] = {
         "Queues point to messages before the log's first file, and these are too young to have expired: the file was lost, "
         "or deleted by hand or for want of disk.",
         "Look for the file; nothing is to do where it was deleted on purpose. What `rmqctl clean` deleted is no finding, as long as "
-        "its receipts are in the store (rmqctl-clean.log). The retention is fileReservedTime of --broker-conf, or 72 h.",
+        "its receipts are in the store (rmqctl-clean.log). The receipts came with the store: `verify --ignore-receipts` ignores them. "
+        "The retention is fileReservedTime of --broker-conf, or 72 h.",
     ),
     "log-missing": Explanation(
         "No file of the commit log, but queues.",
@@ -177,8 +216,8 @@ CATALOGUE: dict[str, Explanation] = {
         "The checkpoint is later than the last message, or negative.", "An abnormal recovery may begin too late and miss queue units."
     ),
     "config-invalid": Explanation(
-        "A file of config/ is not valid JSON.",
-        "A broker takes its .bak; when that is bad, too, it does not start or starts with an empty configuration.",
+        "A file of config/ is not valid JSON, or has a value of a type that a broker rejects.",
+        "A broker deletes the file and reads its .bak; when that is bad, too, it does not start or starts with an empty configuration.",
     ),
     "offset-beyond-queue": Explanation(
         "A group's offset, or a delay level's, is behind the end of its queue: messages were lost, or the queue was cut.",

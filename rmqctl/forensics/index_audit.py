@@ -13,10 +13,11 @@ import numpy as np
 from rmqctl.forensics.finding import Finding
 from rmqctl.format import index_match
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
-from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
+from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.format.index_match import INDEX_EVENTS, MERGE_STATE
-from rmqctl.store.dispatch_columns import DispatchColumns
-from rmqctl.store.profile_guess import looks_like_3x
+from rmqctl.format.plural import counted
+from rmqctl.store.dispatch_columns import DispatchColumns, NotPassed
+from rmqctl.store.profile_guess import guess_profile, looks_like_3x
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rmqctl.store.index_service import IndexFile
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-ENTRY_FIRST = 1
 SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 ENTRIES_PER_BLOCK = 65536
 EVENTS_AT_ONCE = 4096
@@ -55,11 +55,13 @@ class IndexAudit:
         self._store = store
         self._describer = describer
         self._like_3x = False
+        self._indexes_tags = False
         self._incomplete_ahead = False
         self._open: dict[str, Finding] = {}
         self._missing: Finding | None = None
         self._missing_from = 0
         self._last_offset = 0
+        self._not_passed = NotPassed()
         self._found = np.zeros(KEYS_OF_A_MESSAGE_MAX, np.uint8)
         self._state = np.zeros(1, MERGE_STATE)
         self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
@@ -72,6 +74,7 @@ class IndexAudit:
 
     def see(self, described: DispatchColumns) -> None:
         """Messages of the log, in log order."""
+        described = self._not_passed.take(described)
         state = self._state[0]
         state["row"] = 0
         while state["row"] < len(described.messages):
@@ -88,6 +91,17 @@ class IndexAudit:
         last["physical_offset"] = np.iinfo(np.int64).max
         self.see(DispatchColumns(last, np.zeros(0, np.int32)))
 
+    def notes(self) -> Iterator[str]:
+        """What an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
+        state = self._state[0]
+        last = state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0  # else no key of these is in the index
+        for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
+            if count and (state["tags_indexed"] or self._indexes_tags):
+                yield (
+                    f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a broker before 5.4 wrote "
+                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE index --profile 5.4`"
+                )
+
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
         """One call of the kernel, and what it has to say."""
         state = self._state[0]
@@ -102,6 +116,8 @@ class IndexAudit:
         for event in self._events[: state["events"]]:
             if event["kind"] == index_match.NOT_INDEXED:
                 self._not_indexed(event, described)
+            elif event["kind"] == index_match.TAGS_NOT_INDEXED:
+                self._tags_not_indexed(int(event["value"]), int(event["count"]))
             elif block is not None:
                 self._entry_event(event, block)
 
@@ -142,11 +158,12 @@ class IndexAudit:
         """The entries of all files, not yet checked."""
         usual = self._store.index.usual_size
         self._like_3x = looks_like_3x(self._store)
+        self._indexes_tags = guess_profile(self._store).indexes_tags
         for index_file in self._store.index.files:
             file = index_file.file
             header = index_file.header()
             if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(Finding("index-length", file.name, None, f"{file.size} bytes, the others have {usual}", file_offset=0))
+                self.findings.append(Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0))
                 self._incomplete_ahead = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -173,7 +190,7 @@ class IndexAudit:
 
     def _end_file(self, check: FileCheck) -> None:
         if check.index_file.file.size == self._store.index.usual_size:
-            self.findings += check.finish(self._like_3x)
+            self.findings += check.finish()
         check.index_file.file.close()
 
     def _check_event(self, event: Any, block: _Block) -> None:
@@ -221,6 +238,12 @@ class IndexAudit:
         self._missing.count += int(event["count"])
         self._missing.size = int(last["physical_offset"]) + int(last["size"]) - self._missing_from
 
+    def _tags_not_indexed(self, first: int, count: int) -> None:
+        """TAGS of messages between others whose TAGS are in the index."""
+        path = self._store.storage.display(self._store.index.folder)
+        what = "TAGS of the message are not in the index, although those of messages before and after it are"
+        self.findings.append(Finding("index-missing", path, first, what, count=count))
+
     def _queue(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
@@ -241,6 +264,12 @@ class IndexAudit:
 
 
 _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
+
+
+def length_words(size: int, usual: int) -> str:
+    """Say what is wrong with the length of an index file; `usual` is the length that most have."""
+    found = f"{size} bytes" if size else "the file is empty"
+    return f"{found}, the others have {usual}" if size != usual else f"{found}: no index file has this length"
 
 
 def _ends_at(finding: Finding) -> int | None:
@@ -268,10 +297,10 @@ class FileCheck:
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 
-    def finish(self, like_3x: bool) -> Iterator[Finding]:
+    def finish(self) -> Iterator[Finding]:
         """Slots and header against what the entries said."""
         yield from self._wrong_slots()
-        for field, problem in self._header_problems(int(np.count_nonzero(self.heads)), like_3x):
+        for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
@@ -289,13 +318,13 @@ class FileCheck:
         if found is not None:
             yield found
 
-    def _header_problems(self, occupied: int, like_3x: bool) -> Iterator[tuple[str, str]]:
+    def _header_problems(self, occupied: int) -> Iterator[tuple[str, str]]:
         header = self.header
         if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
             yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
-        wanted = header.index_count - 1 if like_3x else occupied
-        if header.hash_slot_count != wanted:
-            yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}, not {wanted}"
+        entries = header.index_count - 1
+        if not occupied <= header.hash_slot_count <= max(entries, occupied):  # brokers up to 4.7.0 count entries, later ones slots
+            yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries"
         if self.first and self.first.phy_offset != header.begin_phy_offset:
             yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}"
         if self.last and self.last.phy_offset != header.end_phy_offset:

@@ -57,7 +57,7 @@ class Marks:
         """Damages of one file that touch are one range."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
-            if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage.physical_offset).begin):
+            if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
                 yield run
                 run = []
             run.append(damage)
@@ -77,7 +77,7 @@ class Marks:
 
     def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[MarkBlock]:
         """The marks for damages that are one range."""
-        home = self._home(damages[0].physical_offset)
+        home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
         for record in chain(self._records(damages, home, before, after), [b""]):
@@ -116,10 +116,12 @@ class Marks:
             queue.queue.close()
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
-    def _home(self, physical_offset: int) -> _Home:
-        """The file that has an offset, or is to have it: one that is too short, or missing."""
+    def _home(self, damage: Damage) -> _Home:
+        """The file that has damage, or is to have it: one that is too short, or missing. Where files overlap the damage names its own."""
         files = self._store.commit_log.queue
-        file = files.at_or_before(physical_offset)
+        physical_offset = damage.physical_offset
+        named = (file for file in files.files if file.name == damage.path and file.file_from_offset <= physical_offset < file.end)
+        file = next(named, None) or files.at_or_before(physical_offset)
         if file is None:
             raise ValueError(f"no file has {physical_offset}")
         begin, end = file.file_from_offset, max(file.end, file.file_from_offset + files.file_size)

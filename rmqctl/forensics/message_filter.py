@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.forensics.message_row import plain_body
 from rmqctl.format import properties
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transaction_type
+from rmqctl.store.read_only_store import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.format.damage import Damage
@@ -21,6 +22,13 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Whether a text cannot be compared as bytes: U+FFFD stands for any that are no UTF-8, lone surrogates for none."""
     return _MUST_BE_DECODED.search(text) is not None
+
+
+def _kind(message: Message) -> TransactionType:
+    """The transaction kind; brokers since 4.3 keep half messages in a topic of their own, and clear the bits of SYSFLAG."""
+    kind = transaction_type(message.sys_flag)
+    is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
+    return TransactionType.PREPARED if is_half else kind
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Filter:
             and (self.until is None or message.store_timestamp <= self.until)
             and (self.from_offset is None or message.physical_offset >= self.from_offset)
             and (self.to_offset is None or message.physical_offset < self.to_offset)
-            and (self.transaction is None or transaction_type(message.sys_flag) == self.transaction)
+            and (self.transaction is None or _kind(message) == self.transaction)
             and (not self.topics or message.topic in self.topics)
             and self._has_properties(message)
             and (self.body is None or self.body.search(plain_body(message)) is not None)
@@ -93,8 +101,22 @@ class Filter:
         if self.to_offset is not None:
             kept &= rows["position"] < self.to_offset - columns.physical_offset
         if self.transaction is not None:
-            kept &= (rows["sys_flag"] & TRANSACTION_MASK) == self.transaction
+            kept &= self._by_kind(columns)
         return kept
+
+    def _by_kind(self, columns: Columns) -> Any:
+        """Which rows have the transaction kind (bool, one a row), as `_kind` has it."""
+        import numpy as np
+
+        from rmqctl.format import filter_scan
+
+        kinds = columns.rows["sys_flag"] & TRANSACTION_MASK
+        if self.transaction not in (TransactionType.NONE, TransactionType.PREPARED):
+            return kinds == self.transaction
+        half = np.zeros(len(kinds), np.bool_)
+        filter_scan.keep_topic(columns.buffer, columns.rows, TRANS_HALF_TOPIC, half)
+        prepared = (kinds == TransactionType.PREPARED) | ((kinds == TransactionType.NONE) & half)
+        return prepared if self.transaction is TransactionType.PREPARED else (kinds == TransactionType.NONE) & ~half
 
     def _by_texts(self, columns: Columns, kept: Any) -> None:
         """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.forensics import state_audit
-from rmqctl.forensics.recovery_look import RecoveryLook
-from rmqctl.format import properties
+from rmqctl.forensics.leaves import with_all_leaves
+from rmqctl.forensics.missing_files import missing_records
+from rmqctl.forensics.recovery_look import MARKS_LIMIT, RecoveryLook
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.format.plural import counted
+from rmqctl.logfile.shell_word import quoted
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize
 from rmqctl.store.consume_queue import ConsumeQueue
@@ -27,33 +30,47 @@ from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.recovery import Mode
+from rmqctl.store.rehearsal import compared, rehearse
 from rmqctl.store.repair_plan import AddLogFile, Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore, Stamps
+    from rmqctl.store.recovered_queues import BuiltSpans
     from rmqctl.store.restart import RestartOutcome
+
+    Settle = Callable[[RepairPlan], tuple[RepairPlan, BuiltSpans]]
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
 CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
-LEFT = frozenset({"unit-lost-message"})  # units of damaged records that a restart does not look at: their messages are still served
+# what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own number is wrong;
+# brokers serve both
+LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 
 @dataclass(frozen=True)
 class RecoveryPlan:
     """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone.
 
-    `keepable`: so many good messages behind damage would stay with --keep-going.
+    `keepable`: so many good messages after damage would stay with --keep-going. `marks_bytes` of the log get marks.
+    `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
     """
 
     repair: RepairPlan
     restart: RestartOutcome
     keepable: int
+    marks_bytes: int
+    missing: int
     seconds: float
+
+    @property
+    def marks_files(self) -> int:
+        """Return how many missing files of the log are added, full of marks."""
+        return sum(isinstance(step.deed, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
         """What `recover -o json` says beside the plan itself."""
@@ -66,21 +83,49 @@ class RecoveryPlan:
             "endReason": self.repair.end_reason,
             "records": self.repair.records,
             "keepable": self.keepable,
+            "missing": {"records": self.missing},
+            "leaves": [{"code": code, "count": count} for code, count in sorted(self.repair.leaves.items())],
             "marks": self.repair.marks.served,
+            "marksBytes": self.marks_bytes,
+            "marksFiles": self.marks_files,
             "restart": restart.to_json(),
             "seconds": round(self.seconds, 6),
         }
 
 
-class RecoveryPlanner:
-    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryLook."""
+class _Tried(NamedTuple):
+    """A look, what follows from it, the start of a broker on the store as it is; and where its next start would hang (None: nowhere)."""
 
-    def __init__(self, store: ReadOnlyStore, profile: Profile, mode: Mode | None, threads: int, *, keep_going: bool = False) -> None:
+    look: RecoveryLook
+    repair: RepairPlan
+    now: RestartOutcome
+    hangs_at: int | None
+
+
+class RecoveryPlanner:
+    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryLook.
+
+    `settle` completes a plan by what only a rebuild shows: which queues it changes, and what they will have.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        mode: Mode | None,
+        threads: int,
+        settle: Settle,
+        *,
+        keep_going: bool = False,
+        marks_limit: int = MARKS_LIMIT,
+    ) -> None:
+        self._settle = settle
         self._store = store
         self._profile = profile
         self._mode = mode
         self._threads = threads
         self._keep_going = keep_going
+        self._marks_limit = marks_limit
 
     @staticmethod
     def prepare() -> None:
@@ -88,14 +133,47 @@ class RecoveryPlanner:
         RecoveryLook.prepare()
 
     def plan(self) -> RecoveryPlan:
-        """Look at the store, and say what there is to do. Raises Unreadable, OSError."""
+        """Look at the store, and say what there is to do. Raises Unreadable, BadRequest where too much needs marks, OSError."""
         self.prepare()
         started = time.perf_counter()
         stamps = self._store.stamps()
-        look = RecoveryLook(self._store, self._profile, self._mode, self._threads, keep_going=self._keep_going)
-        look.run()
-        repair = _Steps(self._store, look, self._profile).plan(stamps)
-        return RecoveryPlan(repair, look.restart.finish(), look.keepable, time.perf_counter() - started)
+        tried = self._try(stamps, None)
+        if tried.hangs_at is not None:
+            tried = self._try(stamps, tried.hangs_at)
+        missing = missing_records(self._store, tried.repair.queues)
+        seconds = time.perf_counter() - started
+        return RecoveryPlan(tried.repair, tried.now, tried.look.keepable, tried.look.marks_bytes, missing, seconds)
+
+    def _try(self, stamps: Stamps, end_at: int | None) -> _Tried:
+        """Plan, and simulate a broker's start on the plan, with a log that ends before `end_at`."""
+        with closing(self._look(end_at)) as look:
+            look.run()
+            if not look.met:
+                return self._plan_of(look, stamps)
+        with closing(self._look(end_at, look.met)) as look:
+            look.run()
+            return self._plan_of(look, stamps)
+
+    def _plan_of(self, look: RecoveryLook, stamps: Stamps) -> _Tried:
+        now = look.restart.finish()
+        repair, built = self._settle(_Steps(self._store, look, self._profile).plan(stamps))
+        repair = with_all_leaves(self._store, repair)
+        if not repair.steps and now.refused is None and now.hangs is None:
+            return _Tried(look, repair, now, None)
+        rehearsal = rehearse(self._store, repair, self._profile, dict(built), look.whole_from, self._threads)
+        return _Tried(look, compared(self._store, repair, now, rehearsal), now, rehearsal.normal.hangs_at)
+
+    def _look(self, end_at: int | None, marked_at: frozenset[int] = frozenset()) -> RecoveryLook:
+        return RecoveryLook(
+            self._store,
+            self._profile,
+            self._mode,
+            self._threads,
+            keep_going=self._keep_going,
+            marked_at=marked_at,
+            end_at=end_at,
+            marks_limit=self._marks_limit,
+        )
 
 
 class _Steps:
@@ -115,18 +193,34 @@ class _Steps:
         steps = [*self._foreign_steps(), *self._log_steps(end), *self._mark_steps(), *queue_steps, *self._index_steps(end)]
         steps += [*self._beside_steps(bool(steps))]
         rebuilt = {(step.deed.topic, step.deed.queue_id) for step in queue_steps if isinstance(step.deed, RebuildQueue)}
+        outcomes = tuple(self._outcomes(rebuilt))
         return RepairPlan(
             self._store.commit_log.min_offset,
             end,
             look.end.reason,
             look.records,
             self._loss(),
-            tuple(self._outcomes(rebuilt)),
+            outcomes,
             tuple(steps),
             (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
             stamps,
             look.marks.blocks,
+            self._leaves(rebuilt, {step.deed.path for step in steps if isinstance(step.deed, Delete)}),
         )
+
+    def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
+        """Count by their codes the findings that stay; not those of rebuilt queues and of their ends, which are not known yet."""
+        look, store = self._look, self._store
+        left = Counter(damage.code for damage in look.left)
+        left += look.rejected
+        left.update(damage.code for damage in store.foreign if damage.path not in deleted)
+        for finding in look.queues.findings:
+            if finding.code in LEFT and (finding.topic, finding.queue_id) not in rebuilt:
+                left[finding.code] += finding.count
+        missing = [*state_audit.audit_log_start(store, look.oldest, look.newest, look.queues.expired_units)]
+        if missing and not state_audit.is_start_cleaned(store):
+            left.update({finding.code: finding.count for finding in missing})
+        return left
 
     def _loss(self) -> Loss:
         """What is behind the end, and what marks stand for."""
@@ -136,8 +230,8 @@ class _Steps:
     def _note_passed_over(self) -> Iterator[str]:
         if self._look.passed_over:
             root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
-            where = f"damage remains: {places} in front of where this recovery begins, which brokers serve as they are"
-            yield f"{where}; `rmqctl verify {root}` shows them, `rmqctl recover {root} --keep-going` puts marks there"
+            where = f"damage remains: {places} before the place where this recovery begins; brokers serve the records there as they are"
+            yield f"{where}; `rmqctl verify {quoted(root)}` shows them, `rmqctl recover {quoted(root)} --keep-going` puts marks there"
 
     def _note_version(self) -> Iterator[str]:
         """5.x itself leaves `abort.bak`; a copy may lack it."""
@@ -158,11 +252,13 @@ class _Steps:
         for path, blocks in groupby(self._look.marks.blocks, lambda block: block.path):
             if path in there:
                 for block in blocks:
-                    yield Step(block, f"{block.code} at {block.physical_offset}; what is behind it stays")
+                    yield Step(block, f"{block.code} at {block.physical_offset}; the records after it stay")
                 continue
             pieces = tuple(blocks)
             before = files.at_or_before(pieces[0].physical_offset)
-            yield Step(AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; what is behind it stays")
+            yield Step(
+                AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; the records after it stay"
+            )
 
     def _log_steps(self, end: int) -> Iterator[Step]:
         last = self._store.commit_log.at(end)
@@ -171,16 +267,18 @@ class _Steps:
 
     def _queue_steps(self) -> Iterator[Step]:
         by_queue: dict[QueueKey, list[Finding]] = {}
+        left: dict[QueueKey, list[Finding]] = {}
         for finding in self._look.queues.findings:
-            if finding.topic is not None and finding.queue_id is not None and finding.code not in LEFT:
-                by_queue.setdefault((finding.topic, finding.queue_id), []).append(finding)
+            if finding.topic is not None and finding.queue_id is not None:
+                of_kind = left if finding.code in LEFT else by_queue
+                of_kind.setdefault((finding.topic, finding.queue_id), []).append(finding)
         for key, findings in sorted(by_queue.items()):
             self._look.losses.units(key, _without_message(findings))
             cut = self._cut_steps(key, findings)
             if all(finding.code == "file-length" for finding in findings):
                 yield from self._length_steps(key, findings)
             elif cut is None:
-                yield Step(RebuildQueue(*key), _in_words(findings))
+                yield Step(RebuildQueue(*key), _in_words(findings), _counted([*findings, *left.get(key, [])]))
             else:
                 yield from cut
         if self._profile.expired_queue_begins_at_end:
@@ -229,20 +327,15 @@ class _Steps:
             yield Step(RebuildIndex(), "it ends before the log does")
         elif self._look.marks.blocks:
             yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
-        elif not self._store.index.files and self._last_has_keys():
-            yield Step(RebuildIndex(), "there is none")
-        else:
-            yield from index_steps(self._store.index, end)
+        elif steps := [*index_steps(self._store.index, end)]:
+            yield from steps
+        elif self._look.index is not None and self._look.index.findings:
+            yield Step(RebuildIndex(), _in_words(self._look.index.findings) if self._store.index.files else "there is none")
 
     def _index_end(self) -> int:
         """The physical offset that the newest index file's last entry leads to; -1 without one."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
-
-    def _last_has_keys(self) -> bool:
-        """Whether the log's last message is one that an index would have."""
-        message = self._store.commit_log.message_at(self._look.last[0]) if self._look.records else None
-        return message is not None and (properties.UNIQ_KEY in message.properties or bool(properties.keys(message.properties)))
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
         """The checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
@@ -252,7 +345,7 @@ class _Steps:
             return
         found = self._store.checkpoint()
         last_at, stored = self._look.last
-        index_time = min(found.index_msg_timestamp, stored) if found else 0
+        index_time = max(min(found.index_msg_timestamp, stored), 0) if found else 0
         values = Checkpoint(stored, stored, index_time, found.master_flushed_offset if found else 0, last_at)
         if wrong is not None or found is None or found._replace(confirm_phy_offset=last_at) != values:
             why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
@@ -292,8 +385,13 @@ def _without_message(findings: list[Finding]) -> int:
     return found
 
 
-def _in_words(findings: list[Finding]) -> str:
+def _counted(findings: list[Finding]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.code] += finding.count
+    return counts
+
+
+def _in_words(findings: list[Finding]) -> str:
+    counts = _counted(findings)
     return ", ".join(f"{count} {code}" for code, count in sorted(counts.items()))

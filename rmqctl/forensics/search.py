@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.errors import BadRequest
+from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
 from rmqctl.format.damage import Damage
@@ -16,6 +16,7 @@ from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary,
 from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.read_only_store import has_key
+from rmqctl.store.topic_names import unknown_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,9 +65,13 @@ class Search:
             return self._by_key(self._indexed())
         key = (asked.topic or "", asked.queue_id or 0)
         queue = self._store.queues.get(key)
+        if queue is None and self._store.is_unread(*key):
+            raise Unreadable("the queue's folder, or one above it, was not read", path=f"{key[0]}/{key[1]}", hint=READ_ALL_HINT)
         if queue is None:
             hint = "`rmqctl queue STORE` lists them; --scan reads the log instead"
-            raise BadRequest(f"there is no queue {key[0]}/{key[1]} that can be read", hint=hint)
+            what = f"there is no queue {key[0]}/{key[1]} that can be read"
+            unknown = unknown_topic(self._store, key[0])
+            raise BadRequest(f"{what}: {unknown}" if unknown else what, hint=hint)
         return self._by_queue(queue)
 
     def prepare(self) -> None:
@@ -158,12 +163,13 @@ class Search:
             raise BadRequest("there is no index file", path=str(index.folder), hint="--scan reads the whole log instead")
         headers = [header for index_file in index.files if (header := index_file.header()) is not None and header.index_count > 1]
         span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}" if headers else "nothing"
-        self.remarks.append(f"the index ({len(index.files)} files) covers {span}; what it lacks is found with --scan only")
+        self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
         topics = sorted({topic for topic, _ in self._store.queues})
         if self._question.topic is None:
             return topics
-        if self._question.topic not in topics:
-            self.remarks.append(f"topic {self._question.topic!r} has no queue in this store")
+        unknown = unknown_topic(self._store, self._question.topic)
+        if unknown or self._question.topic not in topics:
+            self.remarks.append(unknown or f"topic {self._question.topic!r} has no queue in this store")
         return [self._question.topic]
 
     def _by_key(self, topics: list[str]) -> Iterator[dict[str, Any]]:
@@ -171,9 +177,18 @@ class Search:
         for topic in topics:
             for found in self._store.by_key(topic, key):
                 message = message_of(found)
+                if isinstance(found, Damage) and message is None and found.code not in UNREADABLE:
+                    self._note_dangling(found)
+                    continue
                 unique = message is not None and message.properties.get(properties.UNIQ_KEY) == key
                 if message is None or unique or self._question.unique_key is None:
                     yield from self._found(found)
+
+    def _note_dangling(self, found: Damage) -> None:
+        """An index entry leads to something that is no message: either of the two may be damaged."""
+        detail = f"an index entry leads here, but there is no message ({found.code})"
+        hint = "`rmqctl verify` shows whether the log or the index is damaged"
+        self.findings.append(Damage("index-dangling", found.physical_offset, 0, f"{detail}: {hint}"))
 
     def _by_queue(self, queue: UnitQueue) -> Iterator[dict[str, Any]]:
         asked = self._question
@@ -188,7 +203,7 @@ class Search:
         found = self._store.commit_log.at(unit.physical_offset)
         message = message_of(found)
         if message is None and not (isinstance(found, Damage) and found.code in UNREADABLE):
-            detail = f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, where no whole record is"
+            detail = f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, but there is no whole record"
             self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
             return
         if message is not None and not _belongs(message, queue, unit):
@@ -218,5 +233,7 @@ def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
     """Whether dispatch makes this unit for the message: for its own queue, or for one of LMQ."""
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
-    place = (queue.topic, queue.queue_id, unit.queue_offset)
-    return any((found.topic, found.queue_id, found.queue_offset) == place for found in queue_destinations(message))
+    places = queue_destinations(message)
+    if [place[:3] for place in places[:1]] == [(queue.topic, queue.queue_id, unit.queue_offset)]:
+        return True
+    return (queue.topic, queue.queue_id) in [place[:2] for place in places[1:]]  # LMQ: not always at its offset there

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.errors import Unreadable
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.storage import Kind
-from rmqctl.store.cleaned import is_cleaned_up_to
+from rmqctl.store.cleaned import ReceiptsRead, read_receipts
 from rmqctl.store.expiry_settings import HOUR_MS
+from rmqctl.store.journals import RMQCTL_FOLDER, list_journals
 from rmqctl.store.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rmqctl.store.config import ConfigFile
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
-CONFIG_FILES = ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "consumerFilter.json")
+CONFIG_FILES = (
+    "topics.json",
+    "consumerOffset.json",
+    "lmqConsumerOffset.json",
+    "delayOffset.json",
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+)
 CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
 CHECKPOINT_SLACK_MS = 3000  # recovery steps back this far itself
 SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a little all the same
@@ -30,6 +41,20 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
     """`abort` without a broker that holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
         yield Finding("abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery")
+
+
+def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield a finding for each journal in STORE/.rmqctl that is not as rmqctl writes it: to follow it could change anything."""
+    try:
+        faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
+    except Unreadable as error:
+        faults = [error]
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):  # it is its owner's alone
+            yield Finding("unreadable", str(error.filename or RMQCTL_FOLDER), None, f"cannot be read: {error.strerror}")
+        return
+    for fault in faults:
+        yield Finding("bad-journal", store.storage.display(Path(fault.path)), None, fault.what)
 
 
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -75,15 +100,15 @@ def _moment(milliseconds: int) -> str:
     return f"{rfc3339(milliseconds) or 'no date'} ({milliseconds})"
 
 
-def audit_config(store: ReadOnlyStore) -> Iterator[Finding]:
-    """config/*.json: readable, and no offset behind its queue's end."""
+def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
+    """Check config/*.json: readable, and no offset after its queue's end; `ends` are the planned ends, None: those of now."""
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
         if config.problem:
             instead = "; its .bak is good" if config.content is not None else ""
             yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
-        end = queue_end(store, found.topic, found.queue_id)
+        end = queue_end(store, found.topic, found.queue_id) if ends is None else ends.get((found.topic, found.queue_id), 0)
         if end is not None and found.offset > end:
             detail = f"{found.owner} is at {found.offset}, the queue ends at {end}"
             path = f"{CONFIG}/{found.source}"
@@ -92,7 +117,7 @@ def audit_config(store: ReadOnlyStore) -> Iterator[Finding]:
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
     """Where a queue ends; 0 when it is not there, None when that cannot be read."""
-    if topic in store.unreadable_folders:
+    if store.is_unread(topic, queue_id):
         return None
     queue = store.queues.get((topic, queue_id))
     try:
@@ -106,9 +131,8 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
     A file expires by its last write, which is about the store time of the first message of the next (`oldest`). Compared
     with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy must not change.
-    What `rmqctl clean` has a receipt of is not missing.
     """
-    if not expired_units or not oldest or _is_cleaned(store):
+    if not expired_units or not oldest:
         return
     reserved = store.conf.expiry.reserved_ms
     if newest - oldest < reserved:
@@ -121,10 +145,16 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
         yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=expired_units)
 
 
-def _is_cleaned(store: ReadOnlyStore) -> bool:
+def receipts(store: ReadOnlyStore) -> ReceiptsRead:
+    """Return whether a receipt in the store says that `rmqctl clean` deleted the log up to where it begins now. Raises OSError."""
+    return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
+
+
+def is_start_cleaned(store: ReadOnlyStore) -> bool:
+    """Return the same for callers that do not need the receipts themselves: unreadable receipts explain nothing."""
     try:
-        return is_cleaned_up_to(store.storage, store.path.root, store.commit_log.min_offset)
-    except OSError:  # then the receipts explain nothing
+        return receipts(store).is_cleaned
+    except OSError:
         return False
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.damage import Damage
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.profile_guess import ends_with_separator, guess_profile, signs_of_5
+from rmqctl.store.profile_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 from rmqctl.store.store_path import CONSUMEQUEUE
+from rmqctl.store.tag_index import signs_of_5_4
 
 if TYPE_CHECKING:
     from rmqctl.store.read_only_store import ReadOnlyStore
@@ -25,6 +26,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
     document = {
         "store": str(store.path.root),
         "version": _version(store),
+        "layout": store.path.layout.value,
         "lock": {"file": store.path.has_lock_file, "heldBy": store.lock_holder()},
         "abort": store.path.has_abort,
         "checkpoint": _checkpoint(store),
@@ -103,13 +105,18 @@ def _version(store: ReadOnlyStore) -> dict[str, Any]:
     """A guess, the signs that it stands on, and the profile that `append` and `recover` go by."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
-    if signs:
-        guess = _by_separator(separator, "5.2 or later", "5.0 to 5.1.4", "5.x")
+    if signs_of_5_4(store):
+        guess = "5.4 or later"
+    elif signs:
+        guess = _by_separator(separator, "5.2 or 5.3", "5.0 to 5.1.4", "5.x")
     elif store.path.has_lock_file:
         guess = _by_separator(separator, "4.0 to 4.9.0", "4.9.1 or later", "4.x")
         signs = ["lock"]
-    else:
+    elif separator is None or looks_like_3x(store):
         guess = "3.x (or a copy without its lock file)"
+        signs = ["no lock file"]
+    else:
+        guess = _by_separator(separator, "4.0 to 4.2 (or a copy of up to 4.9.0 without its lock file)", "4.9.1 or later", "4.x")
         signs = ["no lock file"]
     if separator is not None:
         signs = [*signs, "0x02 behind the last property" if separator else "no 0x02 behind the last property"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,16 @@ class QueueCursor:
     def unit(self, queue_offset: int) -> CqUnit | None:
         """The unit in use at a queue offset below the queue's end. Raises OSError."""
         return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
+
+    def first_reaching(self, physical_offset: int) -> CqUnit | None:
+        """Return the first unit that points to `physical_offset` (bytes) or beyond; None where all point before. Raises OSError."""
+        slots = range(self.first, self.max_offset)
+        at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
+        return self.unit(slots[at]) if at < len(slots) else None
+
+    def _reaches(self, queue_offset: int, physical_offset: int) -> bool:
+        unit = self.unit(queue_offset)
+        return unit is not None and not unit.is_pre_blank and unit.physical_offset >= physical_offset
 
     def confirm(self, queue_offset: int) -> None:
         """A message confirmed a unit; it comes behind all that was confirmed before in the log, too."""

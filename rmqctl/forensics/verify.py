@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.forensics import state_audit
+from rmqctl.forensics import client_audit, state_audit
 from rmqctl.forensics.bit_flip import find_bit_flip
 from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.finding import Finding, of_damage
@@ -20,6 +20,7 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.dispatch_scan import STANDS_IN
 from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
 from rmqctl.format.plural import counted
+from rmqctl.store.cleaned import RECEIPTS_NAME
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Item, Stretch
@@ -37,8 +38,19 @@ BROKER_OVERLOOKS = frozenset(
         "bytes-behind-end", "file-length", "unreadable",
     }
 )  # fmt: skip
+# DLedger's scan looks at the headers of entries alone
+DLEDGER_STOPS_AT = frozenset({"bad-entry", "bad-blank-size", "hole", "no-blank"})
 # causes come first: what is found below them may be nothing but their consequence
-CAUSES = ("link-not-followed", "unreadable", "log-missing", "foreign-file", "file-length", "file-gap", "file-overlap")
+CAUSES = (
+    "link-not-followed",
+    "unreadable",
+    "log-missing",
+    "foreign-file",
+    "queue-in-both-folders",
+    "file-length",
+    "file-gap",
+    "file-overlap",
+)
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
 # the log's items in order; with a describer, stretches have their dispatch columns
 Scan = Callable[[ScanSummary, Describer | None], Iterator[Item | Stretch]]
@@ -100,13 +112,19 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 
 
 class Verification:
-    """One verification: the scan, by `threads` threads or by `scan`, the audits that listen, and the `report`, right at any moment."""
+    """One verification: the scan, by `threads` threads or by `scan`, the audits that listen, and the `report`, right at any moment.
 
-    def __init__(self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1, scan: Scan | None = None) -> None:
+    `receipts`: what `rmqctl clean` deleted by the receipts in the store is not missing.
+    """
+
+    def __init__(
+        self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1, scan: Scan | None = None, *, receipts: bool = True
+    ) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
         self._scan = scan or partial(_scan_here, store, threads)
-        self._describer = Describer(with_keys=level >= LEVEL_ALL)
+        self._describer = Describer(with_keys=level >= LEVEL_ALL, with_tags=True)
+        self._receipts = receipts
         self._level = level if store.commit_log.queue.files else 0
         self._queues: QueueCrosscheck | None = None
         self._index: IndexAudit | None = None
@@ -145,6 +163,7 @@ class Verification:
         if self._index:
             self._index.finish()
             self.report.findings += self._index.findings
+            self.report.notes += self._index.notes()
         self.report.seconds = time.perf_counter() - started
         self._beside_the_log()
         self.report.findings += [Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign]
@@ -155,6 +174,7 @@ class Verification:
         holder = self._store.lock_holder()
         if holder is not None:
             self.report.notes.append(f"a broker, or another rmqctl (pid {holder}), has the store open: its end moves while we read")
+        self.report.findings += state_audit.audit_journals(self._store)
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
         if self._queues is None or self._index is None:
@@ -163,13 +183,35 @@ class Verification:
         end = self._store.commit_log.queue.end
         self.report.findings += state_audit.audit_checkpoint(self._store, self._newest, self._last, end)
         self.report.findings += state_audit.audit_config(self._store)
-        expired = self._queues.expired_units
-        too_young = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
-        if expired and not too_young:
+        self._log_start(self._queues.expired_units)
+
+    def _log_start(self, expired: int) -> None:
+        """Whether the log's start is missing. A receipt of `rmqctl clean` says no, but whoever wrote the store may have written it."""
+        missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
+        units = f"{counted(expired, 'queue unit')} before the log's first file"
+        if expired and not missing:
+            self.report.notes.append(f"{units}: expired, or deleted by `rmqctl clean`")
+        elif missing and self._is_receipt_believed():
+            missing = []
             self.report.notes.append(
-                f"{counted(expired, 'queue unit')} in front of the log's first file: expired, or deleted by `rmqctl clean`"
+                f"{units}: deleted by `rmqctl clean`, as a receipt in the store says ({RECEIPTS_NAME}). The receipt came with the store, "
+                "and anyone who could write to the store may have forged it: --ignore-receipts verifies without it"
             )
-        self.report.findings += too_young
+        self.report.findings += missing
+
+    def _is_receipt_believed(self) -> bool:
+        """Whether a receipt explains where the log starts; one that cannot be read explains nothing."""
+        if not self._receipts:
+            return False
+        try:
+            found = state_audit.receipts(self._store)
+        except OSError as error:
+            self.report.findings.append(Finding("unreadable", RECEIPTS_NAME, None, f"cannot be read: {error.strerror}"))
+            return False
+        if found.ignored:
+            lines = counted(len(found.ignored), "line")
+            self.report.notes.append(f"ignored in the receipts of `rmqctl clean`: {lines} of another form, the first is {found.ignored[0]}")
+        return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
         """Good messages, one behind the other."""
@@ -185,6 +227,8 @@ class Verification:
             self._tell(described)
 
     def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
+        if damaged is None:
+            self.report.findings += client_audit.find_rejected(self._store.commit_log, described.messages)
         if self._queues:
             self._queues.see(described, damaged)
         if self._index:
@@ -193,8 +237,7 @@ class Verification:
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):
             self.report.findings.append(self._finding(damage))
-        overlooked = damage.code in BROKER_OVERLOOKS or _is_empty_body(damage)
-        if self.report.broker_stops_at is None and not overlooked:
+        if self.report.broker_stops_at is None and not self._is_overlooked(damage):
             self.report.broker_stops_at = damage.physical_offset
         message = damage.message_in_its_place
         if message is not None:
@@ -202,6 +245,12 @@ class Verification:
                 self._tell(self._describer.of(message), message)
         elif self._queues:
             self._queues.lost(damage)
+
+    def _is_overlooked(self, damage: Damage) -> bool:
+        """Return whether a broker that scans the log at its start continues after a damage."""
+        if self._store.commit_log.has_entries:
+            return damage.code not in DLEDGER_STOPS_AT
+        return damage.code in BROKER_OVERLOOKS or is_empty_body(damage)
 
     def _finding(self, damage: Damage) -> Finding:
         log = self._store.commit_log
@@ -234,8 +283,8 @@ def _scan_here(store: ReadOnlyStore, threads: int, summary: ScanSummary, describ
     return store.commit_log.scan_columns(summary, describer.take if describer else None, threads=threads)
 
 
-def _is_empty_body(damage: Damage) -> bool:
-    """BODYCRC of an empty body: brokers do not look at it."""
+def is_empty_body(damage: Damage) -> bool:
+    """Whether only BODYCRC of an empty body is wrong: brokers do not look at it."""
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
 

@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format import properties
+from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
+from rmqctl.format.index_entry import TAG_KEY_PREFIX
 from rmqctl.format.java import hash_code
-from rmqctl.format.kernel import SPREAD, find_byte, find_either, i64, java_hash, kernel, part, word
-from rmqctl.format.message import HEADS, MARK
+from rmqctl.format.kernel import SPREAD, find_byte, find_either, i32, i64, java_hash, kernel, part, u16, u32, word
+from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, MARK
 from rmqctl.format.scan import RECORD_COLUMNS
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.format.sys_flag import (
+    BORNHOST_V6,
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_TYPE_SHIFT,
+    TRANSACTION_MASK,
+    TransactionType,
+)
 from rmqctl.format.tail_layout import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
@@ -37,8 +46,9 @@ DISPATCH_COLUMNS = np.dtype(
     ]
 )
 # marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a mark that
-# `recover --keep-going` wrote, and has a place in a queue
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN = 1, 2, 4, 8, 16
+# `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS; clients reject a port, or its body
+# (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = 1, 2, 4, 8, 16, 32, 64, 128
 
 # `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
 QUEUE_TABLE_ROWS = np.dtype(
@@ -62,8 +72,15 @@ _NAME_LENGTHS = tuple(len(name) for name in _NAMES)
 _NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
 _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _KEY_END = np.uint8(32)
+_TAG_PREFIX_FIRST, _TAG_PREFIX_SECOND = (np.uint32(ord(letter)) for letter in TAG_KEY_PREFIX)
+_JAVA_HASH_FACTOR = np.uint32(31)
 _MARK, _QUEUE_IDS = MARK, QUEUE_IDS
 _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
+_STORE_PORT_TO_BODY = HEADS[0].size - HEADS[0].offset("RECONSUMETIMES") + 4
+_BORN_PORT, _BORN_PORT_V6 = (HEADS[0].offset("BORNHOST") + size - 4 for size in (HOST_V4, HOST_V6))
+_BORN_V6, _PORT_MAX, _COMPRESSED = BORNHOST_V6, PORT_MAX, COMPRESSED
+_TYPE_MASK, _TYPE_SHIFT = COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT
+_LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START, ZSTD_START))
 
 
 @part
@@ -193,8 +210,8 @@ def _positive(h: Any) -> Any:
 
 
 @part
-def _hash_keys(buffer: Any, h: Any, spans: Any, hashes: Any, used: int) -> tuple[bool, int]:
-    """(True, how many of `hashes` are used now): UNIQ_KEY's first, then those of KEYS' words; `h` is the topic's. False: no UTF-8."""
+def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, used: int) -> tuple[bool, int]:
+    """(True, how many of `hashes` are used now): UNIQ_KEY's first, those of KEYS' words, TAGS'; `h` is the topic's. False: no UTF-8."""
     ok = True
     if spans[UNIQUE, 1]:
         ok, full = java_hash(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], h)
@@ -210,6 +227,11 @@ def _hash_keys(buffer: Any, h: Any, spans: Any, hashes: Any, used: int) -> tuple
             hashes[used] = _positive(full)
             used += 1
         p += 1
+    if ok and with_tags and spans[TAGS, 1]:
+        h = (np.uint32(h) * _JAVA_HASH_FACTOR + _TAG_PREFIX_FIRST) * _JAVA_HASH_FACTOR + _TAG_PREFIX_SECOND
+        ok, full = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], h)
+        hashes[used] = _positive(full)
+        used += 1
     return ok, used
 
 
@@ -230,16 +252,57 @@ def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
 
 
 @part
-def _marks(spans: Any, has_keys: bool, stands_in: bool) -> int:
+def _marks(spans: Any, has_keys: bool, with_tags: bool, stands_in: bool) -> int:
     marks = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
+    marks |= HAS_TAG if spans[TAGS, 1] and has_keys and with_tags else 0
     marks |= DELAYED if spans[DELAY, 1] else 0
     marks |= MULTI_DISPATCH if spans[MULTI, 1] else 0
     return marks | (STANDS_IN if stands_in else 0)
 
 
+@part
+def _has_bad_port(buffer: Any, record: Any) -> Any:
+    """As `rmqctl.format.client_check.has_bad_port`."""
+    born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
+    store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
+    return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
+
+
+@part
+def _has_bad_compression(buffer: Any, record: Any) -> Any:
+    """As `rmqctl.format.client_check.has_bad_compression`."""
+    length, start = record.body_length, record.body_start
+    if not record.sys_flag & _COMPRESSED or length == 0:
+        return False
+    kind = (record.sys_flag & _TYPE_MASK) >> _TYPE_SHIFT
+    if kind in (0, 3):
+        return length < 2 or buffer[start] & 0x8F != 0x08 or buffer[start + 1] & 0x20 != 0 or u16(buffer, start) % 31 != 0
+    if kind > 2 or length < 4:
+        return True
+    return np.int64(u32(buffer, start)) != (_LZ4_START if kind == 1 else _ZSTD_START)
+
+
+@part
+def _client_marks(buffer: Any, record: Any, is_rollback: bool) -> int:
+    if is_rollback:
+        return 0
+    return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (WRONG_COMPRESSION if _has_bad_compression(buffer, record) else 0)
+
+
 @kernel
 def _describe(
-    buffer: Any, base: int, rows: Any, row: int, table: Any, pool: Any, layouts: Any, with_keys: bool, columns: Any, hashes: Any, used: int
+    buffer: Any,
+    base: int,
+    rows: Any,
+    row: int,
+    table: Any,
+    pool: Any,
+    layouts: Any,
+    with_keys: bool,
+    with_tags: bool,
+    columns: Any,
+    hashes: Any,
+    used: int,
 ) -> tuple[int, int]:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
@@ -274,25 +337,36 @@ def _describe(
         if with_keys and ok and not is_rollback:
             ok, behind = table[slot].is_text != 0, used
             if ok:
-                ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, hashes, used)
+                ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, with_tags, hashes, used)
             used = behind if ok else used
         out.hashes_count = used - out.hashes_start
         stands_in = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK
-        out.marks = _marks(spans, out.hashes_count > 0, stands_in) | (0 if ok else UNUSUAL)
+        out.marks = _marks(spans, out.hashes_count > 0, with_tags, stands_in) | (0 if ok else UNUSUAL)
+        out.marks |= _client_marks(buffer, record, is_rollback)
         row += 1
     return row, used
 
 
 def describe(
-    buffer: Any, base: int, rows: Any, row: int, table: DispatchTable, columns: Any, hashes: Any, used: int, *, with_keys: bool
+    buffer: Any,
+    base: int,
+    rows: Any,
+    row: int,
+    table: DispatchTable,
+    columns: Any,
+    hashes: Any,
+    used: int,
+    *,
+    with_keys: bool,
+    with_tags: bool,
 ) -> tuple[int, int]:
     """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on; the row that it came to, and how many `hashes` are used.
 
     `rows` are of RECORD_COLUMNS and tell of `buffer`, whose first byte is at physical offset `base`. Stops in front of a row
     whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties, and one more a
-    row. Without `with_keys` no key is hashed; a rollback has none (IndexService).
+    row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none (IndexService).
     """
-    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, columns, hashes, used)
+    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used)
     return int(reached), int(filled)
 
 
@@ -301,4 +375,15 @@ def warm_up() -> None:
     none = np.zeros(0, np.uint8)
     table = DispatchTable()
     table.add(b"T", 0, 0)
-    describe(none, 0, np.empty(0, RECORD_COLUMNS), 0, table, np.empty(0, DISPATCH_COLUMNS), np.empty(0, np.int32), 0, with_keys=True)
+    describe(
+        none,
+        0,
+        np.empty(0, RECORD_COLUMNS),
+        0,
+        table,
+        np.empty(0, DISPATCH_COLUMNS),
+        np.empty(0, np.int32),
+        0,
+        with_keys=True,
+        with_tags=True,
+    )

@@ -9,9 +9,10 @@ on (number 0 is unused; 20 000 000 by default):
 
 {entry}
 
-The key's text is `topic#key`; keyHash is |hashCode|, 0 when that is still negative; its slot is keyHash mod slots.
-Two keys may share a hash: the message must be looked at. An entry is valid iff its number is below indexCount, its
-prevIndex is below its own number, and its keyHash belongs to the slot that leads to it.
+The key's text is `topic#key`, and `topic#T#TAGS` for a message with TAGS (5.4.0 and later). keyHash is
+|hashCode|, 0 when that is still negative; its slot is keyHash mod slots. Two keys may share a hash: the message must
+be looked at. An entry is valid iff its number is below indexCount, its prevIndex is below its own number, and its
+keyHash belongs to the slot that leads to it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ INDEX_HEADER = Layout(
         Field("endTimestamp", "q", "store time of the last entry's message"),
         Field("beginPhyOffset", "q"),
         Field("endPhyOffset", "q"),
-        Field("hashSlotCount", "i", "slots occupied (3.2.6: entries)"),
-        Field("indexCount", "i", "number of the next entry; starts at 1"),
+        Field("hashSlotCount", "i", "slots occupied (up to 4.7.0: entries)"),
+        Field("indexCount", "i", "number of the next entry; starts at 1; 4.x: 0 in a file without an entry"),
     ),
 )
 INDEX_ENTRY = Layout(
@@ -42,7 +43,9 @@ INDEX_ENTRY = Layout(
     ),
 )
 SLOT_SIZE = 4
+ENTRY_FIRST = 1
 ENTRIES_PER_SLOT = 4
+TAG_KEY_PREFIX = "T#"  # MessageConst.INDEX_TAG_TYPE
 TIME_DIFF_MAX = 2**31 - 1
 if (INDEX_HEADER.size, INDEX_ENTRY.size) != (40, 20):
     raise AssertionError("the index header is 40 bytes, an entry 20")
@@ -91,6 +94,11 @@ def slots_of_file(file_size: int) -> int:
 def is_whole_file(file_size: int) -> bool:
     """Whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
     return file_size > INDEX_HEADER.size and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0
+
+
+def tag_key_hash(topic: str, tags: str) -> int:
+    """Return the keyHash of `topic#T#TAGS`, by which 5.4.0 and later find the messages of a tag."""
+    return key_hash(topic, TAG_KEY_PREFIX + tags)
 
 
 def key_hash(topic: str, key: str) -> int:

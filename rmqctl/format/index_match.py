@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS, HAS_UNIQUE
+from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
 from rmqctl.format.kernel import i32, i64, kernel, part
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
@@ -19,8 +19,11 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 INDEX_EVENTS = np.dtype(
     [("kind", np.int32), ("entry", np.int32), ("count", np.int32), ("row", np.int32), ("last_row", np.int32), ("value", np.int64)]
 )
-CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED = np.arange(9)  # an int makes a kernel of its own
-# of the merge, between calls
+CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
+    10
+)  # an int makes a kernel of its own
+# of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before the first of these;
+# `tags_open` have none since the last of these, the first of them at physical offset `tags_open_from`
 MERGE_STATE = np.dtype(
     [
         ("row", np.int64),
@@ -28,13 +31,17 @@ MERGE_STATE = np.dtype(
         ("events", np.int64),
         ("begin_is_wrong", np.int64),
         ("missing_goes_on", np.int64),
+        ("tags_indexed", np.int64),
+        ("tags_before", np.int64),
+        ("tags_open", np.int64),
+        ("tags_open_from", np.int64),
     ]
 )
 
 _ENTRY = INDEX_ENTRY.size
 _NO_ROW = np.int64(0)
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
-_HAS_UNIQUE = HAS_UNIQUE
+_HAS_UNIQUE, _HAS_TAG = HAS_UNIQUE, HAS_TAG
 _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 
 
@@ -116,12 +123,40 @@ def _check_time(entry_at: int, entries: Any, number: int, message: Any, row: int
 
 
 @part
+def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, used: int) -> int:
+    """TAGS of a message whose other keys are all there.
+
+    Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last, without. Those in between
+    are missing.
+    """
+    if not is_found:
+        if state.tags_open == 0:
+            state.tags_open_from = message.physical_offset
+        state.tags_open += 1
+        return used
+    if state.tags_open and state.tags_indexed:
+        used = _tell(events, used, TAGS_NOT_INDEXED, -2 - row, row, state.tags_open_from)
+        events[used - 1].count = state.tags_open
+    elif state.tags_open:
+        state.tags_before = state.tags_open
+    state.tags_open = 0
+    state.tags_indexed += 1
+    return used
+
+
+@part
 def _end_message(
     message: Any, hashes: Any, row: int, found: Any, like_3x: bool, report_missing: bool, state: Any, events: Any, used: int
 ) -> int:
     """Whether every key that must be there was found; `found` is cleared for the next message."""
     required_from = 0
     required_to = message.hashes_count
+    has_tag = message.marks & _HAS_TAG != 0
+    if has_tag:
+        required_to -= 1
+    tag_is_found = has_tag and found[required_to] != 0
+    for i in range(required_to):  # a key `T#TAGS` has an entry that looks like that for TAGS, and shows nothing
+        has_tag = has_tag and hashes[message.hashes_start + i] != hashes[message.hashes_start + required_to]
     if like_3x:
         required_from = 1 if message.marks & _HAS_UNIQUE else 0
         required_to = 0 if message.sys_flag & _MASK == _COMMIT else required_to
@@ -142,6 +177,9 @@ def _end_message(
             used = _tell(events, used, NOT_INDEXED, -2 - row, row, missing)
             events[used - 1].entry = state.missing_goes_on
         state.missing_goes_on = 1
+    elif has_tag and report_missing and not like_3x:
+        state.missing_goes_on = 0 if required_to > required_from else state.missing_goes_on
+        used = _end_tags(message, tag_is_found, row, state, events, used)
     elif required_to > required_from:
         state.missing_goes_on = 0
     return used

@@ -150,12 +150,17 @@ def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 @part
 def _is_plain(buffer: Any, start: int, end: int) -> bool:
-    """Whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF."""
+    """Whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
+
+    Except U+3164, which is invisible.
+    """
     p = start
     while p < end:
         c = buffer[p]
         if 0xE3 <= c <= 0xEC:
             if p + 2 >= end or buffer[p + 1] & 0xC0 != 0x80 or buffer[p + 2] & 0xC0 != 0x80:
+                return False
+            if c == 0xE3 and buffer[p + 1] == 0x85 and buffer[p + 2] == 0xA4:
                 return False
             p += 3
         elif c < 0x20 or c > 0x7E or c in (_QUOTE, _BACKSLASH):

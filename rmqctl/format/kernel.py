@@ -19,9 +19,17 @@ from typing import Any
 import numpy as np
 import zlib_ng.zlib_ng
 from llvmlite import ir
-from numba import config, njit, types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, UserProvidedCacheLocator
-from numba.extending import intrinsic
+
+from rmqctl.format.safe_numba import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    NullCache,
+    UserProvidedCacheLocator,
+    config,
+    intrinsic,
+    njit,
+    types,
+)
 
 KERNELS: list[Any] = []
 

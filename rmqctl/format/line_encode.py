@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import properties
+from rmqctl.format.client_check import PORT_MAX
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.dispatch_scan import QueueTable, table_slot
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
@@ -74,6 +75,7 @@ _NEW_LINE = np.uint8(10)
 _ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _BACKSLASHES, _SPACES = (np.uint64(character) * _ONES for character in (_QUOTE, _BACKSLASH, _SPACE))
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_PORT_MAX = PORT_MAX
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _UNIQ_KEY_BYTES = np.frombuffer(properties.UNIQ_KEY.encode(), np.uint8)
 _UNIQ_KEY_PAIR = len(properties.UNIQ_KEY) + 1 + _UNIQUE_KEY_SIZE
@@ -158,13 +160,13 @@ def _integer(b: Any, p: Any, end: int) -> Any:
 
 @part
 def _host(b: Any, p: int, end: int) -> Any:
-    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 31 bits gives, for what else is there."""
+    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
     host = np.int64(0)
     for i in range(5):
         if p >= end or b[p] == _MINUS:
             return np.int64(_NO_PLACE)
         p, value = _integer(b, p, end)
-        if p < 0 or value > (255 if i < 4 else _INT_MAX):
+        if p < 0 or value > (255 if i < 4 else _PORT_MAX):
             return np.int64(_NO_PLACE)
         host = (host << 8 | value) if i < 4 else (host << 32 | value)
         if i < 4:

@@ -12,7 +12,8 @@ A record is valid iff
 (3) PHYSICALOFFSET is the record's own position (no broker checks that; it finds stale data);
 (4) BODYCRC is the CRC-32 AND 0x7FFFFFFF of the body (0 for an empty one; brokers do not look at that);
 (5) the property `__CRC32#`, where there is one (5.2 and later), matches the whole record;
-(6) the last byte of PROPERTIES is not zero (no broker checks that; a torn write leaves zeros, and no property ends so).
+(6) the last byte of PROPERTIES is not zero (no broker checks that; a torn write leaves zeros, and no property ends so); but in a
+    record for light queues 5.2.0 to 5.3.0 leave room for `__CRC32#` even where they write none: 20 bytes, zero or stale.
 
 A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD43194; bytes behind these 8 are stale.
 Eight zero bytes are no record: nothing was written there yet.
@@ -37,6 +38,8 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 MAGIC_OFFSET = 4
+_PROPERTY_END = properties.PROPERTY_SEPARATOR.encode()
+_LIGHT_OFFSETS = (properties.INNER_MULTI_QUEUE_OFFSET + properties.NAME_VALUE_SEPARATOR).encode()
 BLANK_SIZE = 8
 # PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/store/mark_record.py)
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
@@ -240,9 +243,15 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
     if crc.masked_crc32(message.body) != message.body_crc and crc.mismatch_confirmed([message.body], message.body_crc):
         detail = f"the body's CRC-32 is {crc.masked_crc32(message.body)}, BODYCRC says {message.body_crc}"
         return Damage(BAD_BODY_CRC, message.physical_offset, message.size, detail, message)
-    if message.properties_bytes.endswith(b"\0"):
+    if message.properties_bytes.endswith(b"\0") and not ends_in_reserve(message.properties_bytes):
         return Damage("torn-properties", message.physical_offset, message.size, "PROPERTIES end in zero bytes: a torn write", message)
     problem = crc.property_crc_problem(record, message.properties_bytes)
     if problem:
         return Damage("bad-property-crc", message.physical_offset, message.size, problem, message)
     return message
+
+
+def ends_in_reserve(raw: bytes) -> bool:
+    """Return whether the last 20 bytes of PROPERTIES are those that a broker left for `__CRC32#` in a record for light queues."""
+    written = raw[: -crc.PROPERTY_CRC_SIZE]
+    return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written

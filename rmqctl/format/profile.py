@@ -1,6 +1,6 @@
 """Where brokers differ: a profile stands for the versions that behave alike.
 
-`4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.2 and later.
+`4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.0 to 5.3.4, `5.4` is 5.4.0 and later.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class Profile(NamedTuple):
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
     """Whether INNER_MULTI_DISPATCH means anything (since 4.9.3)."""
+    light_queues_for_all_topics: bool
+    """Whether LMQ takes messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
+    half_messages_take_light_offsets: bool
+    """Whether prepared and rollback records, which get no unit, take queue offsets in LMQ (since 5.2)."""
     loads_around_folders: bool
     """Whether a folder among the files of the log or of a queue is passed over, and a last file of 0 bytes deleted (5.x); else no load."""
     checks_room: bool
@@ -42,6 +46,8 @@ class Profile(NamedTuple):
     """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); else of the whole disk."""
     force_level_asks: bool
     """Whether a disk over the force level alone asks for deletion, and the levels have bounds (5.x); else diskMaxUsedSpaceRatio asks."""
+    indexes_tags: bool
+    """Whether the index has an entry for TAGS, too: `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 
 
 PROFILE_4_7 = Profile(
@@ -55,15 +61,23 @@ PROFILE_4_7 = Profile(
     finds_offset_by_store_time=False,
     versions_delay_offsets=False,
     dispatches_to_lmq=False,
+    light_queues_for_all_topics=False,
+    half_messages_take_light_offsets=False,
     loads_around_folders=False,
     checks_room=False,
     recovers_from_queues=False,
     dispatches_in_start=True,
     counts_usable_space=False,
     force_level_asks=False,
+    indexes_tags=False,
 )
 PROFILE_4_9 = PROFILE_4_7._replace(
-    name="4.9", ends_properties_with_separator=False, overflow_restarts_queue=False, dispatches_to_lmq=True, counts_usable_space=True
+    name="4.9",
+    ends_properties_with_separator=False,
+    overflow_restarts_queue=False,
+    dispatches_to_lmq=True,
+    light_queues_for_all_topics=True,
+    counts_usable_space=True,
 )
 PROFILE_5_3 = Profile(
     "5.3",
@@ -76,11 +90,16 @@ PROFILE_5_3 = Profile(
     finds_offset_by_store_time=True,
     versions_delay_offsets=True,
     dispatches_to_lmq=True,
+    light_queues_for_all_topics=False,
+    half_messages_take_light_offsets=True,
     loads_around_folders=True,
     checks_room=True,
     recovers_from_queues=True,
     dispatches_in_start=False,
     counts_usable_space=True,
     force_level_asks=True,
+    indexes_tags=False,
 )
-PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3)}
+PROFILE_5_4 = PROFILE_5_3._replace(name="5.4", indexes_tags=True)
+NEWEST_PROFILE = PROFILE_5_4
+PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4)}

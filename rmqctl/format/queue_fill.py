@@ -81,6 +81,12 @@ def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, w
     return row
 
 
+def are_dispatched(messages: Any) -> Any:
+    """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it: those of transactions that are open or rolled back are not."""
+    kind = messages["sys_flag"] & _MASK
+    return (kind != _PREPARED) & (kind != _ROLLBACK)
+
+
 @kernel
 def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
     """The same for one unit of a queue, whose `state` is an array of one."""

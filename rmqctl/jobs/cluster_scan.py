@@ -63,7 +63,7 @@ class ClusterScan:
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
     def _reading(self, describer: Describer | None) -> Reading:
-        return Reading(describer is not None, describer is not None and describer.with_keys)
+        return Reading(True, describer.with_keys, describer.with_tags) if describer is not None else Reading(False, False, False)
 
     def _found(self, describer: Describer | None) -> Iterator[Found]:
         """What the tasks found, by the numbers of their splits."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqctl.jobs.log_split import Split
-from rmqctl.jobs.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
 from rmqctl.jobs.message_source import splits_to_json
 from rmqctl.jobs.proof import NEEDED, Proof, with_coverage
-from rmqctl.store.commit_log import UNREADABLE
+from rmqctl.jobs.record_counts import RecordCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -24,19 +23,9 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 
 
 class Scan(NamedTuple):
-    """What a job read: whole messages and their bytes, blanks, damaged places, and those of them that could not be read.
+    """What a job read: the counts, of one store or several, and the splits, proved to join."""
 
-    Of one store: `begin` and `end`, physical offsets of its first record or damage, and behind its last good record; none without any.
-    `splits` are those that were read, proved to join.
-    """
-
-    messages: int
-    bytes: int
-    blanks: int
-    damages: int
-    unreadable: int
-    begin: int | None
-    end: int | None
+    counts: RecordCounts
     splits: tuple[Split, ...]
 
 
@@ -56,25 +45,9 @@ class LogRecords(NamedTuple):
         options = {**self.options, "columns": ",".join(needed), **options}
         return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
 
-    def observed(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof, Observation]:
-        """The table, what proves that all of it was read, and what an action sees of it."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        table, proof = with_coverage(self.table(splits, ranges="true"))
-        observation = Observation()
-        is_message, is_damage = f.col("kind") == KIND_MESSAGE, f.col("kind") == KIND_DAMAGE
-        seen = table.observe(
-            observation,
-            f.count_if(is_message).alias("messages"),
-            f.coalesce(f.sum(f.when(is_message, f.col("size"))), f.lit(0)).alias("bytes"),
-            f.count_if(f.col("kind") == KIND_BLANK).alias("blanks"),
-            f.count_if(is_damage).alias("damages"),
-            f.count_if(is_damage & f.col("damage").isin(*UNREADABLE)).alias("unreadable"),
-            f.min("physicalOffset").alias("begin"),
-            f.max(f.when(~is_damage, f.col("physicalOffset") + f.col("size"))).alias("end"),
-        )
-        return seen, proof, observation
+    def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
+        """The table, and what proves that an action read all of it."""
+        return with_coverage(self.table(splits, ranges="true"))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
@@ -85,14 +58,13 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
-        seen = [one.observed(given) for one, given in zip(records, splits, strict=True)]
+        proved = [one.proved(given) for one, given in zip(records, splits, strict=True)]
         with _all_is_kept(records[0].spark):
-            answer = question(*(table for table, _, _ in seen))
-        found = [proof.coverage() for _, proof, _ in seen]
+            answer = question(*(table for table, _ in proved))
+        found = [proof.coverage() for _, proof in proved]
         splits = [one.splits for one in found]
         if all(one.joined for one in found):
-            counts: list[dict[str, Any]] = [observation.get for _, _, observation in seen]
-            return answer, [Scan(**one, splits=read) for one, read in zip(counts, splits, strict=True)]
+            return answer, [Scan(one.counts, one.splits) for one in found]
 
 
 @contextmanager

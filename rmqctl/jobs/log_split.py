@@ -53,10 +53,11 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, and with keys in them."""
+    """How splits are read: with dispatch columns, with keys in them, and with TAGS among the keys."""
 
     described: bool
     with_keys: bool
+    with_tags: bool
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
@@ -104,7 +105,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
     prepare_once(scan, *([dispatch_scan] if reading.described else []))
-    describer = Describer(with_keys=reading.with_keys) if reading.described else None
+    describer = Describer(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
     with opened(split) as file:
         start = split.start if position is None else position
         exact = position is not None or split.start == 0

@@ -8,6 +8,9 @@ from rmqctl.format import properties
 from rmqctl.format.cq_unit import PRE_BLANK_SIZE
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.jobs.message_schema import KIND_DAMAGE, KIND_MESSAGE
+from rmqctl.store.light_queues import LEFT_OUT_PREFIXES
+from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,11 +71,15 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """The places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none."""
+    """The places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none.
+
+    Of topics that later brokers keep out of LMQ none is asked for: their offsets may be copies (`rmqctl.store.light_queues`).
+    """
     from pyspark.sql import functions as f
 
     def words(name: str) -> Column:
-        return f.split(f.coalesce(f.col("properties")[name], f.lit("")), properties.LMQ_SEPARATOR)
+        text = f.coalesce(f.col("properties")[name], f.lit(""))
+        return f.split(f.regexp_replace(text, f"{properties.LMQ_SEPARATOR}+$", ""), properties.LMQ_SEPARATOR)  # as Java splits
 
     names, offsets = words(properties.INNER_MULTI_DISPATCH), words(properties.INNER_MULTI_QUEUE_OFFSET)
 
@@ -84,7 +91,9 @@ def _light_places() -> Column:
     def is_place(pair: Column) -> Column:
         return (pair["0"] != "") & ~f.contains(pair["0"], f.lit("/")) & pair["1"].rlike("^[0-9]{1,18}$")
 
-    pairs = f.when(f.size(names) == f.size(offsets), f.arrays_zip(names, offsets)).otherwise(f.array())
+    left_out = [f.startswith(f.col("topic"), f.lit(prefix)) for prefix in LEFT_OUT_PREFIXES]
+    is_asked = (f.size(names) == f.size(offsets)) & ~(left_out[0] | left_out[1] | (f.col("topic") == SCHEDULE_TOPIC))
+    pairs = f.when(is_asked, f.arrays_zip(names, offsets)).otherwise(f.array())
     return f.transform(f.filter(pairs, is_place), place)
 
 
@@ -104,5 +113,7 @@ def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Col
     stores = known_topics.select("store").distinct().withColumn("storeKnown", f.lit(True))
     topics = known_topics.select("store", "topic").distinct().withColumn("topicKnown", f.lit(True))
     joined = places.join(f.broadcast(stores), "store", "left").join(f.broadcast(topics), ["store", "topic"], "left")
-    light = f.startswith(f.col("topic"), f.lit(properties.LMQ_PREFIX))
-    return joined, f.col("storeKnown") & f.col("topicKnown").isNull() & ~light
+    own = f.col("topic").isin(*sorted(SYSTEM_TOPICS))
+    for prefix in (*SYSTEM_PREFIXES, properties.LMQ_PREFIX):
+        own |= f.startswith(f.col("topic"), f.lit(prefix))
+    return joined, f.col("storeKnown") & f.col("topicKnown").isNull() & ~own

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What one task is to read, of so many `splits`. The reader is sent to tasks before the splits are made: it cannot know."""
+    """What one task is to read; it is one of `of`. The reader is sent to tasks before they are made: it cannot know."""
 
     part: Split | Wrong
-    splits: int
+    of: int
 
 
 class Wrong(NamedTuple):
@@ -64,12 +64,12 @@ class MessageSource:
         if self._ranges and not splits:  # a log without files is read, too, and says so
             splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
         parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
-        return [Task(part, len(splits)) for part in parts]
+        return [Task(part, len(parts)) for part in parts]
 
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
         stores = self._stores
-        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.splits, self._wanted)
+        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted)
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:

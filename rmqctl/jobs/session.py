@@ -28,6 +28,11 @@ _MASTERS = ("spark://", "yarn", "k8s://", "local")
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 # of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to read 256 MiB
 _FAST = {"spark.python.unix.domain.socket.enabled": "true"}
+LOOPBACK = "127.0.0.1"
+# the JVM of a local master talks to itself and to its Python workers: nobody else needs to reach it
+_LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+# Python puts the folder that it is started in before its own modules: in a store's folder, anybody's gzip.py would run
+_SAFE_PATH = "PYTHONSAFEPATH"
 # what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
 # to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
 _LOGGING = """\
@@ -69,7 +74,7 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
     for url in filter(None, target):
         check_answers(url)
     with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
-        with _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON"):
+        with _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_LOCAL_IP", _SAFE_PATH):
             spark = _begin(target, environ, Path(folder))
         try:
             yield spark
@@ -116,14 +121,20 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    settings = SparkConf().setAppName(APP_NAME)
+    settings = SparkConf().setAppName(APP_NAME).setExecutorEnv(_SAFE_PATH, "1")
+    environ[_SAFE_PATH] = "1"
     is_ours = "SPARK_ENV_LOADED" not in environ
     if is_ours:  # else spark-submit has found a Java, a Python and a master
         environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        environ.setdefault("SPARK_HOME", str(_spark_home()))
         settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
+        settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the folder that this is run in
     if master:
         settings.setMaster(master)
+    if is_ours and _is_local(settings.get("spark.master")):
+        environ["SPARK_LOCAL_IP"] = LOOPBACK
+        settings.setAll(list(_LOCAL.items()))
     settings.setAll(list((_QUIET | _FAST).items()))
     with signals_held():
         SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
@@ -150,8 +161,22 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 
     if is_remote():
         spark.addArtifacts(str(_package(folder)), pyfile=True)
-    elif not f"{spark.sparkContext.master}[".startswith("local["):
+    elif not _is_local(spark.sparkContext.master):
         spark.sparkContext.addPyFile(str(_package(folder)))
+
+
+def _spark_home() -> Path:
+    """Return the Spark that belongs to this PySpark, which would look in the folder above the current one first, and run what is there."""
+    import pyspark
+
+    home = Path(pyspark.__file__).absolute().parent
+    candidates = (home / "spark-distribution", home, home.parent.parent)  # a download of pip's; the wheel; a checkout
+    return next((folder for folder in candidates if (folder / "bin" / "spark-submit").is_file()), home)
+
+
+def _is_local(master: str | None) -> bool:
+    """Tell whether a master is this process's JVM alone: `local`, `local[4]`, not `local-cluster[2,1,1024]`."""
+    return f"{master}[".startswith("local[")
 
 
 def _logging(folder: Path) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import filter_scan, row_scan, scan
 from rmqctl.format.damage import Damage
+from rmqctl.jobs.coverage import Range, sequence_split
 from rmqctl.jobs.item_rows import ItemRows, broker_of
 from rmqctl.jobs.log_split import opened, prepare_once
 from rmqctl.jobs.message_columns import MessageColumns
 from rmqctl.jobs.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
 from rmqctl.jobs.open_end import never_closed
+from rmqctl.jobs.record_counts import RecordCounts, counts_of, total
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.remote_path import root_path
 from rmqctl.store.commit_log import goes_on
@@ -40,14 +42,14 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 class RowReading(NamedTuple):
     """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all).
 
-    With `ranges` a split has one more row: what of the file it read, and that there are `splits` of them.
+    With `ranges` each task has one more row: what of the file it read, the counts of what it found, and that there are `tasks` of them.
     """
 
     names: tuple[str, ...]
     conf: BrokerConf = BrokerConf()
     follow_links: bool = False
     ranges: bool = False
-    splits: int = 0
+    tasks: int = 0
     wanted: Filter | None = None
 
 
@@ -65,10 +67,12 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
     """What is wrong with the sequence of a log's files, as record batches."""
-    if damages:
-        rows = ItemRows(root, _Store(root, reading))
-        schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
-        yield _batch([rows.row(damage, damage.path) for damage in damages], schema)
+    rows = ItemRows(root, _Store(root, reading))
+    found = [rows.row(damage, damage.path) for damage in damages]
+    if reading.ranges:
+        found.append(range_row(Range(sequence_split(root), 0, 0, reading.tasks, total(map(counts_of, damages)))))
+    if found:
+        yield _batch(found, arrow_schema(MESSAGE_COLUMNS, reading.names))
 
 
 class _Store:
@@ -100,6 +104,7 @@ class _SplitRows:
         same = {"broker": broker_of(split.root), "store": split.root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
         self._columns = MessageColumns(reading.names, same, self._tags_code)
         self._went_on = split.start > 0  # begins with a record then
+        self._counts = RecordCounts()
 
     def batches(self, *, exact: bool) -> Iterator[Any]:
         split = self._split
@@ -112,7 +117,8 @@ class _SplitRows:
             end = reached.position
         self._store.close()
         if self._reading.ranges:
-            yield _batch([self._range(begin, end)], self._schema)
+            base = split.file_from_offset
+            yield _batch([range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema)
 
     def _batches_of(self, items: Iterator[Item | Stretch | Unwritten]) -> Iterator[Any]:
         """Batches of stretches, and rows of all else gathered to batches."""
@@ -126,8 +132,10 @@ class _SplitRows:
             if not isinstance(item, Stretch):
                 rows += self._rows_of(item)
                 size += 0 if isinstance(item, Unwritten) else item.size
-            elif item.taken is not None:
-                yield item.taken
+            else:
+                self._counts = self._counts.plus(counts_of(item))
+                if item.taken is not None:
+                    yield item.taken
             self._went_on = self._went_on or goes_on(item)
         if rows:
             yield _batch(rows, self._schema)
@@ -141,21 +149,19 @@ class _SplitRows:
         return pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema) if len(columns.rows) else None
 
     def _rows_of(self, item: Item | Unwritten) -> list[dict[str, Any]]:
+        """The row of an item, counted; none of zeros at the log's end."""
         if isinstance(item, Unwritten):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
-            return [] if damage is None else [self._others.row(damage, self._file.name)]
+            return [] if damage is None else [self._row(damage, self._file.name)]
         path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
-        return [self._others.row(item, path)]
+        return [self._row(item, path)]
+
+    def _row(self, item: Item, path: str) -> dict[str, Any]:
+        self._counts = self._counts.plus(counts_of(item))
+        return self._others.row(item, path)
 
     def _tags_code(self, message: Message) -> int:
         return self._store().tags_code(message)
-
-    def _range(self, begin: int, end: int) -> dict[str, Any]:
-        """The row that says what was read: from where the first item began to where the last one ended."""
-        split = self._split
-        place = {"path": self._file.name, "physicalOffset": split.file_from_offset + begin, "size": end - begin}
-        told = json.dumps({"split": split, "of": self._reading.splits})
-        return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[Item | Stretch | Unwritten]:
@@ -163,6 +169,14 @@ def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterat
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
         yield from reached.items(reached.position + 1)
+
+
+def range_row(found: Range) -> dict[str, Any]:
+    """The row that says what a task read; `range_of` reads it."""
+    split = found.split
+    place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
+    told = json.dumps({"split": split, "of": found.of, "counts": found.counts})
+    return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
 
 
 def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:

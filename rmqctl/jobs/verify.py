@@ -24,6 +24,6 @@ def verify(spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL,
     return found.report
 
 
-def verification(spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int) -> Verification:
+def verification(spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True) -> Verification:
     """The same, not begun."""
-    return Verification(store, level, scan=scan_by_tasks(spark, store, split_size))
+    return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

@@ -7,12 +7,15 @@ whenever the process ends: what is in between has a name with one of the suffixe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.place import FILE_MODE, FOLDER_MODE
 from rmqctl.logfile.storage import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rmqctl.logfile.storage import Stamp, Storage
@@ -21,17 +24,24 @@ if TYPE_CHECKING:
 PARTIAL_SUFFIX = ".rmqctl-partial"
 MOVED_SUFFIX = ".rmqctl-moved"
 BLOCK_SIZE = 1024 * 1024
+NAME_MAX = 255  # bytes
 
 
-def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """`path` and all that is below it, what a folder holds before the folder; nothing where nothing is. Raises OSError."""
-    stamp = storage.stamp(path)
-    if stamp is None:
-        return
-    if stamp.kind is Kind.DIRECTORY:
-        for name in storage.names(path):
-            yield from tree_of(storage, path / name)
-    yield path, stamp
+class Modes(NamedTuple):
+    """Who may do what with files, and with their folders, as chmod takes it."""
+
+    file: int = FILE_MODE
+    folder: int = FOLDER_MODE
+
+
+def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
+    """Return the modes of the first file at or below one of `paths`, and of its folder. Raises OSError."""
+    for path in paths:
+        for found, stamp in tree_of(storage, path):
+            if stamp.kind is Kind.FILE:
+                above = storage.stamp(found.parent)
+                return Modes(stamp.mode, above.mode if above is not None else FOLDER_MODE)
+    return Modes()
 
 
 def remove(storage: WritableStorage, path: Path) -> None:
@@ -46,14 +56,17 @@ def remove(storage: WritableStorage, path: Path) -> None:
 def remove_leftovers(storage: WritableStorage, path: Path) -> None:
     """What a `move` from or to `path` left that did not come to its end. Raises OSError."""
     for suffix in (PARTIAL_SUFFIX, MOVED_SUFFIX):
-        remove(storage, path.with_name(path.name + suffix))
+        remove(storage, _beside(path, suffix))
 
 
-def settle(storage: WritableStorage, path: Path, like: Stamp) -> None:
-    """Have a file or a whole folder on the disk, as the property of whom `like` belongs to. Raises OSError."""
+def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> None:
+    """Sync a file or a whole folder, with the owner of `like` and these modes. Raises OSError."""
     for found, stamp in tree_of(storage, path):
         if (stamp.uid, stamp.gid) != (like.uid, like.gid):
             storage.set_owner(found, like)
+        mode = modes.folder if stamp.kind is Kind.DIRECTORY else modes.file
+        if stamp.mode != mode:
+            storage.set_mode(found, mode)
         _sync(storage, found, stamp)
 
 
@@ -64,7 +77,7 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
     """
     if storage.rename(path, target):
         return
-    partial, moved = target.with_name(target.name + PARTIAL_SUFFIX), path.with_name(path.name + MOVED_SUFFIX)
+    partial, moved = _beside(target, PARTIAL_SUFFIX), _beside(path, MOVED_SUFFIX)
     remove(storage, partial)
     remove(storage, moved)
     _copy(storage, path, partial)
@@ -75,18 +88,25 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
     remove(storage, moved)
 
 
+def _beside(path: Path, suffix: str) -> Path:
+    """Return a path beside `path` with its name and a suffix; in place of a name too long for that, such as a topic's, its hash."""
+    raw = path.name.encode("utf-8", "surrogateescape")
+    name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
+    return path.with_name(name + suffix)
+
+
 def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
-    stamp = storage.stamp(path)
-    if stamp is None or stamp.kind not in (Kind.FILE, Kind.DIRECTORY):
-        raise OSError(22, "neither file nor folder: it cannot be copied to another file system", str(path))
-    if stamp.kind is Kind.DIRECTORY:
-        storage.add_folder(target)
-        for name in storage.names(path):
-            _copy(storage, path / name, target / name)
-    else:
-        _copy_file(storage, path, target, stamp.size)
-    storage.set_stamp(target, stamp)
-    _sync(storage, target, stamp)
+    entries = [(found, stamp, target / found.relative_to(path)) for found, stamp in tree_of(storage, path)]
+    for _, stamp, copy in reversed(entries):  # what is above comes first
+        if stamp.kind is Kind.DIRECTORY:
+            storage.add_folder(copy)
+    for found, stamp, copy in entries:
+        if stamp.kind not in (Kind.FILE, Kind.DIRECTORY):
+            raise OSError(22, "neither file nor folder: it cannot be copied to another file system", str(found))
+        if stamp.kind is Kind.FILE:
+            _copy_file(storage, found, copy, stamp.size)
+        storage.set_stamp(copy, stamp)
+        _sync(storage, copy, stamp)
 
 
 def _copy_file(storage: WritableStorage, path: Path, target: Path, size: int) -> None:

@@ -26,7 +26,10 @@ def is_zeros(block: bytes) -> bool:
 
 
 class MappedFile:
-    """A file of `size` bytes whose first byte has the offset `file_from_offset`; opened when first read, closed by `close`."""
+    """A file of `size` bytes whose first byte has the offset `file_from_offset`; opened when first read, closed by `close`.
+
+    A file that is longer than those of its queue has more bytes, `size_on_disk`; those after `size` are not the queue's.
+    """
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
         self._storage = storage
@@ -35,6 +38,7 @@ class MappedFile:
         self.path = path
         self.file_from_offset = file_from_offset
         self.size = size
+        self.size_on_disk = size
 
     @property
     def name(self) -> str:
@@ -63,6 +67,10 @@ class MappedFile:
         with suppress(OSError):  # who reads it is told
             apart._descriptor = self._storage.duplicate(self._open())
         return apart
+
+    def with_excess(self) -> MappedFile:
+        """The same file with all bytes that it has on the disk, and a descriptor of its own."""
+        return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
         """Close the descriptor, if there is one; the next read opens it again."""

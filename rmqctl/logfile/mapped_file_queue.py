@@ -35,8 +35,8 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have: `configured`, or read off the files. Raises OSError
-    when a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have: `configured`, or read off the files; what a file has behind that is
+    not read. Raises OSError when a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -63,6 +63,8 @@ class MappedFileQueue:
                 self._add(found, entry)
         self.files = [found[base] for base in sorted(found)]
         self.file_size = self._configured or _common_size(self.files)
+        for file in self.files:
+            file.size = min(file.size_on_disk, self.file_size)
         self._check_sequence()
         self._bases = [file.file_from_offset for file in self.files]
 
@@ -115,10 +117,10 @@ class MappedFileQueue:
                 code, what = ("file-gap", "missing before this file") if base > expected else ("file-overlap", "given twice by this file")
                 low, high = sorted((base, expected))
                 self.anomalies.append(Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name))
-            if file.size != self.file_size or not file.size:
-                detail = f"the file has {file.size} bytes, it should have {self.file_size}: {_LOADED_BY[bool(file.size)]}"
-                at = min(file.size, self.file_size)
-                self.anomalies.append(Damage("file-length", base + at, abs(self.file_size - file.size), detail, path=file.name))
+            size = file.size_on_disk
+            if size != self.file_size or not size:
+                detail = f"{_length_words(size, self.file_size)}: {_LOADED_BY[bool(size)]}"
+                self.anomalies.append(Damage("file-length", base + file.size, abs(self.file_size - size), detail, path=file.name))
             elif file.size > FILE_SIZE_MAX:
                 detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
                 self.anomalies.append(Damage("file-length", base, file.size, detail, path=file.name))
@@ -126,6 +128,13 @@ class MappedFileQueue:
 
     def _foreign(self, code: str, detail: str, path: Path) -> None:
         self.foreign.append(Damage(code, 0, 0, detail, path=self.storage.display(path)))
+
+
+def _length_words(size: int, usual: int) -> str:
+    """Say what is wrong with the length of a file; `usual` is 0 where all files are empty."""
+    if size:
+        return f"the file has {size} bytes, it should have {usual}"
+    return f"the file is empty, it should have {usual} bytes" if usual else "the file is empty"
 
 
 def _common_size(files: list[MappedFile]) -> int:

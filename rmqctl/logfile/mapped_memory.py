@@ -80,4 +80,4 @@ class MappedMemory:
 
     def _prepare(self, wanted: int) -> None:
         self._storage.allocate(self._descriptor, self.ready, wanted - self.ready)
-        self._storage.populate(self.mapping, self.ready, wanted - self.ready)
+        self._storage.populate(self._descriptor, self.mapping, self.ready, wanted - self.ready)

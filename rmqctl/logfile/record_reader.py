@@ -74,7 +74,7 @@ class RecordReader:
             position = self._start + found.start() - MAGIC_OFFSET
             if position >= stop:
                 return None
-            if self._claims_its_place(position) and _is_framed(self.at(position)):
+            if self._claims_its_place(position) and is_framed(self.at(position)):
                 return position
             position += 1
         return None
@@ -176,5 +176,6 @@ class RecordReader:
             position += len(block)
 
 
-def _is_framed(found: Message | Blank | Damage | None) -> bool:
+def is_framed(found: Message | Blank | Damage | None) -> bool:
+    """Whether the lengths of a record are right, its content damaged or not."""
     return found.message is not None if isinstance(found, Damage) else found is not None

@@ -40,6 +40,7 @@ class RemoteStorage(Storage):
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.named = [root]
         self._opened: dict[int, Closeable] = {}
         self._files: dict[int, pyarrow.fs.NativeFile] = {}
         self._numbers = count()
@@ -157,13 +158,18 @@ def _that_ends(url: str) -> str:
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Around a question to a file system: pyarrow's errors have neither a number nor one line, and Azure's are none of the system's."""
+    """Around a question to a file system: pyarrow's errors have neither a number nor one line, and Azure's are none of the system's.
+
+    Names that are not UTF-8, as a local file system by fsspec may have them, cannot be given to pyarrow.
+    """
     from pyarrow import ArrowException
 
     try:
         yield
     except (OSError, ArrowException) as error:
         raise _os_error(error, root_text(path)) from error
+    except UnicodeError as error:
+        raise OSError(errno.EILSEQ, "a name there is not UTF-8, and pyarrow reads no other", root_text(path)) from error
 
 
 def _os_error(error: Exception, url: str) -> OSError:

@@ -12,9 +12,12 @@ import os
 import stat
 import struct
 import sys
+from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from rmqctl.logfile.place import names_below, naming, reached
 
 
 class Kind(Enum):
@@ -23,7 +26,7 @@ class Kind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
     LINK_OUT = "link out of the store"
-    OTHER = "neither file nor directory"
+    OTHER = "FIFO, socket or device"
     MISSING = "missing"
 
 
@@ -45,8 +48,14 @@ class Entry(NamedTuple):
     mtime: int = 0
 
 
+TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times, which a journal cannot
+
+
 class Stamp(NamedTuple):
-    """What a name itself stands for, a link not followed (it is OTHER): size in bytes, time in ns since 1970, mode as chmod takes it."""
+    """What a name itself stands for, a link not followed (it is OTHER): size in bytes, time in ns since 1970, mode as chmod takes it.
+
+    A time after TIME_NS_MAX reads as that, one as long before 1970 likewise.
+    """
 
     kind: Kind
     size: int
@@ -67,6 +76,7 @@ class DiskSpace(NamedTuple):
 
 
 OPEN_FILES_MAX = 64
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 _BLOCK_BYTES = 512
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
@@ -75,18 +85,20 @@ class Storage:
     """Read access to the files of one store.
 
     Symbolic links that lead out of the trusted folders (`root`, and what `trust` adds) are not followed
-    unless `follow_links`.
+    unless `follow_links`. `named` are the folders that the user named: the store's, and those of the log that lie elsewhere.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
         self.root = root
+        self.named = [root]
+        self.follow_links = follow_links
         self._trusted = [Path(os.path.realpath(root))]
-        self._follow_links = follow_links
         self._inside: dict[Path, bool] = {}
         self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
         """Let links lead into `folder` too: a commit log root that the user named."""
+        self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
@@ -98,56 +110,78 @@ class Storage:
         try:
             if not self._is_inside(path.parent):
                 return Entry(path.name, path, Kind.LINK_OUT)
-            found = os.lstat(path)
+            found = self._status(path)
             if stat.S_ISLNK(found.st_mode):
                 if not self._may_follow(path):
                     return Entry(path.name, path, Kind.LINK_OUT)
-                found = os.stat(path)
+                found = self._status(path, follow=True)
         except (FileNotFoundError, NotADirectoryError):
             return Entry(path.name, path, Kind.MISSING)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 return Entry(path.name, path, Kind.OTHER)
             raise
-        return Entry(path.name, path, _kind(found.st_mode), found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns // 1_000_000)
+        return entry_of(path, found)
 
     def listing(self, folder: Path) -> list[Entry]:
         """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
-        entries = (self.entry(folder / name) for name in sorted(os.listdir(folder)))
+        entries = (self.entry(folder / name) for name in self.names(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def stamp(self, path: Path) -> Stamp | None:
         """What is at `path`; None: nothing. Raises OSError other than 'no such file'."""
         try:
-            found = os.lstat(path)
+            found = self._status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         kind = _kind(found.st_mode)
         mode = stat.S_IMODE(found.st_mode)
-        return Stamp(kind, found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
+        mtime_ns = within_time(found.st_mtime_ns)
+        return Stamp(kind, found.st_size, mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
 
     def disk_space(self, path: Path) -> DiskSpace | None:
         """The room on the disk of `path`; None where nothing is there, or it cannot be asked."""
         try:
-            found = os.statvfs(path)
-            device = os.stat(path).st_dev
+            found = self._disk(path)
+            device = self._status(path, follow=True).st_dev
         except OSError:
             return None
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize, device)
 
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted. Raises OSError."""
-        return sorted(os.listdir(folder))
+        name, held = reached(folder)
+        if held is None:
+            return sorted(os.listdir(folder))
+        with naming(folder):
+            descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+            try:
+                return sorted(os.listdir(descriptor))
+            finally:
+                os.close(descriptor)
 
     def open(self, path: Path) -> int:
-        """A descriptor for reading. Raises OSError; never waits, whatever `path` is."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        """Open a regular file for reading. Raises OSError for anything else, and for a link that leads out; never waits."""
+        name, held = reached(path)
+        with naming(path) if held is not None else nullcontext():
+            try:
+                descriptor = os.open(name, _OPEN_FLAGS, dir_fd=held)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                if not self._may_follow(path):
+                    raise OSError(errno.ELOOP, "a symbolic link out of the store", str(path)) from error
+                descriptor = os.open(os.path.realpath(path), _OPEN_FLAGS)
+        return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
         """Another descriptor of the same open file: it stays readable when the file is deleted. Raises OSError."""
-        return os.dup(descriptor)
+        try:
+            return os.dup(descriptor)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def close(self, descriptor: int) -> None:
         """Give the descriptor back."""
@@ -155,14 +189,17 @@ class Storage:
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
         """`size` bytes from `position`, fewer only at the end of the file. Raises OSError."""
-        data = os.pread(descriptor, size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < size and (data := os.pread(descriptor, size - got, position + got)):
-            parts.append(data)
-            got += len(data)
+        try:
+            data = os.pread(descriptor, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(descriptor, size - got, position + got)):
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
@@ -171,18 +208,25 @@ class Storage:
         try:
             while got < len(buffer) and (count := os.preadv(descriptor, [buffer[got:]], position + got)):
                 got += count
-        except OSError:
+        except OSError as error:
             if not got:
-                raise
+                raise with_path(error, descriptor) from error
         return got
 
-    def read_file(self, path: Path, limit: int) -> bytes:
-        """The first `limit` bytes of a small file. Raises OSError."""
+    def read_start(self, path: Path, size: int) -> bytes:
+        """Return the first `size` bytes of a regular file; fewer where it is shorter. Raises OSError."""
         descriptor = self.open(path)
         try:
-            return self.read(descriptor, 0, limit)
+            return self.read(descriptor, 0, size)
         finally:
             self.close(descriptor)
+
+    def read_file(self, path: Path, limit: int) -> bytes:
+        """Return all of a small regular file. Raises OSError, also where it has more than `limit` bytes."""
+        data = self.read_start(path, limit + 1)
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"more than {limit} bytes, too large for what it is", str(path))
+        return data
 
     def next_data(self, descriptor: int, position: int) -> int | None:
         """The first position >= `position` that is not in a hole of a sparse file; None: only a hole is left."""
@@ -193,7 +237,7 @@ class Storage:
                 return None
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 return position  # a file system that does not know holes
-            raise
+            raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
         """PID of the process that holds the fcntl lock on byte 0 (a running broker's); None when nobody does."""
@@ -218,9 +262,25 @@ class Storage:
         if len(self._opened) > OPEN_FILES_MAX:
             self._opened.pop(next(iter(self._opened))).close()
 
+    def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
+        """What the system says of a name. Raises OSError."""
+        name, held = reached(path)
+        return os.stat(name, dir_fd=held, follow_symlinks=follow)
+
+    def _disk(self, path: Path) -> os.statvfs_result:
+        """What the system says of the disk that a file or folder is on. Raises OSError."""
+        name, held = reached(path)
+        if held is None:
+            return os.statvfs(path)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=held)
+        try:
+            return os.fstatvfs(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _is_inside(self, folder: Path) -> bool:
         """Whether a folder really lies where it may; the store's own folder was named by the user."""
-        if self._follow_links or not folder.is_relative_to(self.root):
+        if self.follow_links or names_below(folder, self.root) is None:
             return True
         known = self._inside.get(folder)
         if known is None:
@@ -228,10 +288,55 @@ class Storage:
         return known
 
     def _may_follow(self, link: Path) -> bool:
-        if self._follow_links:
+        if self.follow_links:
             return True
         target = Path(os.path.realpath(link))
         return any(target.is_relative_to(trusted) for trusted in self._trusted)
+
+
+def is_path_text(text: str) -> bool:
+    """Tell whether a text can name a file: no NUL, nothing that has no bytes. The system's calls fail with other errors on those."""
+    try:
+        return "\0" not in os.fsencode(text).decode("latin-1")
+    except UnicodeEncodeError:
+        return False
+
+
+def with_path(error: OSError, descriptor: int) -> OSError:
+    """Return the error with the path of the file: the system reports what failed on a descriptor without one."""
+    try:
+        path = _path_of(descriptor)
+    except OSError:
+        return error
+    return error if error.filename is not None else OSError(error.errno, error.strerror, path)
+
+
+def _path_of(descriptor: int) -> str:
+    """Return the path of an open file. Raises OSError."""
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    if not path.endswith(" (deleted)"):
+        return path
+    found = os.fstat(descriptor)  # Linux calls a file deleted too that got its name after it was opened
+    with os.scandir(os.path.dirname(path)) as entries:
+        return next((entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path)
+
+
+def regular(descriptor: int, path: Path) -> int:
+    """Return the descriptor of what was opened at `path`. Raises OSError where that is no regular file, and closes it."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
+
+
+def entry_of(path: Path, found: os.stat_result) -> Entry:
+    """Return the entry of a name of which the system says `found`."""
+    return Entry(path.name, path, _kind(found.st_mode), found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns // 1_000_000)
+
+
+def within_time(time_ns: int) -> int:
+    """Return the nearest time that a journal can keep."""
+    return max(min(time_ns, TIME_NS_MAX), -TIME_NS_MAX)
 
 
 def _kind(mode: int) -> Kind:

@@ -17,23 +17,63 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.storage import Kind, Stamp, Storage
+from rmqctl.logfile import place
+from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage, entry_of, regular, with_path, within_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-FILE_MODE, FOLDER_MODE = 0o644, 0o755
 LOCK_CONTENT = b"lock"
 MADV_POPULATE_WRITE = 23  # Linux 5.14; other systems refuse it
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class WritableStorage(Storage):
-    """Read and write access to the files of one store. All methods raise OSError."""
+    """Read and write access to the files of one store. All methods raise OSError.
+
+    Below `root`, and the folders that `trust` adds, no link is followed, not even one that comes meanwhile, unless `follow_links`. With
+    `beneath`, `root` itself is such a folder below that one. A new file belongs to the owner of its folder.
+    """
+
+    def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
+        super().__init__(root, follow_links=follow_links)
+        self._beneath = beneath
+
+    @classmethod
+    def like(cls, storage: Storage) -> WritableStorage:
+        """Return access to the folders that `storage` may read, by its rules for links."""
+        found = cls(storage.root, follow_links=storage.follow_links)
+        for folder in storage.named[1:]:
+            found.trust(folder)
+        return found
+
+    def entry(self, path: Path) -> Entry:
+        """What is at `path`, no link followed."""
+        if self.follow_links or self._is_named(path):
+            return super().entry(path)
+        try:
+            found = place.status(path, self._roots)
+        except (FileNotFoundError, NotADirectoryError):
+            return Entry(path.name, path, Kind.MISSING)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return Entry(path.name, path, Kind.LINK_OUT)
+            raise
+        return Entry(path.name, path, Kind.LINK_OUT) if stat.S_ISLNK(found.st_mode) else entry_of(path, found)
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, sorted."""
+        return super().names(folder) if self.follow_links else place.names(folder, self._roots)
+
+    def open(self, path: Path) -> int:
+        """Open a regular file for reading; never waits."""
+        return super().open(path) if self.follow_links else regular(place.open_for_reading(path, self._roots), path)
 
     def open_for_writing(self, path: Path) -> int:
         """A descriptor for reading and writing; never follows a link in the file's place."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with self._in(path) as (name, folder):
+            return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
 
     def create(self, path: Path, size: int) -> int:
         """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing.
@@ -53,7 +93,7 @@ class WritableStorage(Storage):
             with _closed_on_error(descriptor):
                 self.sync_folder(path.parent)
         except OSError:
-            os.unlink(path)  # it could not be made again
+            self.remove_file(path)  # it could not be made again
             raise
         return descriptor
 
@@ -65,191 +105,260 @@ class WritableStorage(Storage):
         return None
 
     def _create_named(self, path: Path, size: int) -> int:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        try:
-            os.ftruncate(descriptor, size)
-        except OSError:
-            os.close(descriptor)
-            os.unlink(path)
-            raise
-        return descriptor
+        with self._in(path) as (name, folder):
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder)
+            try:
+                _give(descriptor, folder)
+                os.ftruncate(descriptor, size)
+            except OSError as error:
+                os.close(descriptor)
+                os.unlink(name, dir_fd=folder)
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
         """A file that gets its name when it has its size; None where the system has no such thing. Raises OSError when it fails else."""
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
             return None
-        try:
-            descriptor = os.open(path.parent, os.O_RDWR | unnamed | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+        with self._in(path) as (name, folder):
+            try:
+                descriptor = os.open(".", os.O_RDWR | unnamed | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder)
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                    return None
+                raise
+            try:
+                with _closed_on_error(descriptor):
+                    _give(descriptor, folder)
+                    os.ftruncate(descriptor, size)
+                    self._link(descriptor, name, folder)
+            except FileNotFoundError:  # no /proc
                 return None
-            raise
-        try:
-            with _closed_on_error(descriptor):
-                os.ftruncate(descriptor, size)
-                # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
-                self._link(descriptor, path)
-        except FileNotFoundError:  # no /proc
-            return None
-        return descriptor
+            return descriptor
 
-    def _link(self, descriptor: int, path: Path) -> None:
+    def _link(self, descriptor: int, name: str, folder: int) -> None:
         try:
-            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
+            os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
         except OSError:
-            entry = self.entry(path)  # it may be there all the same, and could not be made again
-            if entry.kind is Kind.FILE and os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                os.unlink(path)
+            if place.is_same_file(descriptor, name, folder):  # it may be there all the same, and could not be made again
+                os.unlink(name, dir_fd=folder)
             raise
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at `position`."""
         rest = memoryview(data)
-        while rest:
-            count = os.pwrite(descriptor, rest, position)
-            rest = rest[count:]
-            position += count
+        try:
+            while rest:
+                count = os.pwrite(descriptor, rest, position)
+                rest = rest[count:]
+                position += count
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Have the blocks of [position, position + size) on the disk, so that writing there needs no more room; bytes stay as they are."""
         fallocate = getattr(os, "posix_fallocate", None)
         if fallocate is None:  # macOS
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        fallocate(descriptor, position, size)
+        try:
+            fallocate(descriptor, position, size)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """The first `size` bytes of a file as memory that can be written where blocks are allocated; `sync` syncs it, too."""
-        return mmap.mmap(descriptor, size)
+        try:
+            return mmap.mmap(descriptor, size)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
-    def populate(self, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Have pages of a mapping at hand whose blocks are allocated: a page fault for each costs more than what is written to it."""
+    def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
+        """Have pages of a file's mapping at hand whose blocks are allocated: a page fault each costs more than what is written to it."""
         memory = ctypes.c_char.from_buffer(mapping, position)  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
         if _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE) and ctypes.get_errno() != errno.EINVAL:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
         """Have what was written on the disk."""
-        getattr(os, "fdatasync", os.fsync)(descriptor)
+        try:
+            getattr(os, "fdatasync", os.fsync)(descriptor)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def set_modified(self, descriptor: int, time_ms: int) -> None:
-        """Have a file say that it was written last at `time_ms`, ms since 1970."""
-        os.utime(descriptor, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+        """Have a file say that it was written last at `time_ms`, ms since 1970, or as near to it as TIME_NS_MAX allows."""
+        time_ns = within_time(time_ms * 1_000_000)
+        try:
+            os.utime(descriptor, ns=(time_ns, time_ns))
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def resize(self, descriptor: int, size: int) -> None:
         """Cut a file to `size` bytes, or extend it by a hole."""
-        os.ftruncate(descriptor, size)
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError as error:
+            raise with_path(error, descriptor) from error
 
     def sync_file(self, path: Path) -> None:
         """Have a file on the disk, with its times."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with self._in(path) as (name, folder):
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def set_mtime(self, path: Path, mtime_ns: int) -> None:
         """Have a file or folder say that it was changed last at `mtime_ns`, ns since 1970."""
-        os.utime(path, ns=(mtime_ns, mtime_ns))
+        with self._in(path) as (name, folder):
+            os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links)
 
     def check_may_change(self, path: Path) -> None:
         """Raises OSError where this process may not write to a file, or change the names of a folder, or give it its time back."""
-        status = os.lstat(path)
-        if stat.S_ISDIR(status.st_mode):
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        else:
-            os.close(self.open_for_writing(path))
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+        with self._in(path) as (name, folder):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
+            if stat.S_ISDIR(status.st_mode):
+                if not os.access(name, os.W_OK | os.X_OK, dir_fd=folder):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            else:
+                os.close(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder))
+            os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links)
 
     def set_owner(self, path: Path, like: Stamp) -> None:
         """Give a file or folder to whom `like` belongs. Only root may: for others it stays as it is."""
         if os.geteuid() == 0:
-            os.chown(path, like.uid, like.gid, follow_symlinks=False)
+            with self._in(path) as (name, folder):
+                os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
+
+    def set_mode(self, path: Path, mode: int) -> None:
+        """Set the mode of a file or folder of ours, as chmod takes it."""
+        with self._in(path) as (name, folder):
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            try:
+                os.fchmod(descriptor, mode)
+            finally:
+                os.close(descriptor)
 
     def set_stamp(self, path: Path, stamp: Stamp) -> None:
         """Owner, mode and time of a copy as of its original."""
         self.set_owner(path, stamp)
-        os.chmod(path, stamp.mode)
+        self.set_mode(path, stamp.mode)
         self.set_mtime(path, stamp.mtime_ns)
 
     def make_file(self, path: Path) -> int:
-        """A new, empty file, or one that is there made empty; a descriptor for writing. Durable with a sync of it and of its folder."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        """Create an empty file in place of any other, and return a descriptor. Durable with a sync of it and of its folder."""
+        with self._in(path) as (name, folder):
+            return self._make_file(name, folder)
+
+    def _make_file(self, name: str, folder: int) -> int:
+        """Never opens an existing file: it may have another name elsewhere."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        mode = place.mode_of_new_folder(folder) & place.FILE_MODE
+        try:
+            descriptor = os.open(name, flags, mode, dir_fd=folder)
+        except FileExistsError:
+            os.unlink(name, dir_fd=folder)
+            descriptor = os.open(name, flags, mode, dir_fd=folder)
+        with _closed_on_error(descriptor):
+            _give(descriptor, folder)
+        return descriptor
 
     def add_folder(self, path: Path) -> None:
         """A new folder; durable with the next sync of the one above."""
-        os.mkdir(path, FOLDER_MODE)
+        with self._named(path) as (name, folder):
+            self._add_folder(name, folder, place.FOLDER_MODE)
+
+    def _add_folder(self, name: str, folder: int, mode: int) -> None:
+        os.mkdir(name, place.mode_of_new_folder(folder) & mode, dir_fd=folder)
+        owner = place.owner_of_new(folder)
+        if owner is not None:
+            os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
         """Another name within a file system, durable with a sync of both folders; False: the target is in another file system."""
-        try:
-            os.rename(path, target)
-        except OSError as error:
-            if error.errno == errno.EXDEV:
-                return False
-            raise
+        with self._in(path) as (name, folder), self._in(target) as (new, into):
+            try:
+                os.rename(name, new, src_dir_fd=folder, dst_dir_fd=into)
+            except OSError as error:
+                if error.errno == errno.EXDEV:
+                    return False
+                raise
         return True
 
     def remove_file(self, path: Path) -> None:
         """Delete a name; durable with the next sync of its folder."""
-        os.unlink(path)
+        with self._in(path) as (name, folder):
+            os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
         """Delete an empty folder; durable with the next sync of the one above."""
-        os.rmdir(path)
+        with self._named(path) as (name, folder):
+            os.rmdir(name, dir_fd=folder)
 
     def free_bytes(self, folder: Path) -> int:
         """What this process may still write to the disk of a folder."""
-        disk = os.statvfs(folder)
-        return disk.f_bavail * disk.f_frsize
+        disk = self.disk_space(folder)
+        if disk is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+        return disk.usable
 
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it where they are missing, durably."""
+    def make_folder(self, folder: Path, mode: int = place.FOLDER_MODE) -> None:
+        """Make a folder and the missing folders above it, durably, with `mode`."""
         missing = []
         while self.entry(folder).kind is Kind.MISSING:
             missing.append(folder)
             folder = folder.parent
         for made in reversed(missing):
-            os.mkdir(made, FOLDER_MODE)
+            with self._named(made) as (name, above):
+                self._add_folder(name, above, mode)
             try:
                 self.sync_folder(made.parent)
             except OSError:
-                os.rmdir(made)  # the next time it would count as durable
+                self.remove_folder(made)  # the next time it would count as durable
                 raise
 
     def sync_folder(self, folder: Path) -> None:
         """Have the folder's entries on the disk."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with self._in(folder) as (name, above):
+            descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | self._no_link, dir_fd=above)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def unlink(self, path: Path) -> None:
         """Delete a file, durably; one that is not there is no error."""
         if self.entry(path).kind is not Kind.MISSING:
-            os.unlink(path)
+            self.remove_file(path)
             self.sync_folder(path.parent)
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """A small file with new content: the old or the new one, whenever a crash comes."""
+        """A small file with new content: the old or the new one, whenever a crash comes. Who may use it stays as it is."""
         self.make_folder(path.parent)
-        aside = path.with_name(path.name + ".tmp")
-        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        try:
-            self.write(descriptor, 0, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(aside, path)
+        old = self.stamp(path)
+        with self._in(path) as (name, folder):
+            aside = f"{name}.tmp"
+            descriptor = self._make_file(aside, folder)
+            try:
+                if old is not None and old.kind is Kind.FILE and old.mode != place.mode_of(descriptor):
+                    os.fchmod(descriptor, old.mode)
+                self.write(descriptor, 0, data)
+                os.fsync(descriptor)
+            except OSError as error:  # what is done to a descriptor fails without a name
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            finally:
+                os.close(descriptor)
+            os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
         self.sync_folder(path.parent)
 
     def used_percent(self, folder: Path) -> int:
         """How full the disk of a folder is, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent); 0 where there is no such folder yet."""
         if self.entry(folder).kind is Kind.MISSING:
             return 0
-        disk = os.statvfs(folder)
+        disk = self._disk(folder)
         used = disk.f_blocks - disk.f_bfree
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
@@ -264,7 +373,12 @@ class WritableStorage(Storage):
         A file that is there stays as it is, its time too: nobody reads it.
         """
         is_new = self.entry(path).kind is Kind.MISSING
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        with self._in(path) as (name, folder):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(name, flags, place.mode_of_new_folder(folder) & place.FILE_MODE, dir_fd=folder)
+            with _closed_on_error(descriptor):
+                if is_new:
+                    _give(descriptor, folder)
         try:
             with _closed_on_error(descriptor):
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
@@ -273,6 +387,39 @@ class WritableStorage(Storage):
         except BlockingIOError:
             return None
         return descriptor
+
+    def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
+        if self._is_named(path):
+            return super()._status(path, follow=True)
+        return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
+
+    def _is_named(self, path: Path) -> bool:
+        """Whether the user named this folder: it may be a link."""
+        return path in self.named and self._beneath is None
+
+    @property
+    def _roots(self) -> list[Path]:
+        """The folders below which no link is followed."""
+        return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
+
+    @property
+    def _no_link(self) -> int:
+        return 0 if self.follow_links else os.O_NOFOLLOW
+
+    def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
+        """The name of `path` in its folder, and a descriptor of that."""
+        return place.strictly(path, self._roots)
+
+    def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
+        """As `_in`, where it is the name that is made or goes: also of a folder that the user named, in the one above."""
+        return place.strictly(path, [root for root in self._roots if root != path])
+
+
+def _give(descriptor: int, folder: int) -> None:
+    """Give a new file to the owner of its folder."""
+    owner = place.owner_of_new(folder)
+    if owner is not None:
+        os.fchown(descriptor, *owner)
 
 
 @contextmanager

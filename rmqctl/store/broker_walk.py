@@ -126,6 +126,12 @@ class RecoveryScan:
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
 
+    def pass_over(self, end: int) -> None:
+        """Continue at physical offset `end`: before it are good records, whose dispatch changes nothing."""
+        while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
+            self._number += 1
+        self.position = max(self.position, end)
+
     def finish(self) -> ScanEnd:
         """Go on to the end of the log."""
         while self.end is None:

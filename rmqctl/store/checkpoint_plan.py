@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import BadRequest
+from rmqctl.errors import Unreadable
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.changes import Install, Resize, Write
@@ -65,10 +65,10 @@ class CheckpointPlan:
 
 
 def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointPlan:
-    """The plan that sets `fields` (by Checkpoint's names). Raises BadRequest where the checkpoint is no file, OSError."""
+    """The plan that sets `fields` (by Checkpoint's names). Raises Unreadable where the checkpoint is no file, OSError."""
     path = store.path.part(CHECKPOINT_NAME)
     entry = store.storage.entry(path)
     if entry.kind not in (Kind.FILE, Kind.MISSING):
-        raise BadRequest(f"{entry.kind.value}, not a file of the store", path=str(path))
+        raise Unreadable(f"{entry.kind.value}, not a file of the store", path=str(path))
     before = store.checkpoint() or Checkpoint(0, 0, 0, 0, 0)
     return CheckpointPlan(before, before._replace(**fields), entry.size if entry.kind is Kind.FILE else None)

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import ChangeFailed
-from rmqctl.logfile import file_tree
+from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.place import PRIVATE_FOLDER_MODE
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.expiry_plan import allocated_bytes
-from rmqctl.store.journals import EXPIRED_FOLDER, check_none_unfinished, in_use, rmqctl_folder
+from rmqctl.store.journals import EXPIRED_FOLDER, check_none_unfinished, expired_folder, in_use, rmqctl_folder
 from rmqctl.store.receipts import NO_ROOM
 from rmqctl.store.store_path import LOCK
 
@@ -78,8 +79,9 @@ class Leftover(NamedTuple):
 
 
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
-    """What an interrupted `clean` left. Raises OSError."""
-    found = file_tree.tree_of(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
+    """What an interrupted `clean` left. Raises OSError, Unreadable where that is no folder of ours."""
+    folder = expired_folder(storage, root)
+    found = tree_of(storage, folder) if folder is not None else ()
     paths = [(path, stamp.size) for path, stamp in found if stamp.kind is not Kind.DIRECTORY]
     return [Leftover(path, path.name.replace(":", "/"), size, allocated_bytes(storage, path)) for path, size in paths]
 
@@ -95,18 +97,11 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 
 @contextmanager
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
-    """The store's lock, held inside. Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile.
-
-    A `lock` that is made anew belongs to whom the store belongs: a broker opens it for writing.
-    """
-    is_new = storage.stamp(root / LOCK) is None
-    like = storage.stamp(root)
+    """The store's lock, held inside. Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile."""
     lock = storage.lock(root / LOCK)
     if lock is None:
         raise in_use(root)
     try:
-        if is_new and like is not None:
-            storage.set_owner(root / LOCK, like)
         yield
     finally:
         storage.close(lock)
@@ -185,16 +180,12 @@ class Clean:
         """Whether there is a folder that files can be moved to."""
         if not self._files:
             return False
-        like, is_new = self._storage.stamp(self._root), self._storage.stamp(self._expired) is None
         try:
-            self._storage.make_folder(self._expired)
+            self._storage.make_folder(self._expired, PRIVATE_FOLDER_MODE)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             return False
-        if is_new and like is not None:
-            for folder in (self._expired.parent, self._expired):
-                self._storage.set_owner(folder, like)
         return True
 
     def _renamed(self, path: Path, aside: Path) -> bool:

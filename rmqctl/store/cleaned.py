@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import io
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
+
+from rmqctl.format import bounded_json
 from rmqctl.logfile.mapped_file_queue import is_file_name
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.store_path import QUEUE_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rmqctl.logfile.storage import Storage
@@ -19,22 +21,50 @@ if TYPE_CHECKING:
 RECEIPTS_NAME = "rmqctl-clean.log"
 ROTATED = ("", ".1")  # what logrotate took away last, too
 RECEIPTS_SIZE_MAX = 64 * 1024 * 1024
+LINE_SIZE_MAX = 64 * 1024
+SIGNS_MAX = 10_000
 
 
-def is_cleaned_up_to(storage: Storage, root: Path, offset: int) -> bool:
-    """Whether `clean` deleted the file of the log that ended at a physical offset. Raises OSError."""
-    paths = [root / f"{RECEIPTS_NAME}{ending}" for ending in ROTATED]
-    files = [path for path in paths if storage.entry(path).kind is Kind.FILE]
-    return any(offset in _log_ends(storage.read_file(path, RECEIPTS_SIZE_MAX)) for path in files)
+class Receipt(msgspec.Struct):
+    """What a line says that is used: a file, and how many bytes it had."""
+
+    path: str
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-def _log_ends(receipts: bytes) -> Iterator[int]:
-    """Physical offsets at which deleted files of the log ended. A line that a crash cut, or that is no receipt, is passed over."""
-    for line in receipts.splitlines():
-        try:
-            receipt: Any = json.loads(line)
-            path, size = PurePath(receipt["path"]), int(receipt["bytes"])
-        except (ValueError, TypeError, KeyError):
+class ReceiptsRead(NamedTuple):
+    """Whether a receipt explains where the log begins; `ignored` has `file:line` of each line that is no receipt."""
+
+    is_cleaned: bool
+    ignored: list[str]
+
+
+def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
+    """Whether `clean` deleted the file of the log that ended at a physical offset. Raises OSError, also for what is no file."""
+    found = ReceiptsRead(False, [])
+    for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
+        if storage.entry(root / name).kind is Kind.MISSING:
             continue
-        if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS:
-            yield int(path.name) + size
+        for number, line in enumerate(io.BytesIO(storage.read_file(root / name, RECEIPTS_SIZE_MAX)), 1):
+            receipt = _receipt(line)
+            if receipt is None and line.strip():
+                found.ignored.append(f"{name}:{number}")
+            elif receipt is not None and _log_end(receipt) == offset:
+                found = found._replace(is_cleaned=True)
+    return found
+
+
+def _log_end(receipt: Receipt) -> int | None:
+    """The physical offset at which a deleted file of the log ended; None: the file was none of the log."""
+    path = PurePath(receipt.path)
+    return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
+
+
+def _receipt(line: bytes) -> Receipt | None:
+    """The receipt of a line; None for a line that a crash cut, or that holds something else."""
+    if len(line) > LINE_SIZE_MAX:
+        return None
+    try:
+        return msgspec.convert(bounded_json.loads(line.decode(), SIGNS_MAX), Receipt)
+    except (ValueError, msgspec.ValidationError):
+        return None

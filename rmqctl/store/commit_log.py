@@ -16,12 +16,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqctl.format.damage import Damage
-from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Message
+from rmqctl.logfile.entry_reader import EntryReader
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 from rmqctl.store.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -32,7 +34,10 @@ UNREADABLE = frozenset({"unreadable", "link-not-followed"})
 UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
 
 
-NOT_SCANNED = frozenset({"file-gap", "file-length", "file-overlap", "unreadable"})
+FILE_OVERLAP = "file-overlap"
+NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
+# records that no broker stops at, and that it serves: it looks at none of this
+SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})
 PROGRESS_BYTES = 4 * 1024 * 1024
 SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than it is large: it waits for its turn
 
@@ -78,10 +83,15 @@ class ScanSummary:
 
 
 class CommitLog:
-    """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB."""
+    """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB.
 
-    def __init__(self, queue: MappedFileQueue) -> None:
+    `entries_in` is DLedger's folder of files, whose records are read after the headers of their entries.
+    """
+
+    def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
         self.queue = queue
+        self.has_entries = entries_in is not None
+        self._entries_in = entries_in
         self.on_progress: Callable[[int], None] = lambda _: None
 
     @property
@@ -100,7 +110,7 @@ class CommitLog:
         if file is None:
             return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
         try:
-            return RecordReader(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
+            return self._reader_of(file)(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
         except OSError as error:
             return _unreadable(file, physical_offset, error)
 
@@ -110,7 +120,7 @@ class CommitLog:
         if file is None:
             return None
         try:
-            found = RecordReader(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
+            found = self._reader_of(file)(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
         except OSError:
             return None
         return None if found is None else file.file_from_offset + found
@@ -128,7 +138,7 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Where reading the last file in use ends, and its last message. Raises OSError.
+        """Where a broker's reading of the last file in use ends, and its last message. Raises OSError.
 
         `hint` is the offset of a record there (what a queue's last unit points to); it spares the way to it.
         """
@@ -136,13 +146,13 @@ class CommitLog:
         if not in_use:
             return self.min_offset, None
         file = in_use[-1]
-        reader = RecordReader(file)
+        reader = self._reader_of(file)(file)
         position = hint - file.file_from_offset if hint is not None and file.file_from_offset <= hint < file.end else 0
-        if not isinstance(reader.at(position), Message | Blank):
+        if not _is_passed(reader.at(position)):
             position = 0
         last = None
-        while position < file.size and isinstance(item := reader.at(position), Message | Blank):
-            last = item if isinstance(item, Message) else last
+        while position < file.size and (item := reader.at(position)) is not None and _is_passed(item):
+            last = message_of(item) or last
             position = item.end - file.file_from_offset
         file.close()
         return file.file_from_offset + position, last
@@ -160,7 +170,7 @@ class CommitLog:
         A `start` inside a record begins with the next one. Strict ends behind the first damage.
         """
         files = self._files_from(start)
-        items = (_one_by_one(file, start) for file in files)
+        items = (self._one_by_one(file, start) for file in files)
         for item in self._parts(summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict):
             if not isinstance(item, Stretch):
                 yield item
@@ -179,12 +189,15 @@ class CommitLog:
         """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
 
         Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch. Without
-        `check_bodies` a message whose body's CRC is wrong may be among the good ones.
+        `check_bodies` a message whose body's CRC is wrong may be among the good ones. Of DLedger's log all come item by item.
         """
         from rmqctl.store.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
         files = self._files_from(start)
         begin = min(start, files[0].file_from_offset) if files and start is not None else start
+        if self.has_entries:
+            yield from self._parts(summary, files, (self._one_by_one(file, None) for file in files), begin, stop, strict=False)
+            return
         size = segment_size or SEGMENT_SIZE
         with ParallelScan(files, take, threads, segment_size=size, border=stop, check_bodies=check_bodies) as scan:
             items = (scan.items(file) for file in files)
@@ -200,9 +213,21 @@ class CommitLog:
     def never_closed(self, zeros: Unwritten) -> Damage | None:
         """The damage `no-blank` of a file that has only zeros from there on, though a later one goes on; None where none does."""
         files = self._files_from(zeros.physical_offset)
-        items = chain([iter([zeros])], (_one_by_one(file, None) for file in files[1:]))
+        items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
         found = self._items(files, items, files[0].file_from_offset) if files else ()
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
+
+    def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[Item | Stretch | Unwritten]:
+        """The items of one file, from the first at or after physical offset `start`."""
+        reader = self._reader_of(file)
+        position: int | None = 0
+        if start is not None and start > file.file_from_offset:
+            position = next_readable(file, start - file.file_from_offset, reader=reader)
+        return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
+
+    def _reader_of(self, file: MappedFile) -> type[RecordReader]:
+        """Who reads the records of a file: a group that had an ordinary log before keeps its files."""
+        return EntryReader if file.path.parent == self._entries_in else RecordReader
 
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
         return [file for file in self.queue.files if start is None or file.end > start]
@@ -243,6 +268,7 @@ class CommitLog:
     ) -> Iterator[Item | Stretch]:
         """The items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
+        overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
         open_end: int | None = None
         for file, items in zip(files, items_of_files, strict=True):
@@ -255,10 +281,23 @@ class CommitLog:
                     yield anomalies.popleft()
                 if isinstance(item, Unwritten):
                     open_end = item.physical_offset if open_end is None else open_end
+                elif overlaps and isinstance(item, Damage) and not item.path:
+                    yield item._replace(path=file.name)
                 else:
                     yield item
             file.close()
         yield from anomalies
+
+
+def is_served(damage: Damage) -> bool:
+    """Whether a damage is a record that brokers go on from, and serve: they do not look at the checksum of an empty body either."""
+    message = damage.message
+    return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
+
+
+def _is_passed(item: Item | None) -> bool:
+    """Whether a broker's start reads on after it."""
+    return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: Item | None) -> Message | None:
@@ -271,14 +310,6 @@ def message_of(item: Item | None) -> Message | None:
 def goes_on(item: Item | Stretch | Unwritten) -> bool:
     """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
     return not isinstance(item, Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
-
-
-def _one_by_one(file: MappedFile, start: int | None) -> Iterator[Item | Stretch | Unwritten]:
-    """The items of one file, from the first at or behind physical offset `start`."""
-    position: int | None = 0
-    if start is not None and start > file.file_from_offset:
-        position = next_readable(file, start - file.file_from_offset)
-    return FileScan(file, position).items(end_position(file)) if position is not None else iter(())
 
 
 def _never_closed(open_end: int, end: int, following: int) -> Damage:

@@ -29,14 +29,14 @@ from rmqctl.format.encode import (
     topic_field,
 )
 from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
-from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, PROFILE_5_4, Profile
 from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
 from rmqctl.store.config import DELAYS_MS
 from rmqctl.store.destinations import INNER_NUM_MAX
+from rmqctl.store.light_queues import is_left_out_topic, is_light_name, java_split
 from rmqctl.store.line_encoder import LineEncoder
 from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
-from rmqctl.store.system_topics import RETRY_PREFIX, SYSTEM_PREFIX
 from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
 TOPICS_KNOWN = 65536
-_INTERNAL_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 
 
 @lru_cache(maxsize=TOPICS_KNOWN)
@@ -75,13 +74,17 @@ class PutSettings(NamedTuple):
     os_page_cache_busy_ms: int = USUAL.os_page_cache_busy_ms
 
 
-def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False) -> PutSettings:
-    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says."""
+def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False) -> PutSettings:
+    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says.
+
+    Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
+    """
+    multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
         profile=profile,
         max_message_size=conf.writing.max_message_size,
-        property_crc=property_crc or (conf.writing.property_crc and profile == PROFILE_5_3),
-        multi_dispatch=conf.writing.multi_dispatch and profile != PROFILE_4_7,
+        property_crc=property_crc or (conf.writing.property_crc and profile in (PROFILE_5_3, PROFILE_5_4)),
+        multi_dispatch=multi_dispatch and profile != PROFILE_4_7,
         delay_level_max=len(conf.delays_ms),
         os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,
     )
@@ -117,10 +120,10 @@ class CommitLogWriter:
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
-        if self._settings.multi_dispatch and properties.INNER_MULTI_DISPATCH in message.properties and not _is_internal(message):
-            return self._put_multi_dispatch(message)
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
+        if self._is_for_light_queues(message):
+            return self._put_multi_dispatch(message)
         if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
             return self._put_inner_batch(message)
         encoded = self._encoded(message)
@@ -376,17 +379,30 @@ class CommitLogWriter:
         finally:
             self._waiting_since = 0.0
 
+    def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
+        """Whether the broker gives a message offsets in LMQ; those of a copy stay as they are where it does not."""
+        if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
+            return False
+        return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
+
+    def _is_light_name(self, name: str) -> bool:
+        """Whether the broker dispatches to such a queue; 5.x gives no offset in one without %LMQ%, and cannot dispatch the message then."""
+        is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
+        return is_light and is_light_name(name)
+
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
         """A message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
-        names = message.properties[properties.INNER_MULTI_DISPATCH].split(properties.LMQ_SEPARATOR)
-        if not all(is_topic(name) for name in names):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_MULTI_DISPATCH names what is no topic")
+        names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
+        unusable = [name for name in names if not self._is_light_name(name)]
+        if unusable:
+            remark = f"INNER_MULTI_DISPATCH names {unusable[0]!r}, which is not the name of a light queue"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         keys = [(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id) for name in names]
         with self._put_lock:
             offsets = [self.topic_queue_table.get(key, 0) for key in keys]
             numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
             result = self._append_numbered(message._replace(properties=numbered))
-            if result.is_ok:
+            if result.append is not None and (result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets):
                 self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
             return result
 
@@ -426,11 +442,6 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 def _is_plain(message: MessageExtBrokerInner) -> bool:
     """Whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
-
-
-def _is_internal(message: MessageExtBrokerInner) -> bool:
-    """Whether a message goes to a topic of the broker's own, delayed ones included: LMQ does not see it (MultiDispatchUtils)."""
-    return message.topic.startswith(_INTERNAL_PREFIXES) or message.topic == SCHEDULE_TOPIC or _delay_level(message) > 0
 
 
 def _is_inner_num(text: str) -> bool:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.errors import BadRequest, LayoutNotSupported
+from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.java import fastjson_loads
 from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.store import config_types
 from rmqctl.store.expiry_settings import USUAL_EXPIRY, ExpirySettings, expiry_settings
-from rmqctl.store.java_properties import CONFIG_SIZE_MAX, NUMBER_DIGITS_MAX, JavaProperties
+from rmqctl.store.java_properties import NUMBER_DIGITS_MAX, JavaProperties
 from rmqctl.store.writing_conf import USUAL, WritingConf, writing_conf
 
+CONFIG_SIZE_MAX = 16 * 1024 * 1024
 TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 
 
@@ -42,16 +44,16 @@ class BrokerConf(NamedTuple):
     delays_ms: tuple[int, ...] = DELAYS_MS
     writing: WritingConf = USUAL
     expiry: ExpirySettings = USUAL_EXPIRY
+    queues_in_rocksdb: bool = False
+    queues_in_both: bool = False
+    dledger: bool = False
+    dledger_id: str = ""
+    store_root: str = ""
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none, LayoutNotSupported."""
+    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none."""
     said = JavaProperties(path)
-    if said.flag("enableDLegerCommitLog"):
-        raise LayoutNotSupported("a DLedger store (enableDLegerCommitLog=true): its commit log has a format of its own", path=str(path))
-    if "rocksdb" in said.text("storeType").lower():
-        raise LayoutNotSupported("a RocksDB store (storeType)", path=str(path), hint="rmqctl reads stores with storeType=default")
-
     read_only = said.paths("readOnlyCommitLogStorePaths")
     queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
     return BrokerConf(
@@ -68,6 +70,11 @@ def read_broker_conf(path: Path) -> BrokerConf:
         delays_ms=_delays(said.text("messageDelayLevel"), path),
         writing=writing_conf(said),
         expiry=expiry_settings(said),
+        queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
+        queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
+        dledger=bool(said.flag("enableDLegerCommitLog")),
+        dledger_id=said.text("dLegerSelfId").strip(),
+        store_root=said.path_of("storePathRootDir"),
     )
 
 
@@ -88,7 +95,7 @@ def _delays(text: str, path: Path) -> tuple[int, ...]:
     for word in text.split():
         number, unit = word[:-1], _DELAY_UNITS_MS.get(word[-1].lower())
         if unit is None or not number.isdecimal() or len(number) > NUMBER_DIGITS_MAX:
-            raise BadRequest(f"messageDelayLevel has {word!r}, which is no time", path=str(path))
+            raise BadRequest(f"messageDelayLevel: {word!r} is not a duration", path=str(path))
         delays.append(int(number) * unit)
     return tuple(delays)
 
@@ -121,27 +128,29 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
     """(content, problem); (None, "") when there is no file."""
-    entry = storage.entry(path)
-    kind = entry.kind
-    if kind is Kind.FILE and entry.size > CONFIG_SIZE_MAX:
-        return None, f"{path.name} is too large to be read: {entry.size} bytes"
-    if kind is Kind.MISSING:
-        return None, ""
-    if kind is not Kind.FILE:
-        return None, f"{path.name} is a {kind.value}"
     try:
+        kind = storage.entry(path).kind
+        if kind is Kind.MISSING:
+            return None, ""
+        if kind is not Kind.FILE:
+            return None, f"{path.name} is a {kind.value}"
         raw = storage.read_file(path, CONFIG_SIZE_MAX)
     except OSError as error:
         return None, f"{path.name} cannot be read: {error.strerror}"
     if not raw.strip():
         return None, f"{path.name} is empty"
+    if b"\0" in raw:
+        return None, f"{path.name} is not JSON: it has a NUL byte at {raw.index(0)}"
     try:
         content = fastjson_loads(_decoded(raw))
     except ValueError as error:
         return None, f"{path.name} is not JSON: {error}"
     if not isinstance(content, dict):
         return None, f"{path.name} is not a JSON object"
-    return content, ""
+    try:
+        return config_types.as_broker_reads(path.name.removesuffix(".bak"), content), ""
+    except ValueError as error:
+        return None, f"{path.name} has a value that a broker does not take: {error}"
 
 
 def _decoded(raw: bytes) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.java import fastjson_dumps
-from rmqctl.store.config import load_config
-from rmqctl.store.java_properties import CONFIG_SIZE_MAX
+from rmqctl.store.config import CONFIG_SIZE_MAX, load_config
 
 if TYPE_CHECKING:
     from pathlib import Path

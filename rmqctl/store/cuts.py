@@ -26,8 +26,8 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
             yield Step(Delete(file.name), f"it lies behind the log's end, {end}")
             continue
-        if file.size != files.file_size:
-            yield Step(Resize(file.name, files.file_size), f"it has {file.size} bytes: no broker loads it")
+        if file.size_on_disk != files.file_size:
+            yield Step(Resize(file.name, files.file_size), f"it has {file.size_on_disk} bytes: no broker loads it")
         if file.end > end and not keep_tail:
             yield from _tail_step(file, end, files.file_size)
 

@@ -9,12 +9,12 @@ from rmqctl.format.cq_unit import DELAY_UNIT_MS
 from rmqctl.format.index_entry import key_hash
 from rmqctl.format.java import hash_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.light_queues import is_offset, light_offsets
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
-OFFSET_DIGITS_MAX = 18
 INNER_NUM_MAX = 2**15 - 1
 
 
@@ -29,47 +29,33 @@ class Destination(NamedTuple):
 
 
 def queue_destinations(message: Message) -> list[Destination]:
-    """The units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ.
-
-    LMQ (4.9.3 and later): a message has INNER_MULTI_QUEUE_OFFSET only when its broker gave it offsets in these queues.
-    """
+    """Return the units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ."""
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
-    found = message.properties
-    topic = message.topic
-    tags = found.get(properties.TAGS)
-    code = hash_code(tags) if tags else 0
-    scheduled = topic == SCHEDULE_TOPIC and properties.DELAY in found
-    own = Destination(topic, message.queue_id, message.queue_offset, code, scheduled)
-    return [own, *_multi_dispatch(message, code, found)]
+    tags = message.properties.get(properties.TAGS)
+    scheduled = message.topic == SCHEDULE_TOPIC and properties.DELAY in message.properties
+    own = Destination(message.topic, message.queue_id, message.queue_offset, hash_code(tags) if tags else 0, scheduled)
+    return [own, *light_destinations(message, own)]
 
 
-def _multi_dispatch(message: Message, code: int, found: dict[str, str]) -> list[Destination]:
-    names = found.get(properties.INNER_MULTI_DISPATCH, "").split(properties.LMQ_SEPARATOR)
-    offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").split(properties.LMQ_SEPARATOR)
-    if len(names) != len(offsets):
-        return []
+def light_destinations(message: Message, own: Destination) -> list[Destination]:
+    """Return the units in light queues (LMQ): with the tagsCode of the message's `own` unit, a delivery time, too."""
     return [
-        Destination(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, int(offset), code)
-        for name, offset in zip(names, offsets, strict=True)
-        if name and "/" not in name and _is_offset(offset)
+        own._replace(topic=name, queue_id=0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, queue_offset=offset)
+        for name, offset in light_offsets(message)
     ]
-
-
-def _is_offset(text: str) -> bool:
-    return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal()
 
 
 def batch_size(message: Message) -> int:
     """How many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
     number = message.properties.get(properties.INNER_NUM, "1")
-    return int(number) if _is_offset(number) else 1
+    return int(number) if is_offset(number) else 1
 
 
 def batch_of(message: Message) -> tuple[int, int]:
     """The queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
-    if not (_is_offset(base) and _is_offset(number) and int(number) <= INNER_NUM_MAX):
+    if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
         return message.queue_offset, 1
     return int(base), int(number)
 

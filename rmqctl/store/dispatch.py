@@ -19,12 +19,14 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 from rmqctl.store.destinations import batch_of, queue_destinations
+from rmqctl.store.light_queues import gets_no_unit
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.message import Message
+    from rmqctl.store.destinations import Destination
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.index_writer import IndexWriter
     from rmqctl.store.read_only_store import QueueKey
@@ -99,10 +101,19 @@ class Dispatcher:
         if message is None:
             return
         for destination in queue_destinations(message)[1:]:
-            unit = np.array([(physical_offset, message.size, destination.tags_code)], UNITS)
+            unit = np.array([(physical_offset, message.size, self._light_tags_code(destination, message))], UNITS)
             writer = self._queue_of((destination.topic, destination.queue_id))
-            if isinstance(writer, ConsumeQueueWriter):
-                writer.put(destination.queue_offset, unit, np.array([message.store_timestamp]), extended=False)
+            if not isinstance(writer, ConsumeQueueWriter):
+                continue
+            begun = writer.queue.last is not None
+            if begun and gets_no_unit(message.topic, destination.queue_offset, writer.max_offset):
+                continue
+            offset = writer.max_offset if begun else destination.queue_offset
+            writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
+
+    def _light_tags_code(self, destination: Destination, message: Message) -> int:
+        """The tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
+        return message.store_timestamp + self._delay_of(message.queue_id) if destination.scheduled else destination.tags_code
 
     def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
         """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
@@ -110,8 +121,11 @@ class Dispatcher:
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
             arriving(*key, int(row["queue_offset"]) + 1, int(self._tags_codes(key, messages[at : at + 1])[0]), time)
             message = self._message_at(int(row["physical_offset"])) if row["marks"] & MULTI_DISPATCH else None
-            for destination in queue_destinations(message)[1:] if message is not None else ():
-                arriving(destination.topic, destination.queue_id, destination.queue_offset + 1, destination.tags_code, time)
+            if message is None:
+                continue
+            for destination in queue_destinations(message)[1:]:
+                code = self._light_tags_code(destination, message)
+                arriving(destination.topic, destination.queue_id, destination.queue_offset + 1, code, time)
 
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]

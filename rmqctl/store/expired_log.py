@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MANUAL_ROUNDS = 20
 MTIME_SLACK_MS = HOUR_MS
-GROUPS_NAMED = 3
+NAMES_SHOWN = 3
 LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it stays"
 
 
@@ -213,10 +213,16 @@ class ExpiredLog:
         return found
 
     def _who_waits(self, waiting: Waiting) -> str:
-        slowest = sorted(self._outstanding.slowest, key=self._outstanding.slowest.__getitem__, reverse=True)[:GROUPS_NAMED]
         words = [
-            (waiting.unconsumed, f"not consumed (farthest behind: {', '.join(slowest)})"),
+            (waiting.unconsumed, f"not consumed (farthest behind: {_first_names(self._outstanding.slowest)})"),
             (waiting.scheduled, "scheduled and not delivered"),
             (waiting.half, "half, neither committed nor rolled back"),
+            (waiting.dead, f"dead letters that no group reads ({_first_names(self._outstanding.dead_letters)})"),
         ]
         return ", ".join(f"{count} {what}" for count, what in words if count)
+
+
+def _first_names(counts: dict[str, int]) -> str:
+    """Those with the highest counts."""
+    names = sorted(counts, key=counts.__getitem__, reverse=True)
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else "")

@@ -13,10 +13,14 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.plural import counted
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
+from rmqctl.store.config import TOPICS_CONFIG
+from rmqctl.store.consumer_groups import unreadable_group_files
 from rmqctl.store.expired_log import ExpiredLog
 from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
-from rmqctl.store.expiry_plan import ExpiryPlan, is_link
+from rmqctl.store.expiry_plan import ExpiryPlan, UnreadTopic, is_link
+from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.log_files import ahead, log_files
+from rmqctl.store.missing_queues import missing_queue
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import TIMER_TOPIC
 from rmqctl.store.room import Room
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.format.profile import Profile
-    from rmqctl.store.config import ConfigFile
+    from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.disk_use import DiskUse
     from rmqctl.store.expiry_plan import FileFate, QueueRise
     from rmqctl.store.expiry_settings import ExpirySettings
@@ -46,10 +50,14 @@ def plan_expiry(
     outstanding = Outstanding(store, [one.file for one in files[:-1]])
     unknown = [*_unknown_offsets(store), *outstanding.problems]
     if unknown and settings.protect_unconsumed:
-        raise Unreadable(f"what waits for someone cannot be protected: {unknown[0]}", path=str(store.path.root))
+        raise Unreadable(
+            f"cannot find out which messages are not consumed yet, so cannot protect them: {unknown[0]}", path=str(store.path.root)
+        )
     room = Room(settings, profile, disks, logics_disk, stored_bytes(store))
     log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
     log.decide()
+    if settings.protect_unconsumed:
+        _check_queues(store, [one.file for one in files[: len(log.gone)]])
 
     min_offset = store.commit_log.min_offset
     new_min_offset = files[len(log.gone)].file.file_from_offset if log.gone else min_offset
@@ -66,7 +74,7 @@ def plan_expiry(
         new_min_phy_offset=new_min_offset,
         rises=tuple(rest.rises),
         warnings=(
-            *(f"which messages wait for someone is not fully known: {what}" for what in unknown),
+            *(f"not sure which messages still wait for a consumer: {what}" for what in unknown),
             *_backups_used(store),
             *log.warnings(),
             *rest.warnings,
@@ -75,7 +83,25 @@ def plan_expiry(
             *(_epoch_warnings(store) if log.gone else ()),
         ),
         folders=tuple(rest.folders),
+        unread=_unread_topics(rest.rises, outstanding),
     )
+
+
+def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
+    """Raises Unreadable where `files` have messages of a queue whose folder does not exist: nothing shows which group waits for them."""
+    found = missing_queue(store, files)
+    if found is not None:
+        what = f"queue {found.topic} {found.queue_id} does not exist, and the log has messages of it"
+        path = f"{store_path.CONSUMEQUEUE}/{found.topic}/{found.queue_id}"
+        raise Unreadable(what, path=path, offset=found.physical_offset, hint=_way_back(store, found.topic))
+
+
+def _way_back(store: ReadOnlyStore, topic: str) -> str:
+    """What to do about a queue that does not exist."""
+    rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
+    if topic in KnownTopics(store):
+        return rebuilds
+    return f"list the topic in {store_path.CONFIG}/{TOPICS_CONFIG}, then {rebuilds}; or clean without --protect-unconsumed"
 
 
 def _local(now_ms: int) -> datetime:
@@ -87,26 +113,33 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """What of the offsets cannot be read."""
-    consumer_offset, *_ = configs = _offset_files(store)
-    unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in configs if config.content is None]
+    """What of the groups and their offsets cannot be read."""
+    unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
+    unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
+    consumer_offset = store.config(CONSUMER_OFFSET)
     is_missing = consumer_offset.source is None and consumer_offset.content is not None
     return [*unknown, f"{store_path.CONFIG}/{CONSUMER_OFFSET} is missing, and with it how far each group is"] if is_missing else unknown
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
     """Offsets that are not the newest."""
-    found = [config for config in _offset_files(store) if config.problem]
+    files = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
+    found = [config for config in files if config.problem]
     return [f"{config.problem}: the offsets of {config.source.name} count" for config in found if config.source]
-
-
-def _offset_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    return [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
 
 
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
     count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
     return [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"] if count else []
+
+
+def _unread_topics(rises: Sequence[QueueRise], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
+    """Return the topics without a group, by name, and what each loses."""
+    found: dict[str, int] = {}
+    for rise in rises:
+        if outstanding.has_no_reader(rise.topic):
+            found[rise.topic] = found.get(rise.topic, 0) + rise.new_min_offset - rise.min_offset
+    return tuple(UnreadTopic(topic, messages) for topic, messages in sorted(found.items()))
 
 
 def _link_warnings(store: ReadOnlyStore, fates: Sequence[FileFate]) -> list[str]:

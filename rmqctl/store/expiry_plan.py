@@ -23,11 +23,15 @@ Trigger = Literal["time", "disk", "manual", "by hand"]
 
 
 class Waiting(NamedTuple):
-    """Messages that someone waits for: `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided."""
+    """Messages that someone waits for.
+
+    `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided, `dead` letters that no group reads.
+    """
 
     unconsumed: int = 0
     scheduled: int = 0
     half: int = 0
+    dead: int = 0
 
     @property
     def total(self) -> int:
@@ -92,13 +96,20 @@ class QueueRise(NamedTuple):
     new_min_offset: int
 
 
+class UnreadTopic(NamedTuple):
+    """A topic that no group reads; `messages` of it are in files that go."""
+
+    topic: str
+    messages: int
+
+
 @dataclass(frozen=True)
 class ExpiryPlan:
     """What one run deletes. `files` stand in the order of deletion: the log, each queue and then its extension, the index.
 
     `trigger` is None where nothing asks for deletion: then no file of the log goes, but files of queues and the index may that an earlier
     run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked about. `folders` go when their files are
-    gone: those of queues and topics that go as a whole.
+    gone: those of queues and topics that go as a whole. `unread` has the topics without a group that lose messages.
     """
 
     trigger: Trigger | None
@@ -111,6 +122,7 @@ class ExpiryPlan:
     rises: tuple[QueueRise, ...]
     warnings: tuple[str, ...]
     folders: tuple[str, ...] = ()
+    unread: tuple[UnreadTopic, ...] = ()
 
     @property
     def going(self) -> tuple[FileFate, ...]:

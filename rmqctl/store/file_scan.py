@@ -50,11 +50,19 @@ Item = Message | Blank | Damage
 class FileScan:
     """The items of `file` from `position` on, where an item must begin; `ended` once the file has no more."""
 
-    def __init__(self, file: MappedFile, position: int, columns: ColumnReader | None = None, take: Take | None = None) -> None:
+    def __init__(
+        self,
+        file: MappedFile,
+        position: int,
+        columns: ColumnReader | None = None,
+        take: Take | None = None,
+        *,
+        reader: type[RecordReader] = RecordReader,
+    ) -> None:
         self.position = position
         self.ended = False
         self._file = file
-        self._reader = RecordReader(file)
+        self._reader = reader(file)
         self._columns = columns
         self._take = take
 
@@ -75,7 +83,7 @@ class FileScan:
         try:
             return _next_item(self._reader, self.position)
         except OSError as error:
-            return _unreadable_here(self._file, self.position, error)
+            return _unreadable_here(self._reader, self.position, error)
 
     def _stretch(self, stop: int) -> Stretch | None:
         found = self._columns.at(self._file, self.position, stop) if self._columns else None
@@ -89,13 +97,13 @@ def end_position(file: MappedFile) -> int:
     return file.size + 1 if file.size else 0
 
 
-def next_readable(file: MappedFile, position: int, stop: int | None = None) -> int | None:
+def next_readable(file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader) -> int | None:
     """The next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
     while position < limit:
         try:
-            return RecordReader(file, POINT_WINDOW_SIZE).next_record(position, limit)
+            return reader(file, POINT_WINDOW_SIZE).next_record(position, limit)
         except OSError:
             position = (position // step + 1) * step
             step = min(step * 2, BLOCK_SIZE)
@@ -135,8 +143,9 @@ def _behind_end(reader: RecordReader, position: int) -> Damage:
     return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes behind are not all zero")
 
 
-def _unreadable_here(file: MappedFile, position: int, error: OSError) -> Damage:
-    behind = next_readable(file, position + 1)
+def _unreadable_here(reader: RecordReader, position: int, error: OSError) -> Damage:
+    file = reader.file
+    behind = next_readable(file, position + 1, reader=type(reader))
     end = file.size if behind is None else behind
     at = file.file_from_offset + position
     return Damage("unreadable", at, end - position, f"cannot be read: {error.strerror}", path=file.name)

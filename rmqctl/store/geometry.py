@@ -9,6 +9,7 @@ from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 
 if TYPE_CHECKING:
     from rmqctl.store.config import BrokerConf
+    from rmqctl.store.index_service import IndexFile
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 
@@ -42,8 +43,7 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
     used = [queue for queue in store.queues.values() if queue.queue.files]
     sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
     batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
-    slots = store.index.files[-1].slots if store.index.files else usual.index_slots
-    entries = store.index.files[-1].capacity if store.index.files else usual.index_entries
+    slots, entries = index_shape(store) or (usual.index_slots, usual.index_entries)
     ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
     return Geometry(
         commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
@@ -53,3 +53,17 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
         consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
         batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
     )
+
+
+def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
+    """Return the slots and entries of most index files; None where no file shows them. Raises OSError.
+
+    A file without room for the entries that its header counts was cut, so its length says nothing.
+    """
+    shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
+    return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
+
+
+def _is_long_enough(file: IndexFile) -> bool:
+    header = file.header()
+    return header is not None and header.index_count <= file.capacity

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rmqctl.format import index_entry
-from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
+from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind
 
@@ -76,9 +76,12 @@ class IndexFile:
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
-        """The header; None when the file is shorter."""
+        """The header; None when the file is shorter. In a file without an entry 4.x leaves an indexCount of 0, and loads it as 1."""
         raw = self.file.read(0, INDEX_HEADER.size)
-        return index_entry.decode_header(raw) if len(raw) == INDEX_HEADER.size else None
+        if len(raw) < INDEX_HEADER.size:
+            return None
+        header = index_entry.decode_header(raw)
+        return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
         """Physical offsets of the entries with this hash, newest first."""
@@ -127,6 +130,19 @@ class IndexFile:
             if whole < wanted:
                 return
             number += whole
+
+    def newest_entries(self, count: int) -> Iterator[IndexEntry]:
+        """Its last `count` entries, oldest first."""
+        header = self.header()
+        end = min(header.index_count, self.capacity) if header is not None else 0
+        yield from self.entries(max(end - count, ENTRY_FIRST), end)
+
+    def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
+        """Its entries numbered from `first` up to `end`, as many as it has room for; one read."""
+        count = max(min(end, self.capacity) - first, 0)
+        data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
+        for at in range(0, len(data) - INDEX_ENTRY.size + 1, INDEX_ENTRY.size):
+            yield index_entry.decode_entry(data[at : at + INDEX_ENTRY.size])
 
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
         """(number of the first, 4 bytes a slot) of the slot table, as much of it as the file has."""

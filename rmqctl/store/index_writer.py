@@ -55,6 +55,7 @@ class IndexWriter:
         self._made_at = made_at
         self._on_full = on_full
         self._file: WritableMappedFile | None = None
+        self._last_name: str | None = None  # listed once: a log may have thousands of index files
         self._heads = np.zeros(slots * SLOT_SIZE, np.uint8)
         self._state = np.zeros(1, BUILD_STATE)
         self._entries = np.empty(PENDING_ENTRIES_MAX * INDEX_ENTRY.size, np.uint8)
@@ -179,11 +180,12 @@ class IndexWriter:
 
     def _free_name(self, at: int) -> Path:
         """A name that sorts behind all others: the local time, a millisecond later where that is taken."""
-        names = [entry.name for entry in self._storage.listing(self._folder)]
-        if names and _name_of(at) <= max(names):
-            at = _time_of(max(names)) + 1
-        name = _name_of(at)
-        return self._folder / name
+        if self._last_name is None:
+            self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
+        if _name_of(at) <= self._last_name:
+            at = _time_of(self._last_name) + 1
+        self._last_name = _name_of(at)
+        return self._folder / self._last_name
 
 
 def _name_of(milliseconds: int) -> str:

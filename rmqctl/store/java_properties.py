@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.storage import Kind, Storage, is_path_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG_SIZE_MAX = 32 * 1024 * 1024
+BROKER_CONF_SIZE_MAX = 1024 * 1024
 NUMBER_DIGITS_MAX = 15
 
 
@@ -25,7 +25,7 @@ class JavaProperties:
         try:
             if storage.entry(path).kind is not Kind.FILE:
                 raise BadRequest("there is no such broker.conf", path=str(path))
-            self._said: dict[str, str] = javaproperties.loads(storage.read_file(path, CONFIG_SIZE_MAX).decode("latin-1"))
+            self._said: dict[str, str] = javaproperties.loads(storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1"))
         except OSError as error:
             raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
         except ValueError as error:
@@ -36,8 +36,21 @@ class JavaProperties:
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Paths with commas between them."""
-        return tuple(path.strip() for path in self.text(name).split(",") if path.strip())
+        """Return paths with commas between them. Raises BadRequest where a path cannot be one."""
+        paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
+        for path in paths:
+            self._check_path(name, path)
+        return paths
+
+    def path_of(self, name: str) -> str:
+        """Return one path, or "" where it does not say. Raises BadRequest where it cannot be one."""
+        path = self.text(name).strip()
+        self._check_path(name, path)
+        return path
+
+    def _check_path(self, name: str, path: str) -> None:
+        if not is_path_text(path):
+            raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
         """Whether `true` is said; None: nothing."""

@@ -20,33 +20,36 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable
 from rmqctl.logfile import file_tree
+from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.place import PRIVATE_FOLDER_MODE
+from rmqctl.logfile.shell_word import quoted
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import pre_image
 from rmqctl.store.changes import Delete, Install, Resize, Write
+from rmqctl.store.journal_rules import KEPT, STAGING, may_move, may_write
 from rmqctl.store.journals import (
     DONE,
     EXPIRED_FOLDER,
     JOURNAL_FOLDER,
-    KEPT,
     MANIFEST,
-    STAGING,
     UNDOING,
     JournalState,
-    Manifest,
-    Moved,
+    check_finished,
     check_none_unfinished,
     check_unchanged,
     has_traces,
     in_use,
     list_journals,
     prints,
+    refusal,
     rmqctl_folder,
     to_json,
     watched_prints,
 )
+from rmqctl.store.manifest import Manifest, Moved, PreImage
 from rmqctl.store.mark_block import MarkBlock
-from rmqctl.store.pre_image import PreImage
-from rmqctl.store.store_path import LOCK
+from rmqctl.store.small_file import can_be_read
+from rmqctl.store.store_path import COMMITLOG, LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,8 +74,10 @@ class Journal:
     """A change of the store at `root`, made by `begin`; a context manager: left without `execute`, it leaves nothing behind.
 
     It holds the store's lock until it is closed: nothing else in this process may open the file `lock` meanwhile.
-    What is built in `staging` can be installed by a rename.
+    What is built in `staging` can be installed by a rename. With `goes_on` an earlier one of the same verb left something there.
     """
+
+    goes_on = False
 
     def __init__(self, storage: WritableStorage, root: Path, lock: int, verb: str, summary: str, folder: Path, root_mtime_ns: int) -> None:
         self.staging = folder / STAGING
@@ -97,7 +102,8 @@ class Journal:
         try:
             lock = _take_lock(storage, root)
             check_none_unfinished(storage, root)
-            folder = (_suspended_folder(storage, root, verb) if go_on else None) or _new_folder(storage, root, verb)
+            suspended = _suspended_folder(storage, root, verb) if go_on else None
+            folder = suspended or _new_folder(storage, root, verb)
         except StoreInUse:
             raise
         except BaseException as error:
@@ -108,7 +114,9 @@ class Journal:
             if isinstance(error, OSError):
                 raise _failed(root, error, "nothing was changed") from error
             raise
-        return cls(storage, root, lock, verb, summary, folder, root_mtime_ns)
+        journal = cls(storage, root, lock, verb, summary, folder, root_mtime_ns)
+        journal.goes_on = suspended is not None
+        return journal
 
     def __enter__(self) -> Journal:
         return self
@@ -163,12 +171,14 @@ class Journal:
     def _execute(self, changes: Sequence[Change], commit: Callable[[], None]) -> None:
         storage, root, folder = self._storage, self._root, self._folder
         manifest = self._manifest(changes)
+        if not can_be_read(to_json(manifest)):
+            raise OSError(errno.EFBIG, "too many places for one change that can be taken back", str(folder / MANIFEST))
         _check_may_change(storage, root, manifest)
         self._check_room(manifest)
         like = _present(storage, root)
         for change in changes:
             if isinstance(change, Install):
-                file_tree.settle(storage, change.staged, like)
+                file_tree.settle(storage, change.staged, like, self._modes_at(change.path))
         for image in manifest.files:
             if image.kept is not None:
                 pre_image.keep(storage, root / image.path, image, folder / image.kept)
@@ -179,9 +189,14 @@ class Journal:
         _apply(storage, root, folder, manifest, changes)
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
+    def _modes_at(self, path: str) -> file_tree.Modes:
+        """Those of what stands at `path`; else of what is near it; else of the log."""
+        near = [self._root / path, *(self._root / above for above in Path(path).parents if above != Path()), self._root / COMMITLOG]
+        return file_tree.modes_of(self._storage, near)
+
     def _manifest(self, changes: Sequence[Change]) -> Manifest:
         storage, root = self._storage, self._root
-        _check_paths(root, changes)
+        _check_paths(root, changes, storage.named[1:])
         moved = [self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)]
         in_place: dict[str, list[InPlace]] = {}
         for change in changes:
@@ -208,14 +223,15 @@ class Journal:
         )
 
     def _moved(self, number: int, change: Delete | Install) -> Moved:
-        stands = self._storage.stamp(self._root / change.path) is not None
-        kept = f"{KEPT}/moved-{number}" if stands else None
+        found = self._storage.stamp(self._root / change.path)
+        kept = f"{KEPT}/moved-{number}" if found is not None else None
+        is_link = found is not None and found.kind is Kind.OTHER
         if isinstance(change, Install):
             _present(self._storage, change.staged)
-            return Moved(change.path, kept, str(change.staged.relative_to(self._folder)))
-        if not stands:
+            return Moved(change.path, kept, str(change.staged.relative_to(self._folder)), is_link)
+        if found is None:
             raise FileNotFoundError(2, "there is nothing to delete", str(self._root / change.path))
-        return Moved(change.path, kept, None)
+        return Moved(change.path, kept, None, is_link)
 
     def _pre_image(self, number: int, path: str, changes: Sequence[InPlace]) -> PreImage:
         stamp = _present(self._storage, self._root / path)
@@ -235,7 +251,7 @@ class Journal:
         from_elsewhere = [
             self._storage.entry(path).allocated
             for moved in manifest.moved
-            for path, stamp in file_tree.tree_of(self._storage, self._root / moved.path)
+            for path, stamp in tree_of(self._storage, self._root / moved.path)
             if stamp.device != here and stamp.kind is Kind.FILE
         ]
         needed = sum(image.kept_bytes for image in manifest.files) + sum(from_elsewhere) + len(to_json(manifest)) + ROOM_FOR_ITSELF
@@ -253,7 +269,7 @@ class Journal:
             state, then = "the store is half changed", "brings it back"
         else:
             state, then = "all was changed, but may not be on the disk", "takes it back"
-        return _failed(self._root, error, state, f"rmqctl undo {self._root} {then}")
+        return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
         """Whether that could be done."""
@@ -283,8 +299,8 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     number = max((entry.number for entry in entries), default=0) + 1
     folder = rmqctl_folder(root) / JOURNAL_FOLDER / f"{number:0{NUMBER_DIGITS}d}-{verb}"
     try:
-        storage.make_folder(folder / STAGING)
-        storage.make_folder(folder / KEPT)
+        storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)
+        storage.make_folder(folder / KEPT, PRIVATE_FOLDER_MODE)
     except BaseException:
         with suppress(OSError):
             file_tree.remove(storage, folder)
@@ -306,8 +322,21 @@ def undo_last(root: Path, storage: WritableStorage, *, force: bool = False, comm
     Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable, ChangeFailed where the
     system fails: then it can be called again.
     """
-    with _failures_told(root, "the undo did not come to its end", f"rmqctl undo {root} goes on with it"):
-        return _undo_last(root, storage, force=force, commit=commit)
+    is_begun = False
+
+    def begin() -> None:
+        nonlocal is_begun
+        commit()
+        is_begun = True
+
+    try:
+        return _undo_last(root, storage, force=force, commit=begin)
+    except OSError as error:
+        state = "the undo did not come to its end" if is_begun else "nothing was changed"
+        hint = f"rmqctl undo {quoted(root)} goes on with it" if is_begun else ""
+        if error.errno == errno.ELOOP:
+            hint = "give --follow-links where that link is meant"
+        raise _failed(root, error, state, hint) from error
 
 
 def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Callable[[], None]) -> JournalEntry | None:
@@ -318,9 +347,12 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
     try:
         entries = list_journals(storage, root)
         if not entries:
+            commit()
             _tidy(storage, root, root_mtime_ns)
             return None
         entry = entries[-1]
+        if entry.fault is not None:
+            raise refusal(root, entry)
         if not force:
             check_unchanged(storage, root, entry)
         if entry.manifest is not None and entry.state is JournalState.DONE:
@@ -334,33 +366,38 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
         storage.close(lock)
 
 
-def drop(root: Path, storage: WritableStorage, *, commit: Callable[[], None] = nothing) -> list[JournalEntry]:
-    """Forget all changes, the oldest first: they cannot be taken back any more. What was forgotten.
+def drop(root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing) -> list[JournalEntry]:
+    """Forget changes, the oldest first: they cannot be taken back any more. Return what was forgotten.
 
-    `commit` as for `undo_last`.
+    Without `damaged` those whose journals are sound: a damaged one whose change came to its end stays. With it: that damaged one, by the
+    name of its folder. `commit` as for `undo_last`.
 
-    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable, ChangeFailed where the system fails: then it can be
-    called again.
+    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable where a damaged one may be, ChangeFailed where the system
+    fails: then it can be called again.
     """
-    with _failures_told(root, "not all was dropped", f"rmqctl undo {root} --drop goes on with it"):
-        return _drop(root, storage, commit)
+    option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
+    with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
+        return _drop(root, storage, damaged, commit)
 
 
-def _drop(root: Path, storage: WritableStorage, commit: Callable[[], None]) -> list[JournalEntry]:
+def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Callable[[], None]) -> list[JournalEntry]:
     if not has_traces(storage, root):
         return []
     root_mtime_ns = _present(storage, root).mtime_ns
     lock = _take_lock(storage, root)
     try:
-        check_none_unfinished(storage, root)
         entries = list_journals(storage, root)
+        if damaged is not None:
+            entries = [entry for entry in entries if entry.fault is not None and entry.folder.name == damaged]
+        check_finished(root, entries)
         commit()
-        for entry in entries:
+        dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
+        for entry in dropped:
             _forget(storage, entry.folder)
-        if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None:
+        if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
             storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it belongs to the store as it is now
         _tidy(storage, root, root_mtime_ns)
-        return entries
+        return dropped
     finally:
         storage.close(lock)
 
@@ -377,6 +414,7 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 def _take_lock(storage: WritableStorage, root: Path) -> int:
     """The descriptor that holds it. Where there is no `lock` file that is noted before one is made, so that it can go again."""
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
+        storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
         storage.replace_file(rmqctl_folder(root) / LOCK_WAS_MISSING, b"")
     lock = storage.lock(root / LOCK)
     if lock is None:
@@ -384,8 +422,8 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
     return lock
 
 
-def _check_paths(root: Path, changes: Sequence[Change]) -> None:
-    """Each change can be taken back on its own, in any order, also where the store was moved to another place."""
+def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[Path]) -> None:
+    """Each change can be taken back on its own, in any order, also after the store was moved to another place."""
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
     taken = set(moved)
@@ -396,6 +434,10 @@ def _check_paths(root: Path, changes: Sequence[Change]) -> None:
             raise ValueError(f"{path} lies in a folder that is deleted or installed")
         if ".." in path.parts or (path.is_absolute() and path.is_relative_to(root.absolute())):
             raise ValueError(f"{path}: paths are relative to the store's root")
+    may = [may_move if isinstance(change, Delete | Install) else may_write for change in changes]
+    for rule, change in zip(may, changes, strict=True):
+        if not rule(change.path, named):
+            raise ValueError(f"{change.path}: no journal may change it")
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:

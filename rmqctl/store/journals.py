@@ -15,6 +15,7 @@ A folder without journal.json stands for nothing: the store is not changed yet, 
 from __future__ import annotations
 
 import json
+import re
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,9 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from rmqctl.errors import ChangedSince, NeedsRecovery, StoreInUse, Unreadable
-from rmqctl.logfile.file_tree import tree_of
+from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.shell_word import quoted
 from rmqctl.logfile.storage import Kind, Storage
-from rmqctl.store.pre_image import PreImage
+from rmqctl.store.journal_rules import KEPT, STAGING, fault_of, fault_on_disk
+from rmqctl.store.manifest import Manifest, Prints
+from rmqctl.store.small_file import read_json
 from rmqctl.store.store_path import CHECKPOINT, COMMITLOG, LOCK
 
 if TYPE_CHECKING:
@@ -33,10 +37,9 @@ if TYPE_CHECKING:
 RMQCTL_FOLDER = ".rmqctl"
 JOURNAL_FOLDER, EXPIRED_FOLDER = "journal", "expired"
 MANIFEST, DONE, UNDOING = "journal.json", "done", "undoing"
-KEPT, STAGING = "kept", "staging"
-MANIFEST_SIZE_MAX = 2**30
+WHAT = "the journal"
 
-Prints = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtime in ns; None: there is nothing
+_FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
 
 
 class JournalState(Enum):
@@ -46,50 +49,23 @@ class JournalState(Enum):
     BEGUN = "begun"
     DONE = "done"
     UNDOING = "undoing"
-
-
-class Moved(msgspec.Struct, frozen=True):
-    """A path that was deleted or replaced: where what stood there is kept, and where what was put there came from (both or one).
-
-    `kept` and `staged` are relative to the journal's folder.
-    """
-
-    path: str
-    kept: str | None
-    staged: str | None
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """journal.json. Times: `time_ms` since 1970, those of `folders` in ns; `made` are folders that were missing above what was installed.
-
-    `watched`: what the change does not touch and any use of the store does.
-    """
-
-    verb: str
-    summary: str
-    time_ms: int
-    changes: list[dict[str, Any]]
-    files: list[PreImage]
-    moved: list[Moved]
-    made: list[str]
-    folders: dict[str, int]
-    watched: Prints
-
-    @property
-    def touched(self) -> list[str]:
-        """Every path that the change touches."""
-        return [file.path for file in self.files] + [moved.path for moved in self.moved]
+    DAMAGED = "damaged"  # not as rmqctl writes it: nobody may follow it
 
 
 class JournalEntry(NamedTuple):
-    """A journal as it lies there; `manifest` and `done` as far as it got."""
+    """A journal as it lies there; `manifest` and `done` as far as it got.
+
+    A DAMAGED journal has neither, but a `fault`; `may_be_forgotten`: its change came to its end, so that the store is whole without it.
+    """
 
     number: int
     verb: str
     folder: Path
     state: JournalState
-    manifest: Manifest | None
-    done: Prints | None
+    manifest: Manifest | None = None
+    done: Prints | None = None
+    fault: Unreadable | None = None
+    may_be_forgotten: bool = False
 
     @property
     def is_unfinished(self) -> bool:
@@ -104,25 +80,93 @@ def rmqctl_folder(root: Path) -> Path:
 
 def has_traces(storage: Storage, root: Path) -> bool:
     """Whether anything is left of a change, were it an empty folder. Raises OSError."""
-    folder = rmqctl_folder(root)
-    return storage.stamp(folder) is not None and storage.names(folder) != [EXPIRED_FOLDER]
+    folder = _own_folder(storage, rmqctl_folder(root))
+    return folder is not None and storage.names(folder) != [EXPIRED_FOLDER]
 
 
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
-    """The journals of a store, the oldest first. Raises OSError, Unreadable."""
-    folder = rmqctl_folder(root) / JOURNAL_FOLDER
-    stamp = storage.stamp(folder)
-    if stamp is None or stamp.kind is not Kind.DIRECTORY:
+    """Return the journals of a store, the oldest first; one that is not as rmqctl writes it is DAMAGED.
+
+    Raises OSError; Unreadable where the folder that they lie in is none.
+    """
+    folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
+    if folder is None:
         return []
-    names = (name.partition("-") for name in storage.names(folder))
-    numbered = sorted((int(number), verb, folder / f"{number}-{verb}") for number, dash, verb in names if dash and number.isdecimal())
+    names = [found for name in storage.names(folder) if (found := _FOLDER_NAME.fullmatch(name))]
+    numbered = sorted((int(name[1]), name[2], folder / name[0]) for name in names)
     return [_entry(storage, number, verb, path) for number, verb, path in numbered]
 
 
+def expired_folder(storage: Storage, root: Path) -> Path | None:
+    """Where `clean` has what it is about to delete; None: nowhere. Raises OSError, Unreadable."""
+    return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
+
+
+def refusal(root: Path, entry: JournalEntry) -> Unreadable:
+    """Return the error that refuses to go on because of a damaged journal: it names the journal's folder and what to do next."""
+    if entry.fault is None:
+        raise ValueError(f"{entry.folder} is not damaged")
+    return Unreadable(f"{entry.fault.what}; nothing was changed", path=entry.fault.path, hint=advice(root, entry))
+
+
+def advice(root: Path, entry: JournalEntry) -> str:
+    """Return what to do about a damaged journal."""
+    if entry.fault is not None and entry.fault.hint:
+        return entry.fault.hint
+    if entry.may_be_forgotten:
+        forget = f"`rmqctl undo {quoted(root)} --drop-damaged {entry.folder.name}` forgets this change, which came to its end"
+        return f"{forget}; or {_by_hand(entry.folder)}"
+    return f"the store may be half changed; {_by_hand(entry.folder)}, then run `rmqctl verify {quoted(root)}`"
+
+
+def _by_hand(path: Path) -> str:
+    return f"look at it, and take {quoted(path)} away by hand"
+
+
+def _own_folder(storage: Storage, path: Path) -> Path | None:
+    """Return a folder of rmqctl's own, if it exists. Raises OSError, Unreadable where something else has its name."""
+    try:
+        return _folder(storage, path)
+    except Unreadable as error:
+        raise Unreadable(f"{error.what}; nothing was changed", path=error.path, hint=_by_hand(path)) from error
+
+
+def _folder(storage: Storage, path: Path) -> Path | None:
+    stamp = storage.stamp(path)
+    if stamp is None:
+        return None
+    if stamp.kind is not Kind.DIRECTORY:
+        raise Unreadable("this is not a folder: rmqctl makes no link here, and follows none", path=str(path))
+    return path
+
+
 def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
+    try:
+        return _sound_entry(storage, number, verb, folder)
+    except Unreadable as error:
+        may_be_forgotten = not error.hint and _is_finished(storage, folder)
+        return JournalEntry(number, verb, folder, JournalState.DAMAGED, fault=error, may_be_forgotten=may_be_forgotten)
+
+
+def _is_finished(storage: Storage, folder: Path) -> bool:
+    """Return whether the change came to its end, and no undo of it began; what its files say does not matter."""
+    own = storage.stamp(folder)
+    if own is None or own.kind is not Kind.DIRECTORY:
+        return False
+    done = storage.stamp(folder / DONE)
+    return done is not None and done.kind is Kind.FILE and storage.stamp(folder / UNDOING) is None
+
+
+def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
+    """Raises Unreadable for a journal that is not as rmqctl writes it; OSError."""
+    for path in (folder, folder / KEPT, folder / STAGING):
+        _folder(storage, path)
     if storage.stamp(folder / MANIFEST) is None:
-        return JournalEntry(number, verb, folder, JournalState.NOT_BEGUN, None, None)
+        return JournalEntry(number, verb, folder, JournalState.NOT_BEGUN)
     manifest = _read(storage, folder / MANIFEST, Manifest)
+    fault = fault_of(manifest, storage.named[1:]) or fault_on_disk(storage, folder, manifest)
+    if fault:
+        raise _not_ours(manifest, folder, fault)
     done = _read(storage, folder / DONE, Prints) if storage.stamp(folder / DONE) is not None else None
     state = JournalState.BEGUN if done is None else JournalState.DONE
     if storage.stamp(folder / UNDOING) is not None:
@@ -130,21 +174,24 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
     return JournalEntry(number, verb, folder, state, manifest, done)
 
 
+def _not_ours(manifest: Manifest, folder: Path, fault: str) -> Unreadable:
+    path = str(folder / MANIFEST)
+    if any(Path(touched).is_absolute() for touched in manifest.touched):
+        what = f"this journal is of a log elsewhere, or rmqctl did not write it: {fault}"
+        return Unreadable(what, path=path, hint="give --broker-conf with the file that names the folders of this log")
+    return Unreadable(f"rmqctl did not write this journal as it is: {fault}", path=path)
+
+
 def _read(storage: Storage, path: Path, of_type: Any) -> Any:
-    try:
-        return msgspec.convert(json.loads(storage.read_file(path, MANIFEST_SIZE_MAX)), of_type)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise Unreadable(f"the journal is damaged: {error}", path=str(path)) from error
+    stamp = storage.stamp(path)
+    if stamp is None or stamp.kind is not Kind.FILE:
+        raise Unreadable("not a file", path=str(path))
+    return read_json(storage, path, of_type, WHAT)
 
 
 def to_json(value: Manifest | Prints) -> bytes:
     """As it is written. Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes."""
     return json.dumps(msgspec.to_builtins(value)).encode()
-
-
-def unfinished(storage: Storage, root: Path) -> JournalEntry | None:
-    """The change that was left half done; None: there is none. Raises OSError, Unreadable."""
-    return next((entry for entry in list_journals(storage, root) if entry.is_unfinished), None)
 
 
 def words_of_unfinished(entry: JournalEntry) -> str:
@@ -155,10 +202,27 @@ def words_of_unfinished(entry: JournalEntry) -> str:
 
 
 def check_none_unfinished(storage: Storage, root: Path) -> None:
-    """Raises NeedsRecovery where a change was left half done."""
-    entry = unfinished(storage, root)
-    if entry is not None:
-        raise NeedsRecovery(words_of_unfinished(entry), path=str(root), hint=f"rmqctl undo {root} brings it back")
+    """Check that every journal in the store is whole, and its change too.
+
+    Raises NeedsRecovery where a change was left half done, Unreadable where a journal is damaged, OSError.
+    """
+    entries = list_journals(storage, root)
+    check_finished(root, entries)
+    for entry in entries:
+        if entry.fault is not None:
+            raise refusal(root, entry)
+
+
+def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
+    """Check that no change was left half done; a damaged journal of a change that came to its end is accepted.
+
+    Raises NeedsRecovery, or Unreadable where a damaged journal does not show that its change came to its end.
+    """
+    for entry in entries:
+        if entry.is_unfinished:
+            raise NeedsRecovery(words_of_unfinished(entry), path=str(root), hint=f"rmqctl undo {quoted(root)} brings it back")
+        if entry.fault is not None and not entry.may_be_forgotten:
+            raise refusal(root, entry)
 
 
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> Prints:

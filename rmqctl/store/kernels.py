@@ -6,9 +6,8 @@ import pickle
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-import numba
-
 from rmqctl.format import kernel
+from rmqctl.format.safe_numba import config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +41,7 @@ def prepare(*modules: KernelModule) -> None:
             return
         try:
             if _FOLDER:
-                setattr(numba.config, "CACHE_DIR", str(_FOLDER[0]))  # noqa: B010 -- its names are made at run time
+                setattr(config, "CACHE_DIR", str(_FOLDER[0]))  # noqa: B010 -- its names are made at run time
                 kernel.keep_compiled()
             _warm_up(modules)
         except _CACHE_ERRORS:

@@ -31,6 +31,7 @@ class Losses:
 
     def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
         self._describer = describer
+        self._message_at = message_at
         self._dropped = QueueSpans(describer, message_at)
         self._torn_bytes = 0
         self._units: dict[QueueKey, int] = {}
@@ -42,12 +43,20 @@ class Losses:
         self._dropped.see(messages)
 
     def damage(self, damage: Damage) -> None:
-        """A damaged place."""
-        message = damage.message_in_its_place
-        if message is not None:
+        """A damaged place. A message that says it belongs elsewhere counts, unless the log has it there as well."""
+        message = damage.message
+        if message is not None and self._is_copy(message):
+            self._torn_bytes += damage.size
+        elif message is not None:
             self._dropped.see(self._describer.of(message).messages)
         elif damage.code not in NO_RECORDS:
             self._torn_bytes += damage.size
+
+    def _is_copy(self, message: Message) -> bool:
+        if message.stored_physical_offset == message.physical_offset:
+            return False
+        original = self._message_at(message.stored_physical_offset)
+        return original is not None and original.body == message.body and original.properties_bytes == message.properties_bytes
 
     def units(self, key: QueueKey, count: int) -> None:
         """Units of a queue that go."""

@@ -42,7 +42,8 @@ import struct
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format import crc, properties
+from rmqctl.format import crc, host, properties
+from rmqctl.format.client_check import PORT_MAX, has_bad_compression, has_bad_port
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
 from rmqctl.format.message import BLANK_SIZE, HEADS, HOST_V4, MAGIC_BLANK, MAGIC_V1, MARK, MIN_SIZE, Message, topic_length_size
@@ -171,13 +172,27 @@ def mark_message(message: Message, code: str) -> bytes:
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     kept = _whole_pairs(raw)
-    marked = message._replace(stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK)
+    marked = _readable(message)._replace(stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK)
     if _body_is_right(message):
         # as long as they were: every version skips empty pairs
         padded = _marked(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
         right = marked._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
         return _encoded(right, property_crc=has_crc)
     return _with_body(marked._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc)
+
+
+def _readable(message: Message) -> Message:
+    """The message without what has clients reject it: a port that is none, a body that is not compressed as SYSFLAG says."""
+    if has_bad_port(message):
+        born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
+        message = message._replace(born_host_bytes=born, store_host_bytes=store)
+    if has_bad_compression(message):
+        message = message._replace(sys_flag=message.sys_flag & ~(COMPRESSED | COMPRESSION_TYPE_MASK))
+    return message
+
+
+def _with_right_port(found: host.Host) -> bytes:
+    return host.encode(found if 0 <= found.port <= PORT_MAX else found._replace(port=0))
 
 
 def _body_is_right(message: Message) -> bool:

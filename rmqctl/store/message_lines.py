@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from rmqctl.format import properties
+from rmqctl.format.client_check import PORT_MAX
 from rmqctl.format.crc import masked_crc32
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.host import HOSTS_KNOWN, Host
@@ -201,11 +202,11 @@ def _host(text: str, key: str) -> Host:
         address, _, port = text.rpartition(":")
         return Host(ipaddress.ip_address(address.strip("[]")).packed, _port(port))
     except ValueError:
-        raise ValueError(f"{key} is not ADDRESS:PORT") from None
+        raise ValueError(f"{key} is not ADDRESS:PORT, with a port of 0 to {PORT_MAX}") from None
 
 
 def _port(text: str) -> int:
     port = int(text)
-    if not -(2**31) <= port < 2**31:
+    if not 0 <= port <= PORT_MAX:  # clients reject the message otherwise
         raise ValueError(text)
     return port

@@ -13,25 +13,27 @@ keeps two tools apart, and a broker's start() from us; it is no licence to work 
 from __future__ import annotations
 
 import errno
-import shlex
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import LayoutNotSupported, NeedsRecovery
+from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
 from rmqctl.format import dispatch_scan, index_build, scan
 from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Message
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.allocate import AllocateMappedFileService
+from rmqctl.logfile.shell_word import quoted
 from rmqctl.logfile.storage import Kind
 from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.commit_log_writer import CommitLogWriter, PutSettings, put_settings
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
@@ -44,7 +46,8 @@ from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.journals import check_none_unfinished, in_use
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_reader import MessageReader, QueueEnd
-from rmqctl.store.profile_guess import guess_profile, looks_like_3x
+from rmqctl.store.new_store import NewStore
+from rmqctl.store.profile_guess import guess_profile, looks_like_3x, store_of_3x
 from rmqctl.store.put_message import PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import third_from_end
@@ -56,7 +59,6 @@ from rmqctl.store.topic_config import TopicConfigs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from rmqctl.store.store_stats import StoreStats
 
 
+FOLDERS_OF_A_NEW_STORE = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
 DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
 
 
@@ -97,10 +100,12 @@ class MessageStore:
         self.stats: StoreStats | None = None
         self.conf = conf or BrokerConf()
         self._failure: OSError | None = None
+        self._new: NewStore | None = None
+        self.is_removed = False
         self._once_lock = threading.Lock()
         self._root = root
         self._reput_from_offset = 0
-        self._storage = WritableStorage(root)
+        self._storage = _storage_of(root, self.conf)
         self._threads = threads
         self._arriving = arriving
         _check_layout(ReadOnlyStore(root, conf))
@@ -110,7 +115,9 @@ class MessageStore:
             check_none_unfinished(self._storage, root)
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
             held.callback(self._before.close)
-            found = settings or put_settings(self.conf, profile or guess_profile(self._before), property_crc=property_crc)
+            known = profile or guess_profile(self._before)
+            has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic, _ in self._before.queues)
+            found = settings or put_settings(self.conf, known, property_crc=property_crc, has_light_queues=has_light_queues)
             self._open(root, found, geometry, held)
             self._held = held.pop_all()
 
@@ -122,19 +129,28 @@ class MessageStore:
     @classmethod
     def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
         """A new, empty store. Raises FileExistsError where something is there already, but for a store that never had a message."""
-        storage = WritableStorage(root)
+        if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
+            what = "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and queues in files"
+            raise LayoutNotSupported(what, path=str(root))
+        storage = _storage_of(root, conf or BrokerConf())
+        logs = store_path.writable_commitlogs(root, conf or BrokerConf())
         if not _is_as_created(storage, root):
-            raise FileExistsError(17, "there is something already", str(root))
-        for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
+            raise FileExistsError(17, "already exists and is not empty", str(root))
+        for folder in logs:
             if storage.listing(folder):
-                raise FileExistsError(17, "there is something already", str(folder))
-        if settings.profile.writes_pid_into_abort:
-            _leave_sign_of_5(storage, root)  # before it is a store: one of 5.x is never taken for an older one
-        for folder in store_path.writable_commitlogs(root, conf or BrokerConf()):
-            storage.make_folder(folder)
-        storage.make_folder(root / store_path.CONSUMEQUEUE)
-        storage.make_folder(root / store_path.INDEX)
-        return cls(root, conf, settings=settings, geometry=geometry)
+                raise FileExistsError(17, "already exists and is not empty", str(folder))
+        new = NewStore(storage, [root, *logs])
+        try:
+            _leave_signs(storage, root, settings.profile)  # before it is a store: one of 5.x is never taken for an older one
+            for folder in (*logs, root / store_path.CONSUMEQUEUE, root / store_path.INDEX):
+                storage.make_folder(folder)
+            created = cls(root, conf, settings=settings, geometry=geometry)
+        except BaseException:
+            with suppress(OSError):
+                new.remove()
+            raise
+        created._new = new
+        return created
 
     @property
     def max_phy_offset(self) -> int:
@@ -229,7 +245,12 @@ class MessageStore:
         log = self._before.commit_log
         log.queue.refresh()
         for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end):
-            described = item.taken if isinstance(item, Stretch) else self._describer.of(item) if isinstance(item, Message) else None
+            described = item.taken if isinstance(item, Stretch) else None
+            message = item if isinstance(item, Message) else None
+            if isinstance(item, Damage) and is_served(item):
+                message = item.message_in_its_place
+            if message is not None:
+                described = self._describer.of(message)
             if isinstance(item, Damage) and item.code in UNREADABLE:
                 raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
             if described is not None:
@@ -288,15 +309,21 @@ class MessageStore:
             self.checkpoint.set_logics(self._dispatcher.logics_timestamp)
             self.checkpoint.flush()
 
-    def close(self) -> None:
+    def close(self, *, keeps_empty: bool = True) -> None:
         """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order.
 
         After an OSError it is closed, too, and `abort` is still there. A second call does nothing. No thread may be putting any more.
+        Without `keeps_empty` a store that `create` made, and that has no message, is deleted again.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
         self.running_flags |= RunningFlags.NOT_WRITEABLE
         with self._held:
+            if self._new is not None and not keeps_empty and self.max_phy_offset == 0:
+                self._allocate.shutdown()
+                self._new.remove()
+                self.is_removed = True
+                return
             if self._log.queue.last is not None:
                 self._log.queue.last.mend()
             self.flush_log()
@@ -315,12 +342,12 @@ class MessageStore:
         """`held` gets what is to be given back when the store is closed."""
         before = self._before
         if before.path.has_abort:
-            hint = f"`rmqctl recover {shlex.quote(str(root))} --dry-run` shows what it takes"
+            hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=hint)
         self.prepare()
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
-        self._describer = Describer(with_keys=True)
+        self._describer = Describer(with_keys=True, with_tags=settings.profile.indexes_tags)
         self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
@@ -345,7 +372,7 @@ class MessageStore:
         held.callback(self.reader.close)
         abort = b""
         if self._settings.profile.writes_pid_into_abort:
-            _leave_sign_of_5(self._storage, root)
+            _leave_signs(self._storage, root, self._settings.profile)
             abort = str(self._storage.process_id()).encode()
         self._storage.replace_file(root / store_path.ABORT, abort)
         self.dispatch()
@@ -361,19 +388,23 @@ class MessageStore:
         )
 
     def _end_of_log(self) -> int:
-        """Where the last record ends. Raises NeedsRecovery where the end is not one that a broker leaves."""
+        """Where the last record ends. Raises NeedsRecovery where a broker's start would not read up to the end.
+
+        A record that brokers pass, and serve, is no reason: they go on behind it.
+        """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
             raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
         in_use = log.files_in_use()
         if not in_use:
             return log.min_offset
-        summary = ScanSummary()
+        summary, end = ScanSummary(), 0
         for item in log.scan_columns(summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset):
-            if isinstance(item, Damage):
+            end = item.end
+            if isinstance(item, Damage) and not is_served(item):
                 what = f"{item.code} in the log"
                 raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
-        return summary.end
+        return max(summary.end, end)
 
     def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
         writing, size = self.conf.writing, self._geometry.commitlog_file_size
@@ -397,16 +428,23 @@ class MessageStore:
         return writer
 
 
+def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
+    found = WritableStorage(root)
+    for folder in conf.commitlog_paths:
+        found.trust(Path(folder))
+    return found
+
+
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Whether a folder is empty, or a store that `create` made and nothing was ever put into.
 
     That has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
     """
     for entry in storage.listing(root):
-        if entry.kind is Kind.DIRECTORY and entry.name in (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX):
+        if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
             is_ours = not storage.listing(entry.path)
         elif entry.kind is Kind.FILE and entry.name == store_path.CHECKPOINT:
-            is_ours = storage.read_file(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
+            is_ours = storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
         else:
             is_empty_sign = entry.name == store_path.ABORT_BAK and not entry.size
             is_ours = entry.kind is Kind.FILE and (entry.name == store_path.LOCK or is_empty_sign)
@@ -416,10 +454,22 @@ def _is_as_created(storage: WritableStorage, root: Path) -> bool:
 
 
 def _check_layout(store: ReadOnlyStore) -> None:
+    store.path.check_can_be_changed()
     if looks_like_3x(store):
-        raise LayoutNotSupported("a store of 3.x is read only", path=str(store.path.root))
+        raise store_of_3x(store)
+    store.list_all()
+    if store.has_unreadable:  # a folder of the log that does not exist yet gets its first file
+        what = "a part of the store was not read: `rmqctl verify` shows which"
+        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+    store.check_one_queue_type()
 
 
-def _leave_sign_of_5(storage: WritableStorage, root: Path) -> None:
-    """`abort.bak`, as each start of 5.x leaves it: what `abort` had before, which is nothing after a shutdown in order."""
-    storage.replace_file(root / store_path.ABORT_BAK, b"")
+def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
+    """Leave what each start of a broker of the profile leaves, by which its version shows.
+
+    5.x: `abort.bak`, what `abort` had before, which is nothing after a shutdown in order. 5.4: the folder of a database that is empty.
+    """
+    if profile.writes_pid_into_abort:
+        storage.replace_file(root / store_path.ABORT_BAK, b"")
+    if profile.indexes_tags:
+        storage.make_folder(root / store_path.SIGN_OF_5_4)

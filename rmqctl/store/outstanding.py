@@ -1,8 +1,17 @@
 """Messages that someone waits for, by the file of the log that has them: no broker asks before it deletes a file.
 
-Three kinds: not consumed yet by a group that consumes the topic (consumerOffset.json); scheduled and not delivered (delayOffset.json);
-half messages without a commit or rollback, behind what the broker has checked. Of a queue only the units that wait are read.
-Whether timer messages (5.x) were delivered, nothing that is read here says.
+Four kinds:
+
+    unconsumed  a group that reads the topic (`consumer_groups.py`) is not past the message. In a queue without an offset of the group all
+                messages count. Of a message that was popped and not acknowledged (5.x) the group's offset is past it, so a checkpoint
+                that the broker has not worked off counts as the group's offset.
+    scheduled   not delivered yet (delayOffset.json)
+    half        without a commit or rollback, after what the broker has checked
+    dead        in a %DLQ% topic that no group reads: an operator may still send it again
+
+A topic without a group counts when subscriptionGroup.json lists a group of which nothing says what it reads. Of a queue only the units
+that wait are read; `missing_queues.py` knows of messages whose queue has no folder. Nothing that is read here says whether timer messages
+(5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -13,9 +22,12 @@ import numpy as np
 
 from rmqctl.format.columns import UNITS
 from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.consumer_groups import ConsumerGroups
 from rmqctl.store.expiry_plan import Waiting
+from rmqctl.store.pop_checkpoints import popped_offsets
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
+from rmqctl.store.system_topics import DLQ_PREFIX, is_broker_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 
 
 class Outstanding:
@@ -34,56 +47,80 @@ class Outstanding:
 
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
         self._store = store
+        self._groups = ConsumerGroups(store)
+        self._popped: dict[QueueKey, dict[str, int]] = {}
         self._borders = np.array([file.file_from_offset for file in files] + [file.end for file in files[-1:]], dtype=np.int64)
         self.problems: list[str] = []
         self.slowest: dict[str, int] = {}
         """Messages in the files by the group that is farthest behind."""
+        self.dead_letters: dict[str, int] = {}
+        """Messages in the files by the %DLQ% topic that no group reads."""
         self._scheduled = self._nothing()
         self._half = self._nothing()
         self._unconsumed = self._nothing()
+        self._dead = self._nothing()
         self._timers = self._nothing()
         if files:
             self._find()
 
     def of(self, number: int) -> Waiting:
         """What waits in the file with this number."""
-        return Waiting(int(self._unconsumed[number]), int(self._scheduled[number]), int(self._half[number]))
+        return Waiting(int(self._unconsumed[number]), int(self._scheduled[number]), int(self._half[number]), int(self._dead[number]))
 
     def timers(self, number: int) -> int:
         """How many timer messages the file with this number has, delivered or not."""
         return int(self._timers[number])
 
+    def has_no_reader(self, topic: str) -> bool:
+        """Whether nothing says that anyone reads a topic."""
+        return topic not in COUNTED_APART and not self._groups.groups_of(topic)
+
     def _find(self) -> None:
-        consumed = self._consumed()
+        self._popped = popped_offsets(self._store, self.problems)
         delivered = {(found.topic, found.queue_id): found.offset for found in delay_offsets(self._store)}
+        reached = -1
         for key, queue in self._store.queues.items():
             try:
-                if key in consumed:
-                    group, offset = consumed[key]
-                    self._unconsumed += self._slower(group, self._behind(queue, offset))
                 if key[0] == TIMER_TOPIC:
                     self._timers += self._behind(queue, 0)
                 elif key[0] == SCHEDULE_TOPIC:
                     self._scheduled += self._behind(queue, delivered.get(key, 0))
                 elif key[0] == TRANS_HALF_TOPIC:
                     self._half += self._undecided(key, queue)
+                elif key[0].startswith(DLQ_PREFIX) and self.has_no_reader(key[0]):
+                    self._dead += _noted(self._behind(queue, 0), key[0], self.dead_letters)
+                else:
+                    self._unconsumed += self._behind_slowest(key, queue)
+                last = queue.last()
+                reached = max(reached, last.physical_offset if last is not None else 0)
             except OSError as error:
                 self.problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
+        self._check_dispatched(reached)
 
-    def _slower(self, group: str, counts: Any) -> Any:
-        count = int(counts.sum())
-        if count:
-            self.slowest[group] = self.slowest.get(group, 0) + count
-        return counts
+    def _check_dispatched(self, reached: int) -> None:
+        """Report messages after the last unit of all queues (at `reached`), which no count has: someone deleted queues to rebuild them."""
+        lost = self._borders[:-1][self._borders[:-1] > reached]
+        if len(lost) and not self.problems:
+            self.problems.append(f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the queues")
 
-    def _consumed(self) -> dict[QueueKey, tuple[str, int]]:
-        """Of each queue the group that is farthest behind, and how far it is."""
-        found: dict[QueueKey, tuple[str, int]] = {}
-        for known in consumer_offsets(self._store):
-            key = known.topic, known.queue_id
-            if known.owner != TRANS_GROUP and (key not in found or known.offset < found[key][1]):
-                found[key] = known.owner, known.offset
-        return found
+    def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Any:
+        """Return the messages that the slowest group of a queue has not consumed."""
+        readers = self._readers(key)
+        if not readers:
+            return self._nothing()
+        group = min(readers, key=readers.__getitem__)
+        return _noted(self._behind(queue, readers[group]), group, self.slowest)
+
+    def _readers(self, key: QueueKey) -> dict[str, int]:
+        """The queue offset from which each group may still read a queue."""
+        if key[0] in COUNTED_APART:
+            return {}
+        readers = {known.group: known.offset or 0 for known in self._groups.progress(key)}
+        for group, offset in self._popped.get(key, {}).items():
+            readers[group] = min(offset, readers.get(group, offset))
+        if not readers and not is_broker_topic(key[0]):
+            readers = dict.fromkeys(self._groups.without_topic, 0)
+        return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Any:
         """How many messages of a queue from `offset` on each file has."""
@@ -156,3 +193,11 @@ class Outstanding:
 
     def _nothing(self) -> Any:
         return np.zeros(max(len(self._borders) - 1, 0), dtype=np.int64)
+
+
+def _noted(counts: Any, name: str, totals: dict[str, int]) -> Any:
+    """`counts`; their sum is added to what `totals` has for a name."""
+    count = int(counts.sum())
+    if count:
+        totals[name] = totals.get(name, 0) + count
+    return counts

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rmqctl.logfile.file_tree import BLOCK_SIZE
 
 if TYPE_CHECKING:
@@ -17,30 +15,10 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.storage import Storage
     from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.manifest import PreImage, Range
 
 ZERO_BLOCK_SIZE = 4096
 _ZEROS = bytes(BLOCK_SIZE)
-
-Range = tuple[int, int]  # [begin, end), bytes
-
-
-class PreImage(msgspec.Struct, frozen=True):
-    """What a file was: `size` in bytes, time in ns; `pieces`, those of `ranges` that are not zero, lie one behind the other in `kept`.
-
-    `path` as in the changes; `kept` is relative to the journal's folder, None without pieces.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    ranges: list[Range]
-    pieces: list[Range]
-    kept: str | None = None
-
-    @property
-    def kept_bytes(self) -> int:
-        """How many bytes are kept."""
-        return sum(end - begin for begin, end in self.pieces)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:

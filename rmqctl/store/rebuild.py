@@ -15,9 +15,9 @@ A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be g
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from rmqctl.format import dispatch_scan, index_build, scan, unit_place
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.logfile import file_tree
+from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.staging_storage import StagingStorage
 from rmqctl.logfile.storage import Kind
@@ -36,46 +36,51 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
 from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.batch_queue_builder import BatchQueueBuilder
-from rmqctl.store.built_queue import BuiltQueue, QueueCounts, crc_of
-from rmqctl.store.commit_log import ScanSummary
+from rmqctl.store.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing
+from rmqctl.store.commit_log import FILE_OVERLAP, ScanSummary
 from rmqctl.store.config import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
 from rmqctl.store.consume_queue_store import writes_extension
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
-from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.dispatch_columns import Describer, NotPassed
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.index_builder import IndexBuilder
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.kernels import prepare
+from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of
+from rmqctl.store.queue_numbers import one_bit_off
 from rmqctl.store.read_only_store import QueueKey
-from rmqctl.store.system_topics import is_listed
+from rmqctl.store.small_file import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from rmqctl.store.built_units import BuiltUnits
     from rmqctl.store.dispatch_columns import DispatchColumns
     from rmqctl.store.file_scan import Item
-    from rmqctl.store.index_service import IndexFile
     from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import ReadOnlyStore
 
     Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
 
 REBUILD_FILE = "rebuild.json"
-REBUILD_FILE_SIZE_MAX = 2**30
+BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
 DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
 NO_MARKS = MarkBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is made anew: queues (of one topic, one queueId of it, or `keys`; None: all), index; with `all_topics` deleted ones', too."""
+    """What is rebuilt: queues (of one topic, one queueId of it, or `keys`; None: all), index; with `all_topics` deleted ones', too.
+
+    With `tags` the index gets entries for TAGS (`rmqctl.store.tag_index`).
+    """
 
     queues: bool = True
     index: bool = True
@@ -83,6 +88,7 @@ class Selection(msgspec.Struct, frozen=True):
     queue_id: int | None = None
     all_topics: bool = False
     keys: frozenset[QueueKey] | None = None
+    tags: bool = False
 
 
 class LogCounts(msgspec.Struct):
@@ -113,9 +119,19 @@ class _Suspended(msgspec.Struct):
     lost: list[tuple[int, int]]
 
 
+class Stray(NamedTuple):
+    """A record at `physical_offset` that says queue `said`, which does not exist; queue `of` leads to it."""
+
+    said: QueueKey
+    of: QueueKey
+    physical_offset: int
+
+
 @dataclass
 class Rebuilt:
     """What came of a rebuild, or would: queues by name; messages of deleted topics, which get no queue; and the queues without a message.
+
+    `strays` are records that make no queue, because one bit of their topic or queueId is wrong.
 
     `begin` is where the log begins; `seconds` those of the pass over it.
     """
@@ -127,6 +143,7 @@ class Rebuilt:
     left_out: dict[str, int] = field(default_factory=dict)
     as_they_are: list[QueueKey] = field(default_factory=list)
     gone: list[QueueKey] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -134,8 +151,8 @@ class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
     `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
-    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. Methods raise
-    OSError.
+    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. `units` keeps
+    what the plain queues have. They are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
     """
 
     def __init__(
@@ -149,25 +166,31 @@ class Rebuild:
         begin: int | None = None,
         end: int | None = None,
         marks: MarkBlocks = NO_MARKS,
+        compared_with: ReadOnlyStore | None = None,
+        units: BuiltUnits | None = None,
     ) -> None:
         start = store.commit_log.min_offset if begin is None else begin
         self.result = Rebuilt(start, LogCounts(start), IndexCounts())
         self.geometry = geometry_of_store(store)
         self.selection = selection
         self._store = store
-        self._storage = StagingStorage(staging) if staging is not None else None
+        self._now = compared_with or store
+        self._units = units
+        self._storage = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
         self._scan = scan or self._scan_here
         self._threads = threads
         self._end = end
         self._marks = marks
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
-        self._listed = frozenset(store.listed_topics)
+        self._goes_on_from = start
+        self._known_topics = KnownTopics(store)
         self.hears: Callable[[DispatchColumns], None] = lambda _: None
-        self.describer = Describer(with_keys=selection.index)
+        self.describer = Describer(with_keys=selection.index, with_tags=selection.tags)
         delays = delays_of(store, store.conf.delays_ms)
-        self._queues = QueueBuilder(store, self.describer, self._is_plain, self._open_queue, delays, self._message_at)
+        self._queues = QueueBuilder(store, self.describer, self._is_plain, self._open_queue, delays, self._message_at, end)
         self._batches = BatchQueueBuilder(store, self.describer, self._is_batch, self._open_batch_queue)
+        self._not_passed = NotPassed()
         self._index = self._open_index() if selection.index and staging is not None else None
 
     @staticmethod
@@ -179,9 +202,10 @@ class Rebuild:
         """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
         self.prepare()
         started = time.perf_counter()
+        self._goes_on_from = self.result.log.position
         with self._index or nullcontext():
             for item in self._scan(ScanSummary(), self.describer):
-                if item.end > self.result.log.position:
+                if item.end > self._goes_on_from:
                     self._see(item)
                 if is_over():
                     break
@@ -198,20 +222,24 @@ class Rebuild:
             self._suspend(self._storage)
         return finished
 
-    def go_on(self) -> None:
-        """Go on with what an interrupted rebuild left in `staging`. Raises BadRequest where it is not of this store as it is now."""
+    def go_on(self) -> int:
+        """Go on with what an interrupted rebuild left in `staging`: so many queues. Raises BadRequest where that is of no use now."""
         if self._storage is None:
             raise ValueError("nothing is written")
+        if any(damage.code == FILE_OVERLAP for damage in self._store.commit_log.queue.anomalies):
+            what = "files of the log overlap: the position of the interrupted rebuild does not show what it read of both"
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         path = self._storage.root / REBUILD_FILE
         if self._storage.entry(path).kind is not Kind.FILE:
-            raise BadRequest("no rebuild was interrupted here that could be gone on with", path=str(self._store.path.root))
+            what = "nothing to resume: the interrupted rebuild was killed before it recorded how far it came; the store is not changed"
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         try:
-            found = msgspec.json.decode(self._storage.read_file(path, REBUILD_FILE_SIZE_MAX), type=_Suspended)
-        except msgspec.DecodeError as error:
-            raise BadRequest(f"it does not say how far the interrupted rebuild came: {error}", path=str(path)) from error
+            found = read_json(self._storage, path, _Suspended, "what the interrupted rebuild left")
+        except Unreadable as error:
+            raise BadRequest(error.what, path=error.path, hint=BEGIN_ANEW_HINT) from error
         if found.of != self._of():
             what = "the log, or what is to be rebuilt, is not what it was when the rebuild was interrupted"
-            raise BadRequest(what, path=str(self._store.path.root), hint="without --resume it begins anew")
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         self.result.log, self._queues.left_out = found.log, found.left_out
         self.result.index = found.index
         for physical_offset, size in found.lost:
@@ -220,9 +248,10 @@ class Rebuild:
             self._queues.go_on_with(self._open_queue(counts))
         for counts in found.batch_queues:
             self._batches.go_on_with(counts)
-        if self._index is not None and (files := self._index_files()):
+        if self._index is not None and (files := self._index_service(self._storage).files):
             self._index.go_on_with(files[-1])
         self._storage.unlink(path)
+        return len(found.queues) + len(found.batch_queues)
 
     def check(self) -> None:
         """See that what was made is there as it was made. Raises Unreadable."""
@@ -232,9 +261,15 @@ class Rebuild:
             if counts.topic not in self.batch_topics:
                 self._check_queue(counts, self._storage)
         if self._index is not None:
-            headers = [file.header() for file in self._index_files()]
+            with closing(self._index_service(self._storage)) as index:
+                headers = [file.header() for file in index.files]
             if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
                 raise _not_as_made(store_path.INDEX)
+
+    @property
+    def log_range(self) -> range:
+        """Return the physical offsets of the log that this makes queues of."""
+        return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
         """Whether the files of the queue that is there have names and lengths that brokers load; of one that is not there: no."""
@@ -243,7 +278,7 @@ class Rebuild:
             return False
         batch = isinstance(queue, BatchConsumeQueue)
         size = self.geometry.batchconsumequeue_file_size if batch else self.geometry.consumequeue_file_size
-        return not queue.queue.anomalies and all(file.size == size for file in queue.queue.files)
+        return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def parts_of(self, topic: str) -> tuple[str, ...]:
         """The parts of the store that a topic's queues have files in."""
@@ -263,7 +298,7 @@ class Rebuild:
         log = self.result.log
         if isinstance(item, Stretch):
             messages = item.taken.messages
-            first = int(messages["physical_offset"].searchsorted(log.position))
+            first = int(messages["physical_offset"].searchsorted(self._goes_on_from))
             self._put(item.taken._replace(messages=messages[first:]))
         elif isinstance(item, Message):
             self._put(self.describer.of(item))
@@ -275,8 +310,14 @@ class Rebuild:
                 self._put(self.describer.of(item.message))
             else:
                 log.damages += 1
-                self._queues.lose(item.physical_offset, item.size)
-        log.position = item.end
+                self._lose(item)
+        log.position = max(log.position, item.end)
+
+    def _lose(self, damage: Damage) -> None:
+        """Tell of a range without a record; what a file before this one has as well is not lost."""
+        begin = max(damage.physical_offset, self.result.log.position)
+        if damage.code != FILE_OVERLAP and begin < damage.end:
+            self._queues.lose(begin, damage.end - begin)
 
     def _put_marks(self, damage: Damage, marks: Sequence[MarkBlock]) -> None:
         """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
@@ -287,7 +328,7 @@ class Rebuild:
                 self._put(described)
             count, size = count + len(described.messages), block.size
         if (count, size) != (1, damage.size):
-            self._queues.lose(damage.physical_offset, damage.size)
+            self._lose(damage)
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
@@ -300,9 +341,14 @@ class Rebuild:
             self._queues.put(described)
             self._batches.put(described)
         if self.selection.index:
+            self._put_index(described)
+
+    def _put_index(self, described: DispatchColumns) -> None:
+        described = self._not_passed.take(described)
+        if len(described.messages):
             self._count_entries(described.messages)
-        if self._index is not None:
-            self._index.put(described)
+            if self._index is not None:
+                self._index.put(described)
 
     def _count_entries(self, messages: Any) -> None:
         index, in_a_file = self.result.index, self.geometry.index_entries - 1
@@ -322,10 +368,23 @@ class Rebuild:
         result = self.result
         self._close_files()
         result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
+        result.queues = [counts for counts in result.queues if not self._is_stray(counts)]
         result.queues.sort(key=lambda counts: counts.key)
-        result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if not self._is_listed(topic)}
+        result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if topic not in self._known_topics}
         if self.selection.queues:
             self._judge_others({counts.key for counts in result.queues})
+
+    def _is_stray(self, counts: QueueCounts) -> bool:
+        """Whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
+        if counts.key in self._store.queues or counts.units - counts.repeated - counts.kept != 1 or not self._store.queues:
+            return False
+        last = counts.max_offset - 1
+        for key in one_bit_off(counts.key):
+            unit = self._store.unit(*key, last) if key in self._store.queues else None
+            if unit is not None and unit.physical_offset + unit.size == counts.end:
+                self.result.strays.append(Stray(counts.key, key, unit.physical_offset))
+                return True
+        return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
         """The queues that are there and that the log has no message of."""
@@ -348,8 +407,8 @@ class Rebuild:
     def _suspend(self, storage: StagingStorage) -> None:
         """Say how far it came, once all of that is on the disk."""
         self._close_files()
-        on_disk = WritableStorage(storage.root)
-        for path, stamp in file_tree.tree_of(on_disk, storage.root):
+        on_disk = WritableStorage(storage.root, beneath=self._store.path.root)
+        for path, stamp in tree_of(on_disk, storage.root):
             if stamp.kind is Kind.FILE:
                 on_disk.sync_file(path)
             else:
@@ -361,7 +420,7 @@ class Rebuild:
     def _of(self) -> str:
         """What this is a rebuild of: what must be the same to go on."""
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
-        topics = (sorted(self._listed), sorted(self.batch_topics))
+        topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
 
     def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
@@ -374,8 +433,9 @@ class Rebuild:
 
     def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
         writer = self._writer(counts, self._storage) if self._storage is not None else None
-        extension = self._store.extensions.get(counts.key) if self._with_ext else None
-        return BuiltQueue(counts, self._store.queues.get(counts.key), writer, extension)
+        extension = self._now.extensions.get(counts.key) if self._with_ext else None
+        keep = self._units.begin(counts.key) if self._units is not None else keep_nothing
+        return BuiltQueue(counts, self._now.queues.get(counts.key), writer, extension, self.log_range, keep)
 
     def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
         size = self.geometry.consumequeue_file_size
@@ -418,10 +478,8 @@ class Rebuild:
         slots, entries = self.geometry.index_slots, self.geometry.index_entries
         return IndexBuilder(self._storage, folder, slots, entries)
 
-    def _index_files(self) -> list[IndexFile]:
-        if self._storage is None:
-            return []
-        return IndexService(self._storage, self._storage.root / store_path.INDEX, self.geometry.index_slots).files
+    def _index_service(self, storage: StagingStorage) -> IndexService:
+        return IndexService(storage, storage.root / store_path.INDEX, self.geometry.index_slots)
 
     def _is_plain(self, key: QueueKey) -> bool:
         return self._is_wanted(key) and key[0] not in self.batch_topics
@@ -430,14 +488,11 @@ class Rebuild:
         return self._is_wanted(key) and key[0] in self.batch_topics
 
     def _is_wanted(self, key: QueueKey) -> bool:
-        return self._is_selected(key) and (self.selection.all_topics or self._is_listed(key[0]))
+        return self._is_selected(key) and (self.selection.all_topics or key[0] in self._known_topics)
 
     def _is_selected(self, key: QueueKey) -> bool:
         topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
         return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
-
-    def _is_listed(self, topic: str) -> bool:
-        return is_listed(topic, self._listed)
 
 
 def _not_as_made(what: str) -> Unreadable:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.plural import counted
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
+from rmqctl.store.built_queue import lead_into
 from rmqctl.store.changes import Delete, Install, Write
+from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.recovered_queues import BuiltSpan
+from rmqctl.store.repair_plan import Loss, QueueOutcome, RebuildQueue, RepairPlan, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from rmqctl.store.built_queue import QueueCounts
     from rmqctl.store.changes import Change
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
-    from rmqctl.store.rebuild import Rebuild
+    from rmqctl.store.rebuild import Rebuild, Stray
 
 INDEX_TIME = "indexMsgTimestamp"
+QUEUES_NAMED = 20
 
 
 class QueuePlan(NamedTuple):
     """One queue, now and then. Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
 
+    `moved` places lead to another message of the log now, or are not there then.
     `counts` tell more of how it was made; None: it goes.
     """
 
@@ -35,6 +48,7 @@ class QueuePlan(NamedTuple):
     units_now: int
     differ: int
     counts: QueueCounts | None = None
+    moved: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As `rebuild -o json` prints it."""
@@ -43,6 +57,7 @@ class QueuePlan(NamedTuple):
             "units": self.units, "unitsNow": self.units_now, "differ": self.differ,
         }  # fmt: skip
         odd = ("kept", "repeated", "misnumbered", "again", "anew") if self.counts is not None else ()
+        found |= {"moved": self.moved} if self.moved else {}
         return found | {name: count for name in odd if (count := getattr(self.counts, name))}
 
 
@@ -64,17 +79,123 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
     plans = []
     for counts in rebuild.result.queues:
         now = _units_now(store, counts.key, rebuild.result.begin)
-        differ = max(counts.units, now) - min(counts.same, now)
-        plans.append(QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, now, differ, counts))
+        differ = _differ(counts, now) + _slots_behind(store, counts)
+        moved = counts.moved + _places_that_go(rebuild, store, counts, now)
+        plans.append(QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved))
     for key in rebuild.result.gone:
         now = _units_now(store, key, rebuild.result.begin)
-        plans.append(QueuePlan(*key, 0, 0, 0, now, now))
+        plans.append(QueuePlan(*key, 0, 0, 0, len(now), len(now)))
     return sorted(plans, key=lambda plan: (plan.topic, plan.queue_id))
 
 
-def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> int:
+def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
+    """Count the places before a queue's new begin, and from its new end on, that lead into the log now. Raises OSError."""
+    queue = store.queues.get(counts.key)
+    if not isinstance(queue, ConsumeQueue):
+        return 0
+    outside = ((now.start, min(counts.min_offset, now.stop)), (max(counts.max_offset, now.start), now.stop))
+    blocks = (np.frombuffer(data, UNITS) for low, high in outside if low < high for _, data in queue.blocks(low, high))
+    return sum(int(np.count_nonzero(lead_into(units, rebuild.log_range))) for units in blocks)
+
+
+def _differ(counts: QueueCounts, now: range) -> int:
+    """Count the queue offsets that have a unit now or then, and not the same one.
+
+    A unit outside the range that a queue serves now is not served there, whatever its bytes are.
+    """
+    in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
+    return counts.units + len(now) - in_both - min(counts.same, in_both)
+
+
+def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
+    """Count the slots after a queue's new end, and after the end that it has now, that are not empty. Raises OSError."""
+    queue = store.queues.get(counts.key)
+    if not isinstance(queue, ConsumeQueue):
+        return 0
+    blocks = queue.blocks(max(counts.max_offset, queue.max_offset), queue.slots_end)
+    return sum(int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks)
+
+
+def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
+    """Return the queue offsets that a queue serves now; none where the store does not have it."""
     queue = store.queues.get(key)
-    return queue.max_offset - queue.min_offset(log_begin) if queue is not None else 0
+    return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
+
+
+def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
+    """Return what a rebuild does to the queues as a plan of repair, so that a broker's start can be played on it."""
+    result = rebuild.result
+    made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
+    others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
+    outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
+    whole = RepairPlan(result.begin, rebuild.log_range.stop, None, result.log.messages, Loss(), outcomes, (*made, *others))
+    whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
+    return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
+
+
+def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
+    """Return the plan with what rebuilt queues lose and move, counted and named.
+
+    Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the log.
+    """
+    made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
+    again = {key: queue.counts for key, queue in made.items() if queue.counts is not None and queue.counts.unplaced}
+    own = [counts for counts in again.values() if not counts.topic.startswith(LMQ_PREFIX)]
+    lost_bytes = sum(of.again_bytes + of.earlier_bytes for of in own)
+    lost = Loss(plan.lost.records + sum(of.unplaced for of in own), plan.lost.bytes + lost_bytes)
+    queues = tuple(_with_counts(queue, made.get((queue.topic, queue.queue_id))) for queue in plan.queues)
+    odd = [queue.counts for _, queue in sorted(made.items()) if queue.counts is not None and queue.counts.misnumbered]
+    notes = [*plan.notes, *_note_of_again([counts for _, counts in sorted(again.items())]), *_note_of_misnumbered(odd)]
+    moved = [queue.moved for queue in made.values() if queue.counts is not None and queue.moved]
+    if moved:
+        where = f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')}"
+        notes.append(f"{where} will lead to another message than now, or to none: consumers go on there with another message")
+    return replace(plan, queues=queues, lost=lost, notes=tuple(notes))
+
+
+def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
+    """Yield what is said of records that make no queue."""
+    for stray in strays:
+        said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
+        yield (
+            f"the record at {stray.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to it: its topic or "
+            "queueId is damaged. It stays where it is, and makes no queue"
+        )
+
+
+def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:
+    """Return what the rebuilt queues will have."""
+    counts = [queue.counts for queue in rebuilt if queue.counts is not None]
+    return {of_queue.key: BuiltSpan(of_queue.min_offset, of_queue.max_offset, of_queue.end) for of_queue in counts}
+
+
+def _with_counts(queue: QueueOutcome, made: QueuePlan | None) -> QueueOutcome:
+    if made is None or made.counts is None:
+        return queue
+    return queue._replace(lost=queue.lost + made.counts.unplaced, moved=made.moved)
+
+
+def _note_of_again(queues: list[QueueCounts]) -> Iterator[str]:
+    if queues:
+        where = [f"{of.topic}/{of.queue_id}: {of.unplaced}" + (f", the first at {of.again_at}" if of.again else "") for of in queues]
+        count = sum(of.unplaced for of in queues)
+        messages, have = counted(count, "message"), "has" if count == 1 else "have"
+        yield (
+            f"{messages} {have} a queue offset that another message of the same queue has, and no place in it ({_listed(where)}): files of "
+            "another store may lie in the log. They count as lost; `rmqctl dump` shows them"
+        )
+
+
+def _note_of_misnumbered(queues: list[QueueCounts]) -> Iterator[str]:
+    if queues:
+        where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in queues]
+        messages = counted(sum(of.misnumbered for of in queues), "message")
+        yield f"the queue offset of {messages} cannot be right: they get the next place in their queue ({_listed(where)})"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - QUEUES_NAMED
+    return "; ".join(names[:QUEUES_NAMED]) + (f"; {counted(more, 'queue')} more" if more > 0 else "")
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:

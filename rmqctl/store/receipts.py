@@ -1,4 +1,4 @@
-"""What `clean` deleted: JSON Lines, appended to a file that is there, or a new one. `cleaned.py` reads them."""
+"""What `clean` deleted: JSON Lines, appended to files that exist, or to new ones. `cleaned.py` reads those in the store."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rmqctl.format.timestamp import rfc3339
 from rmqctl.logfile.storage import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
     from types import TracebackType
 
@@ -20,10 +21,47 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receipts:
-    """The file at `path`; a context manager. Methods raise OSError.
+    """The files at `paths`, each with every receipt; a context manager. Methods raise OSError.
 
     On a full disk a receipt waits until a deletion made room: the deletion is what the disk needs.
     """
+
+    def __init__(self, storage: WritableStorage, *paths: Path) -> None:
+        self._files = [_ReceiptFile(storage, path) for path in paths]
+
+    def __enter__(self) -> Receipts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for file in self._files:
+            file.close()
+
+    def open(self, paths: Collection[Path] | None = None) -> None:
+        """Open the files, or those at `paths`: before the first deletion, whether there can be receipts; not for want of room."""
+        for file in self._files:
+            if paths is None or file.path in paths:
+                file.open()
+
+    @property
+    def unwritten(self) -> list[str]:
+        """The lines that a file had no room for: of the one that lacks most."""
+        return max((file.unwritten for file in self._files), key=len)
+
+    def add(self, receipt: dict[str, Any]) -> None:
+        """Append a line, with the time, and have it on each disk that has room."""
+        now = time.time_ns() // 1_000_000
+        line = json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
+        for file in self._files:
+            file.add(line)
+
+    def flush(self) -> None:
+        """Have all lines on the disk."""
+        for file in self._files:
+            file.flush()
+
+
+class _ReceiptFile:
+    """One file of receipts."""
 
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self.path = path
@@ -32,16 +70,16 @@ class Receipts:
         self._position = 0
         self._waiting = b""
 
-    def __enter__(self) -> Receipts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Close the file; idempotent."""
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None
 
     def open(self) -> None:
-        """Before the first deletion: whether there can be receipts; not for want of room."""
+        """Before the first deletion: whether there can be receipts; not for want of room. A second call does nothing."""
+        if self._descriptor is not None:
+            return
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -53,10 +91,9 @@ class Receipts:
         """The lines that there was no room for."""
         return self._waiting.decode().split("\n")[:-1]
 
-    def add(self, receipt: dict[str, Any]) -> None:
-        """A line more, with the time, on the disk where there is room."""
-        now = time.time_ns() // 1_000_000
-        self._waiting += json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
+    def add(self, line: bytes) -> None:
+        """Append a line; it waits where there is no room."""
+        self._waiting += line
         try:
             self.flush()
         except OSError as error:
@@ -82,9 +119,6 @@ class Receipts:
         descriptor = storage.make_file(self.path) if is_new else storage.open_for_writing(self.path)
         try:
             if is_new:
-                like = storage.stamp(self.path.parent)
-                if like is not None:  # a run by root must not lock out the next one
-                    storage.set_owner(self.path, like)
                 storage.sync_folder(self.path.parent)
             elif size and storage.read(descriptor, size - 1, 1) != b"\n":
                 self._waiting = b"\n" + self._waiting

@@ -74,7 +74,7 @@ class RecoveredQueue:
     """A queue of `files` (ascending, all of `units_a_file` units). Offsets in units, physical ones in bytes. Methods raise OSError.
 
     `state_of` gives its row of FILL_STATES, as an array of one: the table may move. `deleted` names the files that recovery deletes,
-    `cut_from` is the end in front of a cut that took units away.
+    `cut_from` is the end before a cut that took units away, without those that this recovery gave records of another place.
     """
 
     def __init__(
@@ -138,6 +138,15 @@ class RecoveredQueue:
         for file in self._files:
             file.close()
 
+    def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
+        """Have a unit for each queue offset of [min_offset, max_offset), the last of which leads to a record that ends there."""
+        state, units = self._state, self._units_a_file
+        state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
+        state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)
+        state["wrote"], state["min_offset"] = max_offset - int(state["base"]), min_offset
+        state["max_physical_offset"], state["pre_blank_end"] = physical_end, min_offset
+        self._regions = [(min_offset, max_offset)]
+
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
         """Dispatch one message; `is_odd`: `physical_offset` is not where it is."""
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
@@ -160,6 +169,7 @@ class RecoveredQueue:
                 break
             physical_end = next((unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end)
             self._delete_last()
+        before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they never led to a message
         self.cut_from = before if self.max_offset < before else None
         self._regions = [(start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset]
         self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]

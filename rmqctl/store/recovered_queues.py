@@ -7,7 +7,8 @@ others point between the log's start and its end, in order.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from rmqctl.store.config import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.geometry import geometry_of_conf
+from rmqctl.store.light_queues import is_left_out_topic, undispatchable_offset
 from rmqctl.store.recovered_batch_queue import RecoveredBatchQueue
 from rmqctl.store.recovered_queue import RecoveredQueue, UnitReader
 from rmqctl.store.recovery import NO_QUEUE, FolderEntry
@@ -36,16 +38,30 @@ if TYPE_CHECKING:
     from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 _STATES_FIRST = 64
+_NO_ROW = -1
+
+
+class BuiltSpan(NamedTuple):
+    """A rebuilt queue: queue offsets [min_offset, max_offset), and where the last unit's record ends in the log."""
+
+    min_offset: int
+    max_offset: int
+    physical_end: int
+
+
+BuiltSpans = Mapping["QueueKey", BuiltSpan]
+NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The queues of `store` by the rules of `profile`; `describer` numbers those that `fill` is told of.
+    """The queues of `store`, and those `built`, by the rules of `profile`; `describer` numbers those that `fill` gets.
 
     Methods raise OSError when a queue cannot be read.
     """
 
-    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer) -> None:
+    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer, built: BuiltSpans = NOTHING_BUILT) -> None:
         self._store = store
+        self._built = built
         self._profile = profile
         self._describer = describer
         self._batch_topics = batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
@@ -54,9 +70,9 @@ class RecoveredQueues:
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
         self._rows: dict[QueueKey, int] = {}
         self._states = np.zeros(_STATES_FIRST, FILL_STATES)
-        self._row_of_number = np.zeros(_STATES_FIRST, np.int32)
-        self._numbers_known = 0
+        self._row_of_number = np.full(_STATES_FIRST, _NO_ROW, np.int32)
         self._reader = UnitReader()
+        self.refusal: str | None = None  # why the broker ends at a message that it dispatches
 
     def load(self) -> str | None:
         """Load and recover all queues; why the broker does not load them, or None."""
@@ -71,7 +87,14 @@ class RecoveredQueues:
             if refusal:
                 return refusal
             self._add(key, queue).recover()
-        return None
+        for key, span in self._built.items():
+            queue_built = self._add(key, None)
+            if isinstance(queue_built, RecoveredQueue) and span.max_offset > span.min_offset:
+                queue_built.become(span.min_offset, span.max_offset, span.physical_end)
+        if not self._store.conflicting_queues:
+            return None
+        topic = self._store.conflicting_queues[0][0]  # its plain queues were of the right type
+        return recovery.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, profile=self._profile)
 
     def destroy(self) -> None:
         """Delete them all: no file of the log is there."""
@@ -87,7 +110,7 @@ class RecoveredQueues:
 
     def fill(self, messages: Any) -> None:
         """Dispatch good messages (of DISPATCH_COLUMNS), in log order."""
-        self._know_numbers()
+        self._know_queues_of(messages)
         row = 0
         while row < len(messages):
             row = queue_fill.fill(messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq)
@@ -118,26 +141,40 @@ class RecoveredQueues:
         return (self._queues[key] for key in sorted(self._queues))
 
     def _put(self, message: Message, *, is_odd: bool) -> None:
-        for destination in queue_destinations(message):
+        destinations, places = queue_destinations(message), self._places_of(message)
+        if destinations and places is None and self.refusal is None:
+            self.refusal = _dispatch_refusal(message)
+        for destination in destinations[:places]:
             key = (destination.topic, destination.queue_id)
             queue = self._queues.get(key) or self._add(key, None)
             if isinstance(queue, RecoveredBatchQueue):
                 queue.put(message)
             else:
                 queue.put(message.physical_offset, message.size, destination.queue_offset, is_odd=is_odd)
-            if not self._profile.dispatches_to_lmq:
-                return
 
-    def _know_numbers(self) -> None:
-        numbers = self._describer.queues
-        for topic, queue_id in numbers[self._numbers_known :]:
+    def _places_of(self, message: Message) -> int | None:
+        """How many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
+        profile = self._profile
+        in_light_queues = profile.dispatches_to_lmq and (profile.light_queues_for_all_topics or not is_left_out_topic(message.topic))
+        return None if in_light_queues else 1
+
+    def _know_queues_of(self, messages: Any) -> None:
+        """Have a row for each queue that gets one of `messages`.
+
+        The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its list says
+        nothing of what a broker dispatches.
+        """
+        missing = len(self._describer.queues) - len(self._row_of_number)
+        if missing > 0:
+            more = np.full(max(missing, len(self._row_of_number)), _NO_ROW, np.int32)
+            self._row_of_number = np.concatenate((self._row_of_number, more))
+        numbers = messages["queue"][queue_fill.are_dispatched(messages)]
+        for number in np.unique(numbers[self._row_of_number[numbers] == _NO_ROW]).tolist():
+            topic, queue_id = self._describer.queues[number]
             key = (topic.decode("utf-8", "replace"), queue_id)
             if key not in self._queues:
                 self._add(key, None)
-            if self._numbers_known == len(self._row_of_number):
-                self._row_of_number = np.resize(self._row_of_number, 2 * self._numbers_known)
-            self._row_of_number[self._numbers_known] = self._rows[key]
-            self._numbers_known += 1
+            self._row_of_number[number] = self._rows[key]
 
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
         """A queue more, with a state of its own; None: one that has no folder yet."""
@@ -157,12 +194,20 @@ class RecoveredQueues:
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
         size = queue.queue.file_size if is_batch else self._file_size
-        if not queue.queue.foreign and not queue.queue.anomalies and all(file.size == size for file in queue.queue.files):
+        if not queue.queue.foreign and not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files):
             return None
         part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
         folder = self._store.path.part(part) / key[0] / str(key[1])
         refusal = recovery.load_refusal(folder_entries(self._store.storage, folder), size, self._profile)
         return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"
+
+
+def _dispatch_refusal(message: Message) -> str | None:
+    offset = undispatchable_offset(message)
+    if offset is None:
+        return None
+    what = f"INNER_MULTI_QUEUE_OFFSET has {offset!r}, which is no number"
+    return f"the message at {message.physical_offset} cannot be dispatched: {what}"
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:

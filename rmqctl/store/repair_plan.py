@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.store.mark_block import MarkBlocks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqctl.format.checkpoint import Checkpoint
+    from rmqctl.format.profile import Profile
     from rmqctl.store.changes import Change
     from rmqctl.store.mark_block import MarkBlock
     from rmqctl.store.read_only_store import QueueKey, Stamps
@@ -80,10 +83,11 @@ class AddLogFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do, and why."""
+    """One thing to do, and why; `findings` are what it mends, counted by their codes, where that is not certain."""
 
     deed: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
+    findings: Mapping[str, int] = field(default_factory=dict)
 
     def describe(self) -> str:
         """One line for people."""
@@ -102,18 +106,29 @@ class Loss(NamedTuple):
 
 
 class QueueOutcome(NamedTuple):
-    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses."""
+    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses.
+
+    `moved` places of it lead to another message of the log afterwards than now, or to none.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
     lost: int = 0
+    moved: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The queue with names of JSON."""
         found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
-        return found | ({"lost": self.lost} if self.lost else {})
+        return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})
+
+
+class Contested(NamedTuple):
+    """Queues to be rebuilt with messages whose places are in doubt: they are rebuilt `rounds` times, each time judged by the last."""
+
+    keys: frozenset[QueueKey] = frozenset()
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,9 @@ class RepairPlan:
 
     `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
     `stamps` are the store's files as they were when it was looked at. `marks` take the place of damage.
+    `leaves` counts, by their codes, the findings that `verify` still has afterwards.
+    `profile` is that of the brokers that the index is rebuilt for; None: as the store shows.
+    `start_problem` says why a broker does not start afterwards either; None: it does.
     """
 
     min_phy_offset: int
@@ -134,6 +152,10 @@ class RepairPlan:
     notes: tuple[str, ...] = ()
     stamps: Stamps = ()
     marks: MarkBlocks = field(default_factory=MarkBlocks)
+    leaves: Mapping[str, int] = field(default_factory=dict)
+    profile: Profile | None = None
+    start_problem: str | None = None
+    contested: Contested = field(default_factory=Contested)
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:

@@ -18,7 +18,7 @@ from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
 from rmqctl.store.losses import Losses
-from rmqctl.store.recovered_queues import RecoveredQueues, folder_entries
+from rmqctl.store.recovered_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 from rmqctl.store.recovery import HEAD_SIZE, FolderEntry, Mode, StartFile
 from rmqctl.store.repair_plan import Loss
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch_columns import DispatchColumns
+    from rmqctl.store.file_scan import Item
     from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovered_queues import BuiltSpans
 
 NO_LOG_START = -1  # the broker's min offset of a log without files
 CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json")
@@ -47,7 +49,9 @@ class QueueOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """What a restart comes to. `refused`: load() fails, and nothing else is told; `hangs`: start() never ends. Offsets in bytes.
+    """What a restart comes to. `refused`: load() fails, and the other fields are empty. Offsets in bytes.
+
+    `hangs`: start() never ends, as no file has physical offset `hangs_at`.
 
     `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.losses`); `deleted_log_files` lie there, too.
     `start_file_path` and `start_file` (which one, and why) are None for a log without files.
@@ -57,6 +61,7 @@ class RestartOutcome:
     mode: Mode
     refused: str | None = None
     hangs: str | None = None
+    hangs_at: int | None = None
     start_file_path: str | None = None
     start_file: StartFile | None = None
     end: ScanEnd | None = None
@@ -91,10 +96,12 @@ class Restart:
 
     `mode` None: as `abort` says. `describer` describes what `see` is told. `refused` says why the store does not load; then nothing
     else matters. `scanned_from` is the offset of the file that the listening must begin with, at the latest.
-    Raises OSError when log or queues cannot be read.
+    `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues cannot be read.
     """
 
-    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer, mode: Mode | None = None) -> None:
+    def __init__(
+        self, store: ReadOnlyStore, profile: Profile, describer: Describer, mode: Mode | None = None, built: BuiltSpans = NOTHING_BUILT
+    ) -> None:
         prepare(queue_fill, queue_span)
         self.mode = mode or recovery.mode_of(has_abort=store.path.has_abort)
         self.start_file: StartFile | None = None
@@ -102,14 +109,14 @@ class Restart:
         self._profile = profile
         self._describer = describer
         self._checkpoint = _padded_checkpoint(store)
-        self._queues = RecoveredQueues(store, profile, describer)
+        self._queues = RecoveredQueues(store, profile, describer, built)
         self._losses = Losses(describer, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
         self._scan_start = 0
         self._reput: Reput | None = None
         self.refused = self._config_refusal() or self._log_refusal() or self._queues.load()
         size = store.commit_log.queue.file_size
-        self._log = LoadedLog([file for file in store.commit_log.queue.files if file.size == size and size], size, profile)
+        self._log = LoadedLog([file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile)
         self._queues_end = self._queues.end
         self._dispatch = Dispatch(self._queues, describer, profile)
         if self.refused is None and self._log.files:
@@ -127,6 +134,19 @@ class Restart:
     def scan_end(self) -> ScanEnd | None:
         """Where the scan ended the log; None: not yet, or there is none."""
         return self._scan.end if self._scan is not None else None
+
+    @property
+    def dispatch_fails(self) -> bool:
+        """Whether a message was met so far that the broker cannot dispatch."""
+        return self._queues.refusal is not None
+
+    def unknown_record(self, messages: Any) -> ScanEnd | None:
+        """Where brokers of this version end the log at the first of good messages (DISPATCH_COLUMNS) that they do not know, if at any."""
+        until = self._dispatch.known_until(messages, 0)
+        if until == len(messages):
+            return None
+        why = "a V2 record, for a topic longer than 127 bytes, which this version takes for no record"
+        return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
     def see(self, described: DispatchColumns) -> None:
         """Good messages, one behind the other, in log order."""
@@ -147,6 +167,26 @@ class Restart:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
+
+    def hear(self, item: Item | Stretch) -> None:
+        """One item of a scan of the log by this start's describer: `see` or `damage`; a blank is nothing."""
+        if isinstance(item, Damage):
+            self.damage(item)
+        elif isinstance(item, Stretch):
+            self.see(item.taken)
+        elif isinstance(item, Message):
+            self.see(self._describer.of(item))
+
+    def pass_over(self, end: int) -> None:
+        """Take the log up to physical offset `end` for good records that all have their units: as `see`, without reading them."""
+        if self._scan is not None:
+            self._scan.pass_over(end)
+
+    def listen(self, threads: int) -> None:
+        """Scan the log by `threads` threads from `scanned_from` on, for `see` and `damage`. Raises OSError."""
+        log, start = self._store.commit_log, self.scanned_from
+        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=threads, start=start):
+            self.hear(item)
 
     def finish(self) -> RestartOutcome:
         """Cut, start, correct: the outcome. `see` and `damage` come no more."""
@@ -210,16 +250,17 @@ class Restart:
         cut = recovery.cuts_queues(self._queues_end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        hangs = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else None
+        hangs, hangs_at = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
         for queue in self._queues:
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
-        refused = self._queues.correct_min_offsets(self._log.start)
+        refused = self._queues.refusal or self._queues.correct_min_offsets(self._log.start)
         return RestartOutcome(
             self._profile,
             self.mode,
             refused=refused,
             hangs=hangs,
+            hangs_at=hangs_at,
             start_file_path=self._log.files[start_file.number].name,
             start_file=start_file,
             end=end,
@@ -233,8 +274,8 @@ class Restart:
             queues=self._outcomes(),
         )
 
-    def _start(self, log_end: int, *, cut: bool) -> str | None:
-        """start() of 4.x: dispatch what is behind the queues' end. Why it hangs, or None."""
+    def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
+        """Simulate start() of 4.x: dispatch what follows the queues' end. Return why and where it hangs, or None twice."""
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
             self._reput.finish(log_end)
@@ -244,8 +285,8 @@ class Restart:
         else:  # the scan dispatched all of it: once more changes nothing
             hangs_at = recovery.first_gap(((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end)
         if hangs_at is None:
-            return None
-        return f"start() dispatches from {reput_from} to {log_end}, and waits for what no file has, at {hangs_at}"
+            return None, None
+        return f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has", hangs_at
 
     def _catch_up(self, reput_from: int, log_end: int) -> int | None:
         reput = Reput(self._log, reput_from, self._dispatch)
@@ -283,7 +324,7 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return None
-    raw = store.storage.read_file(path, checkpoint.CHECKPOINT_FILE_SIZE)
+    raw = store.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE)
     return checkpoint.decode(raw.ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0"))
 
 
@@ -293,12 +334,5 @@ def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode:
     describer = Describer(with_keys=False)
     restart = Restart(store, profile, describer, mode)
     if restart.refused is None:
-        summary, start = ScanSummary(), restart.scanned_from
-        for item in store.commit_log.scan_columns(summary, describer.take, threads=threads, start=start):
-            if isinstance(item, Damage):
-                restart.damage(item)
-            elif isinstance(item, Stretch):
-                restart.see(item.taken)
-            elif isinstance(item, Message):
-                restart.see(describer.of(item))
+        restart.listen(threads)
     return restart.finish()

@@ -23,7 +23,7 @@ class StoreCheckpoint:
         self._lock = threading.Lock()  # who flushes and who dispatches are two threads
         found = None
         if storage.entry(path).kind is Kind.FILE:
-            found = decode(storage.read_file(path, CHECKPOINT_FILE_SIZE))
+            found = decode(storage.read_start(path, CHECKPOINT_FILE_SIZE))
         self.values = found or Checkpoint(0, 0, 0, 0, 0)
 
     def set_physic(self, timestamp: int) -> None:

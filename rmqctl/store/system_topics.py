@@ -14,10 +14,15 @@ SYSTEM_TOPICS = frozenset({"TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "TRANS_CHE
 SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
 SYSTEM_PREFIX = "rmq_sys_"
 SYSTEM_PREFIXES = (SYSTEM_PREFIX, "RMQ_SYS_")
-RETRY_PREFIX = "%RETRY%"
-GROUP_PREFIXES = (RETRY_PREFIX, "%DLQ%")
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+def is_broker_topic(topic: str) -> bool:
+    """Whether a topic is one of a broker's own, or an LMQ topic, which has groups of its own."""
+    return topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
     """Whether topics.json, which has `listed`, lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
-    return not listed or topic in listed or topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
+    return not listed or topic in listed or is_broker_topic(topic)

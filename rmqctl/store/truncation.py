@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.format import dispatch_scan, queue_span, scan
+from rmqctl.format import dispatch_scan, queue_fill, queue_span, scan
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import Blank, Message
 from rmqctl.format.plural import counted
-from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary
+from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.dispatch_columns import Describer
@@ -57,7 +57,7 @@ class Truncation:
     @staticmethod
     def prepare() -> None:
         """Have the kernels ready."""
-        prepare(scan, dispatch_scan, queue_span)
+        prepare(scan, dispatch_scan, queue_span, queue_fill)
 
     def plan(self) -> RepairPlan:
         """Raises Unreadable, OSError, too."""
@@ -97,6 +97,8 @@ class Truncation:
             if item.code in UNREADABLE and item.end > self._to:
                 raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=UNREADABLE_HINT)
             self._bound(item.physical_offset, item.end)
+            if is_served(item) and item.physical_offset < self._to:
+                self._reached = max(self._reached, item.end)
             if item.physical_offset >= self._to:
                 self._losses.damage(item)
                 self._is_tail_over = True

@@ -13,7 +13,7 @@ class WritingConf(NamedTuple):
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
     property_crc: bool = False  # enabledAppendPropCRC
-    multi_dispatch: bool = False  # enableMultiDispatch and enableLmq
+    multi_dispatch: bool | None = None  # enableMultiDispatch and enableLmq; None: neither is there
     os_page_cache_busy_ms: int = 1000  # osPageCacheBusyTimeOutMills
     pool_size: int = 0  # transientStorePoolSize, with transientStorePoolEnable and asynchronous flush
     warm_files: bool = False  # warmMapedFileEnable
@@ -38,11 +38,12 @@ def writing_conf(said: JavaProperties) -> WritingConf:
         return usual if found is None else found
 
     sync_flush = said.text("flushDiskType") == "SYNC_FLUSH"
+    light = {said.flag("enableMultiDispatch"), said.flag("enableLmq")}
     pooled = said.flag("transientStorePoolEnable") and not sync_flush  # MessageStoreConfig.isTransientStorePoolEnable of 4.x
     return WritingConf(
         max_message_size=number("maxMessageSize", USUAL.max_message_size),
         property_crc=bool(said.flag("enabledAppendPropCRC")),
-        multi_dispatch=bool(said.flag("enableMultiDispatch") and said.flag("enableLmq")),
+        multi_dispatch=None if light == {None} else light == {True},
         os_page_cache_busy_ms=number("osPageCacheBusyTimeOutMills", USUAL.os_page_cache_busy_ms),
         pool_size=number("transientStorePoolSize", POOL_SIZE) if pooled else 0,
         warm_files=bool(said.flag("warmMapedFileEnable")),

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -106,6 +107,8 @@ BAD_LINES = {
     "a strange encoding": '{"topic":"T","body":"zz","bodyEncoding":"rot13"}',
     "a queueId that is too large": '{"topic":"T","queueId":2147483648}',
     "a host that is none": '{"topic":"T","bornHost":"somewhere"}',
+    "a port that clients reject": '{"topic":"T","bornHost":"10.1.2.3:65536"}',
+    "a port below zero": '{"topic":"T","storeHost":"[::1]:-1"}',
     "properties that are none": '{"topic":"T","properties":[]}',
     "a separator in a property": '{"topic":"T","properties":{"a":"b\\u0002c"}}',
     "a topic that leads out": '{"topic":"../../x"}',
@@ -149,7 +152,7 @@ def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
     words = ("--tags", "paid", "--keys", "k1 k2", "--property", "a=b=c", "--queue", 3, "--transaction", "commit")
     result = rmqctl("append", store, "--topic", "T", "--body", "\u00e9", *words, "-o", "json", "--stats")
     assert result.document()["queues"] == [{"topic": "T", "queueId": 3, "firstOffset": 0, "nextOffset": 1}]
-    assert "1 messages appended as 4.9 does in " in result.err
+    assert "1 message appended as 4.9 does in " in result.err
     schema = json.loads(files("rmqctl.cli").joinpath("schema", "append.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(result.document())
     stats = result.document()["stats"]
@@ -224,7 +227,7 @@ def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) ->
     assert rmqctl("append", root, "--property-crc", "--topic", "T", "--body", "y").code == 0
     assert all("__CRC32#" in row["properties"] for row in rows_of(rmqctl, root))
     assert rmqctl("verify", root).code == 0
-    assert ReadOnlyStore(root).path.version_signs() == ["abort.bak"]
+    assert ReadOnlyStore(root).path.version_signs() == ["rocksdbstore", "abort.bak"]
 
 
 def test_a_gap_in_the_log_needs_recovery(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -335,7 +338,7 @@ def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
 
 def test_a_new_store_of_5_is_gone_on_with_as_5(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("append", tmp_path / "s", "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
-    assert "1 messages appended as 5.3 does" in rmqctl("append", tmp_path / "s", "--topic", "T", "--body", "x").err
+    assert "1 message appended as 5.4 does" in rmqctl("append", tmp_path / "s", "--topic", "T", "--body", "x").err
 
 
 def test_dump_with_text_copies_the_bodies_that_are_exact(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -397,7 +400,7 @@ def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path
         f"line 302: not stored: {no_body}",
         "line 303: not stored, for the same reason",
         "line 304: not stored: the line has no topic",
-        "1 messages appended as 4.9 does, 303 refused",
+        "1 message appended as 4.9 does, 303 refused",
     ]
     assert (result.document()["messages"], result.document()["refused"]) == (1, 303)
 
@@ -412,7 +415,7 @@ def test_a_byte_order_mark_in_front_is_none_of_the_first_line(store: Path, tmp_p
     lines = tmp_path / "lines"
     lines.write_bytes(b'\xef\xbb\xbf{"topic":"T"}\n\xef\xbb\xbf{"topic":"T"}\n')
     result = rmqctl("append", store, "--from", lines)
-    assert (result.code, "line 2: not stored" in result.err, "1 messages appended" in result.err) == (4, True, True)
+    assert (result.code, "line 2: not stored" in result.err, "1 message appended" in result.err) == (4, True, True)
 
 
 def test_one_message_that_cannot_be_stored_is_wrong_usage(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -433,12 +436,56 @@ def test_messages_that_no_queue_has_are_told(store: Path, rmqctl: Rmqctl) -> Non
 
 def test_create_takes_a_store_that_nothing_was_put_into(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, lines = tmp_path / "new", tmp_path / "lines"
-    lines.write_text("{}\n")
-    assert rmqctl("append", root, "--create", *SIZES, "--from", lines).code == 4
+    lines.write_text("")
+    assert rmqctl("append", root, "--create", *SIZES, "--from", lines).code == 0
     assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 0
     before = tree_hash(root)
     assert rmqctl("append", root, "--create", *SIZES, "--topic", "T", "--body", "x").code == 2
     assert tree_hash(root) == before
+
+
+REFUSED = {
+    "lines": (("--from", "LINES"), 4),
+    "one message": (("--topic", "T", "--body", "x", "--queue-id", "1", "--property", "\1=x"), 2),
+    "stop": (("--from", "LINES", "--stop-on-error"), 4),
+    "too large": (("--topic", "T", "--body", "x" * 200_000), 2),
+}
+
+
+@pytest.mark.parametrize("stood", [None, "an empty folder", "a store without messages"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_failed_create_leaves_nothing(case: str, stood: str | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root, lines = tmp_path / "far" / "new", tmp_path / "lines"
+    lines.write_text("")
+    if stood == "an empty folder":
+        root.mkdir(parents=True)
+    elif stood is not None:
+        assert rmqctl("append", root, "--create", *SIZES, "--from", lines).code == 0
+    lines.write_text("{}\n")
+    before = sorted(tmp_path.rglob("*"))
+    words, code = REFUSED[case]
+    result = rmqctl("append", root, "--create", *SIZES, *(lines if word == "LINES" else word for word in words))
+    assert (result.code, sorted(tmp_path.rglob("*"))) == (code, before)
+
+
+def test_create_that_is_interrupted_before_the_first_message_leaves_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    command = [sys.executable, "-m", "rmqctl", "append", str(root), "--create", *map(str, SIZES), "--from", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not (root / "abort").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert f"{root} was not created: no message was stored" in process.stderr.read()
+    assert (process.returncode, root.exists()) == (130, False)
+
+
+def test_lines_that_are_stored_keep_the_new_store(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text('{"topic": "T", "body": "x"}\n{}\n')
+    assert rmqctl("append", tmp_path / "new", "--create", *SIZES, "--from", lines).code == 4
+    assert len(rmqctl("dump", tmp_path / "new", "-o", "jsonl").rows()) == 1
 
 
 @pytest.mark.parametrize("what", ["abort", "other", "commitlog/00000000000000000000", "config/topics.json", "checkpoint"])
@@ -455,7 +502,7 @@ def test_create_where_a_file_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "file").write_text("x")
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         result = rmqctl("append", root, "--create", "--topic", "T", "--body", "x")
-        assert (result.code, result.err) == (10, f"rmqctl: {root}: a store is a folder, this is not one\n")
+        assert (result.code, result.err) == (10, f"rmqctl: {root}: a store is a folder, but this is a file\n")
 
 
 def test_a_store_with_abort_is_for_recover(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -489,7 +536,7 @@ def test_an_output_that_cannot_be_written_is_told_beside_what_is_stored(output: 
     with Path(os.devnull).open("rb") as not_for_writing:
         command = append_command(store, "--topic", "T", "--body", "x", "-o", output)
         result = subprocess.run(command, stdout=not_for_writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    told = "1 messages appended as 4.9 does; the output could not be written: Bad file descriptor\n"
+    told = "1 message appended as 4.9 does; the output could not be written: Bad file descriptor\n"
     assert (result.returncode, result.stderr) == (4, told)
     assert len(rows_of(rmqctl, store)) == 2
 
@@ -613,8 +660,8 @@ def test_every_verb_takes_a_new_store_for_what_it_was_made_as(profile: str, tmp_
 def test_a_store_of_5_without_a_message_is_no_older_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
     lines = tmp_path / "lines"
-    lines.write_text("{}\n")
-    assert rmqctl("append", root, "--create", *SIZES, "--profile", "5.3", "--from", lines).code == 4
+    lines.write_text("")
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", "5.3", "--from", lines).code == 0
     assert verdicts(rmqctl, root) == {"5.3"}
     assert rmqctl("info", root, "-o", "json").document()["version"]["guess"] == "5.x"
 
@@ -622,10 +669,10 @@ def test_a_store_of_5_without_a_message_is_no_older_one(tmp_path: Path, rmqctl: 
 def test_a_store_of_4_without_a_message_does_not_show_its_version(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
     lines = tmp_path / "lines"
-    lines.write_text("{}\n")
-    assert rmqctl("append", root, "--create", *SIZES, "--profile", "4.7", "--from", lines).code == 4
+    lines.write_text("")
+    assert rmqctl("append", root, "--create", *SIZES, "--profile", "4.7", "--from", lines).code == 0
     assert verdicts(rmqctl, root) == {"4.9"}
-    told = "nothing here tells which version wrote the store: it is taken for one of 4.9 (--profile says otherwise)"
+    told = "cannot tell which broker version wrote this store: assuming 4.9 (override with --profile)"
     assert told in rmqctl("append", root, "--from", lines).err
     message = ("--topic", "T", "--tags", "t", "--body", "x")
     assert told not in rmqctl("append", root, "--profile", "4.7", *message).err
@@ -642,7 +689,30 @@ def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqc
     command = ["append", root, "--create", *SIZES, "--profile", "5.3", "--topic", "T", "--tags", "t", "--body", "x"]
     assert subprocess.run([sys.executable, "-c", program, *map(str, command)], check=False).returncode == -signal.SIGKILL
     assert not (root / "config").exists()
-    assert rmqctl("recover", root, "--yes").code == 3
+    asked = rmqctl("recover", root, "--yes")
+    assert asked.code == 2
+    assert "--profile 5.3 or --profile 5.4" in asked.err
+    assert rmqctl("recover", root, "--yes", "--profile", "5.3").code == 3
     assert verdicts(rmqctl, root) == {"5.3"}
     assert rmqctl("append", root, "--topic", "T", "--body", "y").code == 0
     assert rmqctl("verify", root).code == 0
+
+
+@pytest.mark.parametrize(("profile", "count"), [("4.7", 0), ("4.9", 0), ("5.3", 1)])
+def test_an_index_file_without_an_entry_is_filled_from_entry_1(profile: str, count: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = tmp_path / "s"
+    sizes = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
+    line = tmp_path / "line"
+    line.write_text('{"topic": "T", "body": "x", "properties": {}}\n')
+    assert rmqctl("append", root, "--create", "--profile", profile, *sizes, "--from", line).code == 0
+    for path in (root / "index").iterdir():
+        path.unlink()
+    path = root / "index" / "20261121091529472"
+    path.write_bytes(struct.pack(">4q2i", 0, 0, 0, 0, 0, count).ljust(40 + 4 * 100 + 20 * 400, b"\0"))
+    assert rmqctl("append", root, "--topic", "T", "--keys", "k", "--body", "y").code == 0
+    assert [entry.name for entry in (root / "index").iterdir()] == [path.name]
+    (slots_used, entries) = struct.unpack(">ii", path.read_bytes()[32:40])
+    assert (slots_used, entries) == (entries - 1, entries)
+    assert entries > 1
+    assert path.read_bytes()[440:460] == bytes(20)
+    assert [row["body"] for row in rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()] == ["y"]

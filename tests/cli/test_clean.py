@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.storage import DiskSpace, Storage
 from rmqctl.logfile.writable_storage import WritableStorage
 from tests.cli.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
@@ -226,8 +226,11 @@ def test_a_commit_log_in_two_places(store: Path, tmp_path: Path, rmqctl: Rmqctl)
         ("deleteWhen=99\ncleanFileForciblyEnable=false", ("--max-disk-percent", 10), 1),
     ],
 )
-def test_broker_conf_and_options(conf: str, options: tuple[str, ...], code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_broker_conf_and_options(
+    conf: str, options: tuple[str, ...], code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The files are old; an hour that is not now and a disk that is not full: nothing goes."""
+    monkeypatch.setattr(Storage, "disk_space", lambda *_: DiskSpace(total=1 << 30, free=1 << 29, usable=1 << 29, device=1))
     hour = str(time.localtime().tm_hour)
     for path in (store / "commitlog").iterdir():
         os.utime(path, (0, 0))
@@ -348,12 +351,14 @@ def test_labels_are_escaped(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert r"""a \"\\\nb"} """ in (tmp_path / "m.prom").read_text()
 
 
-def test_receipts_elsewhere(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_receipts_elsewhere_are_in_the_store_too(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Without them verify would take the log's start for lost."""
     log = tmp_path / "receipts.jsonl"
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--log-json", log, "--yes").code == 0
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert [row["path"] for row in rows][:3] == [f"commitlog/{number * FILE_SIZE:020d}" for number in range(3)]
-    assert not (store / "rmqctl-clean.log").exists()
+    assert (store / "rmqctl-clean.log").read_text() == log.read_text()
+    assert rmqctl("verify", store).code == 0
 
 
 def test_without_receipts_nothing_goes(store: Path, rmqctl: Rmqctl) -> None:
@@ -366,7 +371,7 @@ def test_without_receipts_nothing_goes(store: Path, rmqctl: Rmqctl) -> None:
 
 
 def test_whom_the_system_does_not_let_is_told_what_to_do(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_storage: Storage, path: Path) -> None:
+    def refused(_storage: Storage, path: Path, _mode: int) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     monkeypatch.setattr(WritableStorage, "make_folder", refused)
@@ -406,10 +411,19 @@ def test_after_a_clean_verify_finds_nothing_missing(store: Path, rmqctl: Rmqctl)
     assert rmqctl("clean", store, *KEEP_ONE, "--interval", 0, "--yes").code == 0
     after = rmqctl("verify", store, "-o", "json")
     found.append({finding["code"] for finding in after.document()["findings"]})
+    assert found == [set(), set()]
+    assert "deleted by `rmqctl clean`, as a receipt in the store says (rmqctl-clean.log). The receipt came with the store" in after.err
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["leaves"] == []
+
+
+def test_receipts_are_not_believed_where_that_is_asked_for(store: Path, rmqctl: Rmqctl) -> None:
+    """Whoever copies a store can write one."""
+    (store / "commitlog" / f"{0:020d}").unlink()
+    (store / "rmqctl-clean.log").write_text(json.dumps({"path": f"commitlog/{0:020d}", "bytes": FILE_SIZE}))
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("verify", store, "--ignore-receipts").code == 1
     (store / "rmqctl-clean.log").unlink()
-    found.append({finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]})
-    assert found == [set(), set(), {"log-start-missing"}]
-    assert "in front of the log's first file: expired, or deleted by `rmqctl clean`" in after.err
+    assert rmqctl("verify", store).code == 1
 
 
 def test_queues_follow_a_log_that_a_killed_clean_left_shorter(store: Path, rmqctl: Rmqctl) -> None:

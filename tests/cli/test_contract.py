@@ -23,8 +23,8 @@ from rmqctl.cli.times import parse_time
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
-from rmqctl.logfile.storage import Storage
-from tests.conftest import Rmqctl
+from rmqctl.logfile.storage import Entry, Storage
+from tests.conftest import Rmqctl, tree_hash
 from tests.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
@@ -83,11 +83,17 @@ class TestWhatIsNoStore:
         assert "Permission denied" in self.one_line(rmqctl, verb, store, 4)
 
     def test_rocksdb(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl) -> None:
-        assert "RocksDB" in self.one_line(rmqctl, verb, golden("broker-533-rocksdb"), 13)
+        if verb[0] in ("info", "dump"):  # the log is all that these need
+            assert "RocksDB" in rmqctl(verb[0], golden("broker-533-rocksdb"), *verb[1:]).err
+        else:
+            assert "RocksDB" in self.one_line(rmqctl, verb, golden("broker-533-rocksdb"), 13)
 
     def test_dledger(self, verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
         (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
-        assert "DLedger" in self.one_line(rmqctl, verb, tmp_path, 13)
+        if verb[0] in ("info", "dump"):
+            assert "DLedger" in rmqctl(verb[0], tmp_path, *verb[1:]).err
+        else:
+            assert "DLedger" in self.one_line(rmqctl, verb, tmp_path, 13)
 
 
 def test_a_file_that_cannot_be_read_is_partial(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +114,32 @@ def test_a_file_that_cannot_be_read_is_partial(golden: Golden, rmqctl: Rmqctl, m
     dump = rmqctl("dump", store, "-o", "jsonl")
     assert dump.code == 4
     assert len(dump.rows()) == 300 - 77
+
+
+@pytest.mark.parametrize("closed", ["consumequeue/orders", "consumequeue/orders/2"])
+def test_a_closed_queue_folder_is_partial_in_every_verb(
+    closed: str, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is what was not read taken for missing."""
+    store = golden("broker-497")
+    before = tree_hash(store)
+    real = Storage.listing
+
+    def listing(self: Storage, folder: Path) -> list[Entry]:
+        if folder == store / closed:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(self, folder)
+
+    monkeypatch.setattr(Storage, "listing", listing)
+    found = rmqctl("verify", store, "-o", "json")
+    assert (found.code, [(row["code"], row["path"]) for row in found.document()["findings"]]) == (4, [("unreadable", closed)])
+    for words in (
+        "info STORE", "dump STORE --tail 1", "queue STORE", "query STORE --topic orders --key c0", "config show STORE",
+        "query STORE --topic orders --queue 2 --offset 0", "queue STORE orders 2", "clean STORE --dry-run", "recover STORE --dry-run",
+        "rebuild STORE all --dry-run", "truncate STORE --to 100000 --dry-run", "append STORE --topic T --body x",
+    ):  # fmt: skip
+        assert rmqctl(*(store if word == "STORE" else word for word in words.split())).code == 4, words
+    assert tree_hash(store) == before
 
 
 @pytest.mark.parametrize("part", ["consumequeue/OrderPaid/1/00000000000000000000", "index", "checkpoint"])
@@ -155,7 +187,7 @@ def test_a_single_linked_file_is_reported(golden: Golden, rmqctl: Rmqctl, tmp_pa
 
 
 def test_nothing_raw_reaches_a_terminal_and_nothing_is_opened_outside(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    evil = "\x1b]0;owned\x07\x9b31m\u202egnp"
+    evil = "\x1b]0;owned\x07\x9b31m\u202egnp\u115f\U000e0041"
     store = tmp_path / "a" / "b" / "store"
     records = [
         Record(topic="../../x", body=evil.encode(), properties=f"KEYS\x01{evil}\x02TAGS\x01{evil}\x02".encode()),
@@ -182,7 +214,7 @@ def test_nothing_raw_reaches_a_terminal_and_nothing_is_opened_outside(tmp_path: 
                 result = rmqctl(*arguments, "-o", output)
                 for text in (result.out, result.err):
                     assert not {character for character in text if ord(character) < 32 and character != "\n"}
-                    assert not {"\x7f", "\x9b", "\u202e"} & set(text)
+                    assert not {"\x7f", "\x9b", "\u202e", "\u115f", "\U000e0041"} & set(text)
         assert rmqctl("queue", store, "../../x", "1").code == 2
         assert rmqctl("query", store, "--topic", "../../x", "--queue", "1", "--offset", "0").code == 2
     assert seen
@@ -190,6 +222,17 @@ def test_nothing_raw_reaches_a_terminal_and_nothing_is_opened_outside(tmp_path: 
     rows = rmqctl("dump", store, "--body", "utf8", "-o", "jsonl").rows()
     assert rows[0]["body"] == evil
     assert rows[0]["topic"] == "../../x"
+
+
+def test_a_csv_cell_is_no_formula_unless_raw(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    write_log(tmp_path, [Record(topic="=1+1", body=b"@sum", queue_id=-5)], file_size=4096)
+
+    def cells(*words: str) -> list[str]:
+        (row,) = csv.DictReader(io.StringIO(rmqctl("dump", tmp_path, "--body", "utf8", "-o", "csv", *words).out))
+        return [row[name] for name in ("topic", "body", "queueId")]
+
+    assert cells() == ["'=1+1", "'@sum", "-5"]
+    assert cells("--raw") == ["=1+1", "@sum", "-5"]
 
 
 def test_a_real_terminal_gets_nothing_raw(tmp_path: Path) -> None:
@@ -344,7 +387,7 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
     for path in (*root.glob("format/*.py"), *root.glob("logfile/*.py"), *root.glob("store/*.py"), *root.glob("forensics/*.py")):
         text = path.read_text()
         used |= set(re.findall(r"(?:Damage|Finding|_foreign|_add|_add_unit)\(\s*\"([a-z-]+)\"", text))
-        used |= set(re.findall(r"^[A-Z_]+ = \"([a-z-]+)\"  # the code of a Damage$", text, re.MULTILINE))
+        used |= set(re.findall(r"^[A-Z_]+ = \"([a-z-]+)\"  # the code of a (?:Damage|Finding)$", text, re.MULTILINE))
     assert used - {"outside-log"} <= set(CATALOGUE)
     assert set(CATALOGUE) - used <= {"unit-hole", "unit-behind-end", "file-gap", "file-overlap", "link-not-followed", "foreign-file"}
 
@@ -474,6 +517,8 @@ NOW = 1_795_255_200_000  # 2026-11-21T10:00:00Z
     ("text", "milliseconds"),
     [
         ("1795252516848", 1795252516848),
+        ("1795252516", 1795252516000),  # date +%s
+        ("0", 0),
         ("2026-11-21T09:15:16.848Z", 1795252516848),
         ("2026-11-21T10:15:16.848+01:00", 1795252516848),
         ("-2h", NOW - 7_200_000),

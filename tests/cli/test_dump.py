@@ -47,6 +47,8 @@ def dump(rmqctl: Rmqctl, store: Path, *arguments: object) -> list[dict[str, Any]
         (("--since", "1795253358049", "--until", "1795253358110"), lambda m: 1795253358049 <= m["storeTimestamp"] <= 1795253358110),
         (("--from-offset", "300000", "--to-offset", "400000"), lambda m: 300000 <= m["physicalOffset"] < 400000),
         (("--transaction", "commit"), lambda m: m["sysFlag"] & 12 == 8),
+        (("--transaction", "prepared"), lambda m: m["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"),  # of 4.3 and later
+        (("--transaction", "none"), lambda m: m["sysFlag"] & 12 == 0 and m["topic"] != "RMQ_SYS_TRANS_HALF_TOPIC"),
         (("--transaction", "none", "--topic", "payments"), lambda m: m["sysFlag"] & 12 == 0 and m["topic"] == "payments"),
     ],
 )
@@ -54,6 +56,20 @@ def test_filters_keep_what_they_say(
     arguments: tuple[str, ...], wanted: Callable[[dict[str, Any]], bool], store: Path, rmqctl: Rmqctl
 ) -> None:
     assert set(offsets(dump(rmqctl, store, *arguments))) == {m["physicalOffset"] for m in MESSAGES if wanted(m)}
+
+
+def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(store: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("dump", store, "--topic", "order", "--topic", "events", "-o", "jsonl")
+    said = "topic 'order' has no queue in this store, and topics.json does not list it; the nearest name is 'orders'"
+    assert (result.code, result.err.count("note: topic"), f"note: {said}\n" in result.err) == (0, 1, True)
+    for words in (("queue", store, "order"), ("query", store, "--topic", "order", "--queue", 0, "--offset", 0)):
+        assert said in rmqctl(*words).err
+
+
+def test_seconds_are_told_from_milliseconds(store: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("dump", store, "--since", "1795253358", "-o", "jsonl")
+    assert set(offsets(result.rows())) == {m["physicalOffset"] for m in MESSAGES if m["storeTimestamp"] >= 1795253358000}
+    assert "note: 1795253358 is read as seconds since 1970: 2026-11-21T09:29:18.000Z\n" in result.err
 
 
 def test_limit_tail_and_ranges(store: Path, rmqctl: Rmqctl) -> None:
@@ -88,6 +104,24 @@ def test_around_shows_the_damaged_record_between_its_neighbours(store: Path, rmq
     assert offsets(rows) == offsets(everything[99:102])
     assert [row.get("damage") for row in rows] == [None, "bad-body-crc", None]
     assert rows[1]["msgId"] == victim["msgId"]
+
+
+def test_what_the_index_covers_is_said_once_however_many_are_found(store: Path, rmqctl: Rmqctl) -> None:
+    key = next(row["properties"]["KEYS"] for row in rmqctl("dump", store, "-o", "jsonl").rows() if "KEYS" in row["properties"]).split()[0]
+    for number in range(3):
+        assert rmqctl("append", store, "--topic", "OrderPaid", "--keys", key, "--body", number).code == 0
+    result = rmqctl("query", store, "--topic", "OrderPaid", "--key", key, "-o", "jsonl")
+    assert len(result.rows()) >= 3
+    assert result.err.count("the index covers") == 1
+
+
+def test_headings_of_queues_are_as_those_of_other_tables(store: Path, rmqctl: Rmqctl) -> None:
+    row = rmqctl("dump", store, "-o", "jsonl", "--limit", 1).rows()[0]
+    for words in ([], [row["topic"]], [row["topic"], row["queueId"]]):
+        heading = rmqctl("queue", store, *words).out.splitlines()[0]
+        assert heading == heading.upper()
+        assert "OFFSET" in heading
+    assert rmqctl("queue", store, "-o", "csv").out.startswith("topic,queueId,minOffset,maxOffset")
 
 
 def test_around_an_offset_in_no_file(store: Path, rmqctl: Rmqctl) -> None:

@@ -48,7 +48,7 @@ def test_every_golden_store(name: str, body: str, tmp_path: Path) -> None:
 
 some_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=10)
 plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=10)
-odd_texts = st.sampled_from(['a"b', "a\\b", "\x7f", "\u202e", "\u8ba2\u5355", "a b"])
+odd_texts = st.sampled_from(['a"b', "a\\b", "\x7f", "\u202e", "\u8ba2\u5355", "\u3164", "a b"])
 texts = st.one_of(plain_text, plain_text, some_text, odd_texts).map(str.encode)
 no_text = st.one_of(st.binary(max_size=6).map(lambda raw: raw.replace(b"\2", b"")), st.sampled_from([b"\xe4\xb8", b"\xe3\x80\x80"]))
 names = st.one_of(st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY"]), texts)
@@ -105,6 +105,8 @@ CONDITIONS: list[dict[str, Any]] = [
     {"from_offset": 300000, "to_offset": 400001},
     {"from_offset": 262144, "to_offset": 262145},
     {"transaction": TransactionType.COMMIT},
+    {"transaction": TransactionType.PREPARED},
+    {"transaction": TransactionType.NONE},
     {"transaction": TransactionType.NONE, "topics": frozenset(["events"])},
     {"body": re.compile(b"amount.:1"), "topics": frozenset(["orders"])},
 ]

@@ -13,7 +13,7 @@ from rmqctl.format import message
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records, write_log
 
-COUNT = 40
+COUNT = 16
 VARIANTS = {
     "v1": sample_records(COUNT),
     "v2": sample_records(COUNT, magic=V2),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import READABLE_NAMES, Rmqctl, expected, tree_hash, unpack
+from tests.conftest import GOLDEN_NAMES, Rmqctl, expected, tree_hash, unpack
 
 FIELDS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
@@ -27,7 +27,7 @@ def host(text: str) -> tuple[Any, int]:
     return ipaddress.ip_address(address.strip("[]")), int(port)
 
 
-@pytest.fixture(params=READABLE_NAMES)
+@pytest.fixture(params=GOLDEN_NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -83,3 +83,8 @@ def test_export_writes_nothing_where_something_is(golden: Golden, tmp_path: Path
         result = rmqctl("job", "export", root, "--to", target)
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_sql_says_what_a_query_may_do(rmqctl: Rmqctl) -> None:
+    said = " ".join(rmqctl("job", "sql", "--help").out.split())
+    assert "read any file that you may read, such as csv.`/etc/passwd`, and call any Java method by reflect()" in said

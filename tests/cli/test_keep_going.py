@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cli.test_recover import CASES, damaged, profile_of, ranges
 from tests.conftest import Rmqctl, tree_hash, unpack
+from tests.log_maker import V2, sample_records, write_log
 
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 FLIPS = sorted(name for name in CASES if "--body-flip-" in name)
@@ -248,3 +250,94 @@ def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl:
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     assert dumped(rmqctl, store) == written
     assert rmqctl("verify", store).code == 0
+
+
+def made(root: Path, rmqctl: Rmqctl) -> tuple[Path, list[int]]:
+    """A store of our own: eight messages, the sixth of a long topic (V2); the first has no body. And where they begin."""
+    records = sample_records(8)
+    records[5].magic, records[5].topic = V2, "T" * 130
+    write_log(root / "store", records, file_size=8192)
+    return root / "store", list(dumped(rmqctl, root / "store"))
+
+
+@pytest.mark.parametrize("keep_going", [(), ("--keep-going",)])
+def test_an_empty_body_with_a_wrong_checksum_stays(keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """No broker checks it: it is served."""
+    store, _ = made(tmp_path, rmqctl)
+    overwritten(store, f"commitlog/{0:020d}", 8, b"\x12\x34\x56\x78")
+    plan = rmqctl("recover", store, *keep_going, "--profile", "5.3", "--dry-run", "-o", "json").document()
+    assert (plan["lost"]["records"], plan["marks"], plan["endReason"], plan["records"]) == (0, 0, None, 8)
+
+
+def test_a_record_that_4x_does_not_know_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The next start would end it there, too, and drop what stands after it."""
+    store, offsets = made(tmp_path, rmqctl)
+    overwritten(store, f"commitlog/{0:020d}", offsets[2] + 4, b"\0\0\0\1")
+    plan = rmqctl("recover", store, "--keep-going", "--profile", "4.9", "--dry-run", "-o", "json").document()
+    assert plan["maxPhyOffset"] == offsets[5]
+    assert plan["lost"]["records"] == 4
+    assert "takes for no record" in plan["endReason"]
+    newer = rmqctl("recover", store, "--keep-going", "--profile", "5.3", "--dry-run", "-o", "json").document()
+    assert (newer["lost"]["records"], newer["endReason"]) == (1, None)
+
+
+def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A unit that stands in for a lost message leads to the next message; it says nothing about that message's own number."""
+    store = unpack("533-propcrc", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))
+    with (store / "commitlog" / f"{2 * 65536:020d}").open("r+b") as file:
+        file.seek(24571)
+        file.write(bytes(4096))
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=1000\n")
+    assert rmqctl("recover", store, "--broker-conf", conf, "--keep-going", "--yes").code == 3
+    again = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    found = rmqctl("verify", store, "--broker-conf", conf, "-o", "json").document()["findings"]
+    assert again["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
+
+
+def rename_last_log_file(store: Path, base: int) -> None:
+    """The last file with messages lies elsewhere in the log; its messages say so."""
+    files = sorted((store / "commitlog").iterdir())
+    last = max(path for path in files if any(path.read_bytes()[:64]))
+    raw, at = bytearray(last.read_bytes()), 0
+    while (size := int.from_bytes(raw[at : at + 4])) and raw[at + 4 : at + 8] != b"\xcb\xd4\x31\x94":
+        raw[at + 28 : at + 36] = (base + at).to_bytes(8)
+        at += size
+    for path in (path for path in files if path >= last):
+        path.unlink()
+    (store / "commitlog" / f"{base:020d}").write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "said"),
+    [
+        (2**62, (), "for 4611686018427191296 bytes of the log up to 4611686018427387904 of 70368744177661 missing files, more"),
+        (2**62, ("--marks-limit", "7EB"), "is not a number of bytes"),
+        (2**62, ("--marks-limit", "8000000TB"), "70368744177661 missing files, more than the limit of 10000 files"),
+        (65536 * 10**6, (), "999997 missing files, more than the limit of 10000 files"),
+        (65536 * 5, ("--marks-limit", "100KiB"), "marks are needed for 131072 bytes of the log up to 327680 of 2 missing files, more than"),
+    ],
+)
+def test_more_marks_than_the_limit_are_refused(base: int, options: tuple[str, ...], said: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    rename_last_log_file(store, base)
+    before = tree_hash(store)
+    began = time.monotonic()
+    for last in ("--dry-run", "--yes"):
+        result = rmqctl("recover", store, "--keep-going", *options, last)
+        assert (result.code, said in result.err, tree_hash(store) == before) == (2, True, True), result.err
+    assert time.monotonic() - began < 20
+
+
+def test_the_plan_counts_the_bytes_and_files_of_marks(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    rename_last_log_file(store, 65536 * 5)
+    at = ("recover", store, "--keep-going", "--marks-limit", "128KiB", "--dry-run")
+    plan = rmqctl(*at, "-o", "json").document()
+    assert (plan["marksBytes"], plan["marksFiles"]) == (131072, 2)
+    assert "(131072 bytes of the log and 2 missing files)" in rmqctl(*at).out
+    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (plain["marks"], plain["marksBytes"], plain["marksFiles"]) == (0, 0, 0)

@@ -10,6 +10,14 @@ from rmqctl.cli.manual import pages
 MAN = Path(__file__).parents[2] / "man"
 
 
+def test_verbs_that_change_a_store_say_which_user_to_run_as() -> None:
+    made = pages()
+    changing = {name for name, source in made.items() if "\\-\\-as\\-root" in source}
+    verbs = ("append", "checkpoint", "clean", "job-rebuild", "rebuild", "recover", "truncate", "undo")
+    assert changing == {f"rmqctl-{verb}.1" for verb in verbs}
+    assert {name for name, source in made.items() if ".SH WHICH USER TO RUN AS" in source} == changing
+
+
 def test_the_pages_in_man_are_up_to_date() -> None:
     stored = {path.name: path.read_text() for path in MAN.glob("*.1")}
     made = pages()

@@ -20,7 +20,7 @@ from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.journal import undo_last
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.rebuild import Rebuild
-from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash
+from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
 from tests.log_maker import Record, write_log
 from tests.store.test_dispatch import index_content, queue_bytes
 
@@ -58,6 +58,7 @@ def test_damaged_queues_and_index_are_whole_again(golden: Golden, rmqctl: Rmqctl
     first = min((store / "index").iterdir())
     first.write_bytes(first.read_bytes()[:5000] + bytes(first.stat().st_size - 5000))
     assert rmqctl("verify", store).code == 1
+    assert "the index differs from what the log gives" in rmqctl("rebuild", store, "index", "--dry-run").err
     made = rmqctl("rebuild", store, "all", "--yes", "-o", "json")
     assert made.code == 3
     assert made.document()["unitsDiffer"] > 0
@@ -105,12 +106,22 @@ def test_not_confirmed(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.Monke
     assert rmqctl("rebuild", store, "all").code == 0
 
 
+HOLDER = """
+import sys
+from pathlib import Path
+from rmqctl.logfile.kernel_cache import find_folder
+from rmqctl.store.kernels import keep_in
+from rmqctl.store.message_store import MessageStore
+keep_in(find_folder())
+store = MessageStore(Path(sys.argv[1]))
+print("open", flush=True)
+input()
+"""
+
+
 def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("471-basic")
-    code = (
-        "import sys; from pathlib import Path; from rmqctl.store.message_store import MessageStore; s = MessageStore(Path(sys.argv[1])); "
-    )
-    process = subprocess.Popen([sys.executable, "-c", code + "print('open', flush=True); input()", store], stdin=-1, stdout=-1, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, store], stdin=-1, stdout=-1, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     before = tree_hash(store)
@@ -182,6 +193,7 @@ def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(golden: Golden, rm
     assert (queue_bytes(store), index_content(store)) == (queues, index)
     result = rmqctl("rebuild", store, "all", "--yes", "--resume", "-o", "json")
     assert result.code == 3
+    assert re.search(r"resuming at step 1 of 2, reading the log, at offset [1-9]\d* of \d+: \d+ queues and \d+ keys in the", result.err)
     assert result.document()["unitsDiffer"] == 0
     assert (queue_bytes(store), index_content(store)) == (queues, index)
     assert undo_last(store, WritableStorage(store)) is not None
@@ -207,7 +219,7 @@ def test_a_queue_of_lmq_alone_is_made_wholly(golden: Golden, rmqctl: Rmqctl) -> 
     assert rmqctl("queue", store, "%LMQ%dev1", 0, "-o", "jsonl").rows() == before
 
 
-@pytest.mark.parametrize("name", [name for name in READABLE_NAMES if not re.search("^326|crash|kill", name)])
+@pytest.mark.parametrize("name", [name for name in GOLDEN_NAMES if not re.search("^326|crash|kill", name)])
 def test_nothing_differs_in_what_a_broker_left(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
     looked = rmqctl("rebuild", golden(name), "all", "--dry-run", "-o", "json")
     assert (looked.code, looked.document()["unitsDiffer"]) == (0, 0)
@@ -301,3 +313,73 @@ def test_a_signal_among_the_changes_does_not_end_them(number: int, golden: Golde
     result = rmqctl("rebuild", store, "queues", "--yes")
     assert (result.code, result.err.splitlines()[-1]) == (3, "done; hint")
     assert rmqctl("verify", store).code == 0
+
+
+# a moment of a rebuild (a method that it comes to), and what is left: the verb that goes on, what it says, and its exit code
+KILLED_AT = {
+    "the log is read": ("rmqctl.store.rebuild.Rebuild._see", 2, "nothing to resume: the interrupted rebuild was killed before"),
+    "how far it came is written": ("rmqctl.store.journal.Journal.suspend", 3, "resuming at step 1 of 2, reading the log, at offset"),
+    "all is built": ("rmqctl.store.rebuild.Rebuild.check", 2, "nothing to resume: the interrupted rebuild was killed before"),
+    "the store is half changed": ("rmqctl.store.journal._apply", 1, "rmqctl rebuild was interrupted: the store is half changed"),
+    "it is done": ("rmqctl.cli.rebuild.undo_hint", 2, "nothing to resume: no rebuild was interrupted here"),
+}
+KILLED_REBUILD = """
+import os, pkgutil, signal, sys
+from rmqctl.cli.main import run
+from rmqctl.store.rebuild import Rebuild
+owner, _, name = sys.argv[2].rpartition(".")
+see = Rebuild._see
+def see_and_then_ctrl_c(self, item):
+    see(self, item)
+    signal.raise_signal(signal.SIGINT)
+if name == "suspend":
+    Rebuild._see = see_and_then_ctrl_c
+setattr(pkgutil.resolve_name(owner), name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+run(["rebuild", sys.argv[1], "all", "--yes", "--threads", "1"])
+"""
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+def test_resume_says_what_a_killed_rebuild_left(moment: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    method, code, said = KILLED_AT[moment]
+    store = golden("broker-533")
+    before = tree_hash(store)
+    killed = subprocess.run([sys.executable, "-c", KILLED_REBUILD, store, method], capture_output=True, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    result = rmqctl("rebuild", store, "all", "--yes", "--resume")
+    assert (result.code, said in result.err) == (code, True), result.err
+    if code == 2 and moment != "it is done":
+        assert tree_hash(store) == before
+        assert rmqctl("rebuild", store, "all", "--yes").code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_what_the_next_start_serves_less_is_lost(golden: Golden, rmqctl: Rmqctl) -> None:
+    """A topic that neither topics.json nor a group's offset names gets no queue: the next start serves nothing of it."""
+    store = golden("broker-497")
+    listed = json.loads((store / "config" / "topics.json").read_text())
+    rows = [row for row in rmqctl("queue", store, "-o", "jsonl").rows() if row["topic"].startswith("events")]
+    del listed["topicConfigTable"][rows[0]["topic"]]
+    (store / "config" / "topics.json").write_text(json.dumps(listed))
+    looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json")
+    gone = {(row["topic"], row["queueId"]): row["maxOffset"] - row["minOffset"] for row in rows if row["topic"] == rows[0]["topic"]}
+    lost = {(queue["topic"], queue["queueId"]): queue.get("lost", 0) for queue in looked.document()["queues"] if queue["units"] == 0}
+    assert {key: lost[key] for key in gone} == gone
+    assert looked.document()["lost"]["records"] == sum(gone.values()) > 0
+    assert "fewer than now" in looked.err
+
+
+def test_messages_of_another_store_are_counted_and_named(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, other = golden("497-basic"), unpack("471-basic", tmp_path / "other")
+    name = f"{65536:020d}"
+    shutil.copy(other / "commitlog" / name, store / "commitlog" / name)
+    looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()
+    again = {(queue["topic"], queue["queueId"]): queue["again"] for queue in looked["queues"] if "again" in queue and queue["differ"]}
+    assert looked["lost"]["records"] == sum(again.values()) > 0
+    assert looked["lost"]["bytes"] > looked["lost"]["records"] * 91
+    assert {(queue["topic"], queue["queueId"]): queue["lost"] for queue in looked["queues"] if "lost" in queue} == again
+    assert all(f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in again.items())
+    assert sum(queue.get("moved", 0) for queue in looked["queues"]) > 0
+    assert rmqctl("rebuild", store, "queues", "--yes", "-o", "json").document()["lost"] == looked["lost"]
+    assert rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()["lost"]["records"] == 0

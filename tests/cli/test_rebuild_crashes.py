@@ -11,7 +11,7 @@ import pytest
 from rmqctl.cli.main import run
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.journal import undo_last
-from rmqctl.store.journals import unfinished
+from rmqctl.store.journals import list_journals
 from tests.faulty_system import CRASHES, Fault, FaultySystem
 from tests.log_maker import Record, write_log
 from tests.store.test_journal import crash_points
@@ -53,7 +53,7 @@ def test_a_crash_at_every_call(fault: Fault, tmp_path: Path) -> None:
     seen = set()
 
     def check_left(root: Path) -> None:
-        if unfinished(WritableStorage(root), root) is not None:
+        if any(entry.is_unfinished for entry in list_journals(WritableStorage(root), root)):
             seen.add("half")
             assert undo_last(root, WritableStorage(root), force=True) is not None
             assert content(root) == old

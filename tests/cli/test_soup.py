@@ -18,7 +18,7 @@ from rmqctl.cli.main import run
 from tests.conftest import unpack
 from tests.log_maker import V1, sample_records, write_log
 
-EXAMPLES = 1000
+EXAMPLES = [40, pytest.param(600, marks=pytest.mark.slow)]
 KINDS = {
     "commitlog": "commitlog/00000000000000000000",
     "queue": "consumequeue/OrderPaid/1/00000000000000000000",
@@ -27,7 +27,10 @@ KINDS = {
     "config": "config/topics.json",
 }
 MIB = 1024 * 1024
-soup_settings = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+
+
+def soup(examples: int) -> settings:
+    return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +78,16 @@ def look_otherwise(store: Path, which: int, quiet: pytest.CaptureFixture[str]) -
     return code
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_random_bytes_are_findings(kind: str, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
+def test_random_bytes_are_findings(kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store"
     shutil.copytree(whole, store)
     path = target(store, kind)
     tried = 0
     memory_mib: list[int] = []
 
-    @soup_settings
+    @soup(examples)
     @given(st.one_of(st.binary(max_size=300), st.binary(min_size=1000, max_size=4000)), st.integers(0, 7))
     @example(b"", 0)
     @example(b"[" * 100_000, 3)
@@ -94,7 +98,7 @@ def test_random_bytes_are_findings(kind: str, whole: Path, tmp_path: Path, quiet
         assert verify_code(store, quiet) in (1, 4, 10)
         assert look_otherwise(store, which, quiet) in (0, 1, 2, 4, 10)
         tried += 1
-        if tried % (EXAMPLES // 5) == 0:
+        if tried % (examples // 5) == 0:
             memory_mib.append(_anonymous_mib())
 
     check()
@@ -102,14 +106,15 @@ def test_random_bytes_are_findings(kind: str, whole: Path, tmp_path: Path, quiet
     assert max(memory_mib) - memory_mib[0] < 150
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_bit_soup_is_survived(kind: str, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
+def test_bit_soup_is_survived(kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store"
     shutil.copytree(whole, store)
     path = target(store, kind)
     good = path.read_bytes()
 
-    @soup_settings
+    @soup(examples)
     @given(
         st.lists(st.tuples(st.integers(0, len(good) - 1), st.binary(min_size=1, max_size=12)), min_size=1, max_size=8), st.integers(0, 7)
     )

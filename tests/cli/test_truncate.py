@@ -153,3 +153,18 @@ def test_an_end_behind_the_last_record_is_no_end(tmp_path: Path, rmqctl: Rmqctl)
     store = unpack("533-basic", tmp_path)
     plan = rmqctl("truncate", store, "--to", 262144, "--dry-run", "-o", "json")
     assert (plan.code, plan.document()["maxPhyOffset"]) == (0, 244398)
+
+
+def test_what_the_next_start_drops_of_what_stays_is_lost(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """4.9 begins at the third file from the end: with one file less that is where a record is damaged."""
+    store = unpack("497-basic", tmp_path)
+    records = boundaries(rmqctl, store)
+    hit = next(offset for offset in records if offset > 30000)
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(hit + 4)
+        log.write(b"\xde\xad\xbe\xef")
+    end = next(offset for offset in records if offset > 2 * 65536 + 20000)
+    plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json").document()
+    served = sum(offset < hit for offset in records)
+    assert plan["lost"]["records"] == sum(queue.get("lost", 0) for queue in plan["queues"]) == len(records) - served
+    assert [note for note in plan["notes"] if f"ends the log at {hit}, and serves" in note]

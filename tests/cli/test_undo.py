@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.logfile.writable_storage import WritableStorage
-from tests.conftest import Rmqctl, tree_hash
+from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.faulty_system import Crashed, Fault, FaultySystem, open_descriptors
 
 Golden = Callable[[str], Path]
@@ -242,8 +243,89 @@ def test_a_damaged_journal(golden: Golden, rmqctl: Rmqctl) -> None:
     for arguments in (("undo", store, "--yes"), ("undo", store, "--list"), ("checkpoint", store, *SET[:2], "5", "--yes")):
         result = rmqctl(*arguments)
         assert result.code == 4
-        assert "the journal is damaged" in result.err
-    assert "note: " in rmqctl("info", store).err
+        assert "the journal is damaged" in result.out + result.err
+    assert "note: a change by rmqctl cannot be taken back: " in rmqctl("info", store).err
+
+
+def damaged_among(store: Path, rmqctl: Rmqctl, *damaged: str) -> list[str]:
+    """Three changes, the journals of some of them damaged. Return the hashes of the store's files, without rmqctl's own, before each."""
+    hashes = []
+    for moment in ("1", "2", "3"):
+        hashes.append(rmqctl("checkpoint", store, "-o", "json").out)
+        assert rmqctl("checkpoint", store, "set", "--logics-msg-timestamp", moment, "--yes").code == 0
+    for name in damaged:
+        (store / ".rmqctl/journal" / name / "journal.json").write_bytes(b"{")
+    return hashes
+
+
+def test_a_damaged_journal_does_not_hide_the_sound_ones(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    damaged_among(store, rmqctl, "0002-checkpoint")
+    result = rmqctl("undo", store, "--list", "-o", "json")
+    rows = result.document()["journals"]
+    assert (result.code, [(row["folder"], row["state"]) for row in rows]) == (
+        4,
+        [("0001-checkpoint", "done"), ("0002-checkpoint", "damaged"), ("0003-checkpoint", "done")],
+    )
+    assert rows[1]["summary"].startswith(".rmqctl/journal/0002-checkpoint/journal.json: the journal is damaged: ")
+    assert f"`rmqctl undo {store} --drop-damaged 0002-checkpoint` forgets this change" in result.err
+    jsonschema.validate(result.document(), json.loads(files("rmqctl.cli").joinpath("schema", "undo.json").read_text()))
+    findings = rmqctl("verify", store, "-o", "json").document()["findings"]
+    assert [each["path"] for each in findings if each["code"] == "bad-journal"] == [".rmqctl/journal/0002-checkpoint/journal.json"]
+
+
+def test_a_newer_change_than_a_damaged_one_is_taken_back(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    before = damaged_among(store, rmqctl, "0002-checkpoint")
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert rmqctl("checkpoint", store, "-o", "json").out == before[2]
+    refused = rmqctl("undo", store, "--yes")
+    assert refused.code == 4
+    assert f"take {store}/.rmqctl/journal/0002-checkpoint away by hand" in refused.err
+
+
+def test_a_damaged_journal_is_dropped_by_its_name(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    damaged_among(store, rmqctl, "0001-checkpoint", "0003-checkpoint")
+    lock = (store / "lock").stat().st_ino
+    result = rmqctl("undo", store, "--drop", "--yes", "-o", "json")
+    assert (result.code, [row["number"] for row in result.document()["journals"]]) == (4, [2])
+    assert "0003-checkpoint is damaged" in result.err
+    refused = rmqctl("checkpoint", store, *SET)
+    assert (refused.code, rmqctl("undo", store, "--drop", "--yes").code) == (4, 4)
+    for name in ("0001-checkpoint", "0003-checkpoint"):
+        assert name in refused.err + rmqctl("undo", store, "--list").err
+        assert rmqctl("undo", store, "--drop-damaged", name, "--dry-run").code == 1
+        assert rmqctl("undo", store, "--drop-damaged", name, "--yes").code == 0
+    assert not (store / ".rmqctl").exists()
+    assert (store / "lock").stat().st_ino == lock
+    assert rmqctl("checkpoint", store, *SET).code == 0
+
+
+def test_only_a_damaged_journal_is_dropped_by_its_name(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    damaged_among(store, rmqctl, "0002-checkpoint")
+    before = tree_hash(store)
+    for name in ("0001-checkpoint", "0009-checkpoint", "..", "../../commitlog"):
+        assert rmqctl("undo", store, "--drop-damaged", name, "--yes").code == 2
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("state", ["begun", "undoing"])
+def test_a_damaged_journal_of_a_change_that_may_be_half_done_stays(state: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    damaged_among(store, rmqctl, "0003-checkpoint")
+    journal = store / ".rmqctl/journal/0003-checkpoint"
+    if state == "begun":
+        (journal / "done").unlink()
+    else:
+        (journal / "undoing").touch()
+    before = tree_hash(store)
+    for arguments in (("--drop",), ("--drop-damaged", "0003-checkpoint"), ()):
+        result = rmqctl("undo", store, *arguments, "--yes")
+        assert result.code == 4
+        assert f"the store may be half changed; look at it, and take {journal} away by hand" in result.err
+    assert tree_hash(store) == before
 
 
 def test_documents_fit_their_schema(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -282,3 +364,28 @@ def test_signals_stay_ignored_behind_a_change(golden: Golden) -> None:
     run([str(word) for word in ("checkpoint", store, *SET)])
     assert run(["undo", str(store), "--dry-run"]) == 1
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("elsewhere", ["--broker-conf", "--follow-links"])
+def test_the_undo_that_is_proposed_works(elsewhere: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """It has the options that the change needed; without them one line says which to give, and nothing is changed."""
+    store, log = unpack("497-crash", tmp_path), tmp_path / "log"
+    (store / "commitlog").rename(log)
+    conf = tmp_path / "broker's.conf"
+    conf.write_text(f"storePathCommitLog={log}\n")
+    if elsewhere == "--follow-links":
+        (store / "commitlog").symlink_to(log)
+    words = [elsewhere, str(conf)] if elsewhere == "--broker-conf" else [elsewhere]
+    before = tree_hash(store), tree_hash(log)
+    said = rmqctl("recover", store, *words, "--yes").err
+    proposed = shlex.split(said.split("`")[-2])
+    assert proposed == ["rmqctl", "undo", str(store), *words]
+    changed = tree_hash(store), tree_hash(log)
+    refused = rmqctl("undo", store, "--yes")
+    assert refused.code == 4
+    assert f"give {elsewhere}" in refused.err
+    assert "nothing was changed" in refused.err
+    assert "by hand" not in refused.err
+    assert (tree_hash(store), tree_hash(log)) == changed
+    assert rmqctl(*proposed[1:], "--yes").code == 0
+    assert (tree_hash(store), tree_hash(log)) == before

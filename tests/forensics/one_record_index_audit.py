@@ -10,9 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.index_audit import ENTRY_FIRST, SLOTS_MAX, FileCheck
+from rmqctl.forensics.index_audit import SLOTS_MAX, FileCheck, length_words
 from rmqctl.format import properties
-from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, TIME_DIFF_MAX, IndexEntry, IndexHeader, key_hash
+from rmqctl.format.index_entry import (
+    ENTRY_FIRST,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    SLOT_SIZE,
+    TIME_DIFF_MAX,
+    IndexEntry,
+    IndexHeader,
+    key_hash,
+    tag_key_hash,
+)
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.destinations import unique_key_hash
 from rmqctl.store.profile_guess import looks_like_3x
@@ -42,9 +52,11 @@ def index_keys(message: Message, *, like_3x: bool) -> IndexKeys:
     words = frozenset(key_hash(topic, word) for word in properties.keys(found))
     unique = unique_key_hash(message)
     every = words | {unique} if unique is not None else words
+    tags = found.get(properties.TAGS)
+    allowed = every | {tag_key_hash(topic, tags)} if tags else every
     if not like_3x:
-        return IndexKeys(every, every)
-    return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, every)
+        return IndexKeys(every, allowed)
+    return IndexKeys(frozenset() if kind is TransactionType.COMMIT else words, allowed)
 
 
 class _Place:
@@ -72,6 +84,8 @@ class IndexAudit:
         self._wrong_begin: set[str] = set()
         self._missing: Finding | None = None
         self._missing_from = 0
+        self._has_tag_entries = False
+        self._tags_open: list[int] = []
         self._advance()
 
     def see(self, message: Message) -> None:
@@ -88,10 +102,25 @@ class IndexAudit:
                 self._check_time(place, message)
             self._advance()
         missing = len(keys.required - found)
-        if missing and self._store.conf.index_enabled and not self._incomplete:
+        is_told = self._store.conf.index_enabled and not self._incomplete
+        if missing and is_told:
             self._add_missing(message, missing)
-        elif keys.required:
+            return
+        if keys.required:
             self._missing = None
+        if is_told and not self._like_3x:
+            self._see_tags(message, keys.allowed - keys.required, found)
+
+    def _see_tags(self, message: Message, hashes: frozenset[int], found: set[int]) -> None:
+        """Messages without an entry for TAGS between such that have one; `hashes` is that of TAGS, where no other key has it."""
+        if hashes and not hashes & found:
+            self._tags_open.append(message.physical_offset)
+        elif hashes:
+            if self._tags_open and self._has_tag_entries:
+                path = self._store.storage.display(self._store.index.folder)
+                what = "TAGS of the message are not in the index, although those of messages before and after it are"
+                self.findings.append(Finding("index-missing", path, self._tags_open[0], what, count=len(self._tags_open)))
+            self._has_tag_entries, self._tags_open = True, []
 
     def finish(self) -> None:
         """What the index has behind the last message."""
@@ -132,7 +161,7 @@ class IndexAudit:
             file = index_file.file
             header = index_file.header()
             if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(Finding("index-length", file.name, None, f"{file.size} bytes, the others have {usual}", file_offset=0))
+                self.findings.append(Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0))
                 self._incomplete = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -144,7 +173,7 @@ class IndexAudit:
                     self._add("index-chain", place, f"entry {number}: {problem}")
                 yield place
             if file.size == usual:
-                self.findings += check.finish(self._like_3x)
+                self.findings += check.finish()
             file.close()
 
     def _skip_before(self, physical_offset: int | None) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.forensics.crosscheck import FINDINGS_MAX
 from rmqctl.forensics.verify import LEVEL_ALL, LEVEL_QUEUES, verify
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.expiry_settings import ExpirySettings
@@ -378,7 +381,9 @@ def test_a_deleted_topic_is_a_note(golden: Golden) -> None:
     shutil.rmtree(root / "consumequeue/events")
     edit_json(root / "config/topics.json", lambda content: content["topicConfigTable"].pop("events"))
     assert said(root, LEVEL_ALL) == set()
-    assert notes(root) == ["300 messages of topic 'events', which topics.json does not list, have no queue: deleted topic"]
+    assert notes(root) == [
+        "300 messages of topic 'events', which neither topics.json nor a group's offset names, have no queue: deleted topic"
+    ]
 
 
 def test_a_listed_topic_without_its_queues_is_a_finding(golden: Golden) -> None:
@@ -395,7 +400,7 @@ def test_expired_units_are_a_note(basic: Path) -> None:
     )
     assert said(basic, LEVEL_QUEUES) == set()
     at_once = ReadOnlyStore(basic, BrokerConf(expiry=ExpirySettings(reserved_ms=0)))
-    assert verify(at_once).notes == [f"{expired} queue units in front of the log's first file: expired, or deleted by `rmqctl clean`"]
+    assert verify(at_once).notes == [f"{expired} queue units before the log's first file: expired, or deleted by `rmqctl clean`"]
 
 
 @pytest.mark.parametrize("blanks", [1, 7, 50])
@@ -514,3 +519,16 @@ def test_an_extension_that_is_gone(cqext: Path) -> None:
 def test_a_queue_file_of_another_length_than_the_others(basic: Path, size: int) -> None:
     (basic / QUEUE_FILE).write_bytes((basic / QUEUE_FILE).read_bytes()[:size].ljust(size, b"\0"))
     assert {(finding.code, finding.path) for finding in said(basic, LEVEL_QUEUES)} == {("file-length", QUEUE_FILE)}
+
+
+def test_a_queue_file_of_garbage_has_few_findings_that_count_all(basic: Path) -> None:
+    path, units = basic / QUEUE_FILE, 60_000
+    path.write_bytes(random.Random(7).randbytes(units * 20))
+    with closing(ReadOnlyStore(basic)) as store:
+        found = [one for one in verify(store, LEVEL_QUEUES).findings if one.path == QUEUE_FILE and one.queue_offset is not None]
+    of_units = [one for one in found if one.code in ("unit-hole", "unit-behind-end", "dangling-unit")]
+    counts = Counter(one.code for one in of_units)
+    assert counts["unit-hole"] == counts["dangling-unit"] == FINDINGS_MAX
+    assert sum(one.count for one in of_units) == units
+    dangling = [one for one in of_units if one.code == "dangling-unit"]
+    assert dangling[-1].detail.endswith("this finding counts all later ones of its kind in the queue")

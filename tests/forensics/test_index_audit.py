@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,28 @@ def test_a_file_without_a_header_indexes_nothing(basic: Path, size: int) -> None
     (basic / SECOND).write_bytes((basic / SECOND).read_bytes()[:size])
     found = said(basic)
     assert found == {Said("index-length", SECOND, 0)}
+
+
+def test_an_only_file_that_is_empty_is_said_to_be_so(basic: Path) -> None:
+    for name in FILES:
+        (basic / name).write_bytes(b"")
+    queue = basic / "consumequeue/OrderPaid/0"
+    for path in queue.iterdir():
+        path.write_bytes(b"")
+    details = {finding.path: finding.detail for finding in verify(ReadOnlyStore(basic)).findings if finding.code.endswith("-length")}
+    assert [details.pop(name) for name in FILES] == ["the file is empty: no index file has this length"] * 2
+    assert details
+    assert all(detail.startswith("the file is empty") and "0 bytes" not in detail.split() for detail in details.values())
+
+
+@pytest.mark.parametrize(("value", "before"), [(0, 0), (1, 0), (0, 999)])
+def test_a_file_without_an_entry(value: int, before: int, basic: Path) -> None:
+    """4.x leaves indexCount 0 there, 5.3.3 leaves 1; a file that is not the first begins where the one before it ends."""
+    (end_time,) = peek(basic / SECOND, END_TIMESTAMP, "q")
+    (end_offset,) = peek(basic / SECOND, END_PHY_OFFSET, "q")
+    with_begin = (end_time, end_time, end_offset, end_offset) if before else (0, 0, 0, 0)
+    (basic / "index/20261121091530000").write_bytes(struct.pack(">4q2i", *with_begin, 0, value).ljust(FILE_SIZE, b"\0"))
+    assert said(basic) == set()
 
 
 # --- header

@@ -156,6 +156,13 @@ def test_a_damaged_message_is_shown_with_its_damage(basic: Path, query: Query) -
         assert "bad-body-crc" in result.err
 
 
+def test_an_index_entry_that_leads_to_no_message(colliding: Path, query: Query) -> None:
+    poke(colliding / "index" / INDEX_NAME, 40 + 4 * SLOTS + 2 * 20 + 4, "q", 4)  # of entry 2
+    result = query(colliding, "--topic", "OrderPaid", "--key", "AaAa")
+    assert result.code == 1
+    assert "index-dangling at 4: an index entry leads here, but there is no message (bad-magic)" in result.err
+
+
 def test_without_an_index_there_is_scan(basic: Path, query: Query) -> None:
     shutil.rmtree(basic / "index")
     for way in (("--topic", "OrderPaid", "--key", "order-0"), ("--unique-key", "0A010200000000000000000000000000")):

@@ -25,8 +25,20 @@ from tests.conftest import unpack
 from tests.forensics import one_record_index_audit
 from tests.forensics.one_record_crosscheck import OneRecordCrosscheck
 
-NAMES = ["471-batch", "471-delay", "497-basic", "497-crash", "497-lmq", "497-tx", "533-basic", "533-lmq", "broker-497", "326-tx-crash"]
-MUTATIONS_PER_STORE = 25
+NAMES = [
+    "471-batch",
+    "471-delay",
+    "497-basic",
+    "497-crash",
+    "497-lmq",
+    "497-tx",
+    "533-basic",
+    "533-lmq",
+    "broker-497",
+    "326-tx-crash",
+    "550-tx",
+]
+MUTATIONS_PER_STORE = [6, pytest.param(25, marks=pytest.mark.slow)]
 Said = tuple[list[Any], list[str], int]
 
 
@@ -41,7 +53,7 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_columns(root: Path, segment_size: int) -> Said:
     store = ReadOnlyStore(root)
-    describer = Describer(with_keys=True)
+    describer = Describer(with_keys=True, with_tags=True)
     queues, index = QueueCrosscheck(store, describer), IndexAudit(store, describer)
     summary = ScanSummary()
     for item in store.commit_log.scan_columns(summary, describer.take, threads=2, segment_size=segment_size):
@@ -120,11 +132,12 @@ def mutate(root: Path, chance: random.Random) -> None:
         path.write_bytes(data)
 
 
+@pytest.mark.parametrize("mutations", MUTATIONS_PER_STORE)
 @pytest.mark.parametrize("name", NAMES)
-def test_mutated_stores(name: str, tmp_path: Path) -> None:
+def test_mutated_stores(name: str, mutations: int, tmp_path: Path) -> None:
     golden = unpack(name, tmp_path)
     chance = random.Random(name)
-    for number in range(MUTATIONS_PER_STORE):
+    for number in range(mutations):
         root = tmp_path / f"m{number}"
         shutil.copytree(golden, root)
         mutate(root, chance)

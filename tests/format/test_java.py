@@ -88,7 +88,8 @@ def keys_as_text(value: Any) -> Any:
     return [keys_as_text(child) for child in value] if isinstance(value, list) else value
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+SCALARS = st.none() | st.booleans() | LONGS | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
 INT_KEYED = st.dictionaries(st.integers(), SCALARS, max_size=4)
 DOCUMENTS = st.recursive(
     SCALARS | INT_KEYED,

@@ -15,7 +15,7 @@ from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.geometry import Geometry
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
-from tests.interop.test_written_stores import PROFILE_OF, assert_the_same
+from tests.interop.test_written_stores import PROFILE_OF, WRITTEN_FOR, assert_the_same
 from tests.real_store.harness import Geometry as RealGeometry
 from tests.real_store.harness import RealRocketMQ
 from tests.store.test_batch_consume_queue_writer import inner_batch, with_batch_topics
@@ -35,11 +35,11 @@ def put(store: MessageStore) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("version", PROFILE_OF)
+@pytest.mark.parametrize("version", WRITTEN_FOR)
 def test_extensions_in_turn(version: str, tmp_path: Path) -> None:
     root = tmp_path / "s"
     real = RealRocketMQ(version)
-    put(MessageStore.create(root, PutSettings(PROFILES[PROFILE_OF[version]]), SIZES, WITH_EXT))
+    put(MessageStore.create(root, PutSettings(PROFILES[WRITTEN_FOR[version]]), SIZES, WITH_EXT))
     for _ in range(2):
         real.put(root, 700, geometry=REAL_SIZES, topics=2, settings=SETTINGS)
         assert findings(root) == []
@@ -51,11 +51,12 @@ def test_extensions_in_turn(version: str, tmp_path: Path) -> None:
     assert_the_same(root, real.read(copy, start=True, geometry=REAL_SIZES, settings=SETTINGS))
 
 
-def test_batch_consume_queues_in_turn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_batch_consume_queues_in_turn(version: str, tmp_path: Path) -> None:
     root = tmp_path / "s"
-    real = RealRocketMQ("5.3.3")
+    real = RealRocketMQ(version)
     settings = {"mapperFileSizeBatchConsumeQueue": str(SIZES.batchconsumequeue_file_size)}
-    put_batches(with_batch_topics(root, ["topic-0"], SIZES))
+    put_batches(with_batch_topics(root, ["topic-0"], SIZES, PROFILES[WRITTEN_FOR[version]]))
     for _ in range(2):
         real.put(root, 700, geometry=REAL_SIZES, topics=2, settings=settings)
         assert findings(root) == []

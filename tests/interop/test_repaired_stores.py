@@ -13,8 +13,9 @@ import pytest
 from rmqctl.cli.main import run
 from tests.cli.test_golden import died
 from tests.cli.test_keep_going import FLIPS
-from tests.cli.test_recover import CASES, SILENT, profile_of
-from tests.conftest import READABLE_NAMES, apply_damage, expected, unpack
+from tests.cli.test_recover import CASES as ALL_CASES
+from tests.cli.test_recover import SILENT, profile_of
+from tests.conftest import LIKE_OTHERS, READABLE_NAMES, apply_damage, expected, unpack
 from tests.interop.test_mark_records import assert_all_but_marks
 from tests.interop.test_written_stores import PROFILE_OF, sizes
 from tests.interop.time_look_ups import assert_time_look_ups
@@ -23,6 +24,7 @@ from tests.real_store.harness import RealRocketMQ
 pytestmark = pytest.mark.interop
 
 VERSION_OF = {profile: version for version, profile in PROFILE_OF.items()}
+CASES = {name: case for name, case in ALL_CASES.items() if not case["base"].startswith(LIKE_OTHERS)}
 BASES = sorted({case["base"] for case in CASES.values()})
 GOLDEN = [name for name in READABLE_NAMES if not name.startswith("326")]
 Place = tuple[str, int, int]
@@ -192,7 +194,7 @@ def test_golden_stores(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_damaged_body_costs_one_message(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """recover --keep-going; the 5.3 stores here have nothing that 4.x does not read."""
     repaired = {}
-    for name in FLIPS:
+    for name in sorted(CASES.keys() & set(FLIPS)):
         base = CASES[name]["base"]
         for abort in (False, True):
             root = unpack(base, tmp_path / f"{name}-{abort}")
@@ -309,3 +311,18 @@ def keys_of(answer: dict[str, Any]) -> dict[str, Any]:
         for row in answer["messages"]
     ]
     return {"keyQueries": [row | {"max": 64} for row in rows]}
+
+
+@pytest.mark.parametrize("base", ["497-basic", "533-basic"])
+def test_a_log_file_with_a_wrong_name(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind a gap, with empty queues: 4.9.7 waits for ever. Repaired it starts, and serves all in front of the gap."""
+    golden, root = expected(base), unpack(base, tmp_path)
+    (root / "commitlog" / f"{3 * 65536:020d}").rename(root / "commitlog" / f"{5 * 65536:020d}")
+    for path in (root / "consumequeue").rglob("0*"):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    assert recover(root, base) == REPAIRED
+    capsys.readouterr()
+    answer = real_answers([root], base)[0]
+    assert answer.get("load") is True
+    assert units(answer) >= {unit for unit in units(golden) if unit[3] < 3 * 65536}

@@ -20,6 +20,7 @@ from tests.store.test_dispatch import geometry
 pytestmark = pytest.mark.interop
 
 PROFILE_OF = {"4.7.1": "4.7", "4.9.7": "4.9", "5.3.3": "5.3"}
+WRITTEN_FOR = PROFILE_OF | {"5.5.0": "5.4"}
 # V2 records (longtopic) are for 5.x alone
 SCENARIOS = ["497-basic", "471-batch", "471-ipv6", "497-tx", "497-delay", "497-lmq", "broker-497", "533-longtopic", "533-propcrc"]
 
@@ -47,7 +48,7 @@ def written(scenario: str, profile: str, tmp_path: Path, capsys: pytest.CaptureF
         "--batch": 5 if scenario == "471-batch" else 1,
     }
     words = [str(word) for pair in options.items() for word in pair]
-    crc = ["--property-crc"] if scenario == "533-propcrc" and profile == "5.3" else []
+    crc = ["--property-crc"] if scenario == "533-propcrc" and profile[0] == "5" else []
     assert run(["append", str(made), "--create", *words, *crc, "--from", str(lines)]) == 0
     assert run(["verify", str(made)]) == 0
     capsys.readouterr()
@@ -64,8 +65,8 @@ def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: 
     return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings, time_look_ups=True)
 
 
-def assert_the_same(made: Path, answer: dict[str, Any]) -> None:
-    """The real store's answer against our own reading of what we wrote."""
+def assert_the_same(made: Path, answer: dict[str, Any], *, keys: bool = True) -> None:
+    """The real store's answer against our own reading of what we wrote; `keys`: what it finds by the index, too."""
     store = ReadOnlyStore(made)
     assert answer["load"] is True
     assert answer["maxPhyOffset"] == store.commit_log.end()[0]
@@ -86,20 +87,21 @@ def assert_the_same(made: Path, answer: dict[str, Any]) -> None:
             assert decoded.properties == message["properties"]
         assert host(str(decoded.born_host)) == host(message["bornHost"])
     assert answer["keyQueries"]
-    for asked in answer["keyQueries"]:
+    for asked in answer["keyQueries"] if keys else ():
         found = [message.physical_offset for message in store.by_key(asked["topic"], asked["key"])]
         assert found[-asked["max"] :] == asked["physicalOffsets"]
 
 
-CASES = [(version, scenario) for version in PROFILE_OF for scenario in SCENARIOS if scenario != "533-longtopic" or version == "5.3.3"]
+CASES = [(version, scenario) for version in WRITTEN_FOR for scenario in SCENARIOS if scenario != "533-longtopic" or version[0] == "5"]
 
 
 @pytest.mark.parametrize(("version", "scenario"), CASES)
 def test_the_real_store_reads_what_we_wrote(version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = written(scenario, PROFILE_OF[version], tmp_path, capsys)
+    made = written(scenario, WRITTEN_FOR[version], tmp_path, capsys)
     for abort in (False, True):
         answer = real_answer(made, version, scenario, abort=abort, start=abort)
-        assert_the_same(made, answer)
+        # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log alone: also on its own stores
+        assert_the_same(made, answer, keys=not (abort and version == "5.5.0"))
         assert_time_look_ups(made, answer, version)
 
 
@@ -107,6 +109,7 @@ GOLDEN_OF = {
     "4.7.1": ["471-basic", "471-batch", "471-delay", "471-ipv6", "471-tx"],
     "4.9.7": ["497-basic", "497-batch", "497-delay", "497-lmq", "497-tx", "broker-497"],
     "5.3.3": ["533-basic", "533-batch", "533-ipv6", "533-lmq", "533-longtopic", "533-propcrc", "broker-533"],
+    "5.5.0": ["550-basic", "550-batch", "550-lmq"],
 }
 
 

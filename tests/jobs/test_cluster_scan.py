@@ -15,7 +15,7 @@ from rmqctl.forensics.verify import Verification, verify
 from rmqctl.jobs.cluster_scan import ClusterScan
 from rmqctl.jobs.log_split import Found, Reading, Split, packed, read_split, unpacked
 from rmqctl.store.read_only_store import ReadOnlyStore
-from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.jobs.conftest import without_seconds
 
 CASES = damage_cases()
@@ -46,7 +46,7 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
     assert by_splits(root, 3) == by_one_scan(root, 3)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_every_damage_case(name: str, tmp_path: Path) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from rmqctl.errors import Unreadable
-from rmqctl.jobs.coverage import Range, coverage, range_of
+from rmqctl.jobs.coverage import Range, coverage, range_of, sequence_split
 from rmqctl.jobs.log_split import Split
+from rmqctl.jobs.record_counts import RecordCounts
 
 SIZE = 400
 FIRST, SECOND, THIRD, FOURTH = (Split("/s", "/s/commitlog/1000", 0, 1000, SIZE, "", at, at + 100) for at in (0, 100, 200, 300))
@@ -48,9 +49,21 @@ def test_records_behind_a_blank_are_none() -> None:
     assert found.splits == (FIRST, SECOND._replace(stop=300), LAST)
 
 
-def test_a_task_that_was_run_twice_says_the_same() -> None:
+def test_a_task_that_was_run_twice_counts_once() -> None:
     found = ranges((0, 110), (110, 205), (205, 310), (310, 400))
-    assert coverage([*found, *found]).joined
+    found = [one._replace(counts=RecordCounts(2, 100, begin=one.begin, end=one.end)) for one in found]
+    gap = Range(sequence_split("/s"), 0, 0, 5, RecordCounts(damages=1, begin=1400))
+    found = [one._replace(of=5) for one in found] + [gap]
+    twice = coverage([*found, *found])
+    assert twice.joined
+    assert twice.counts == RecordCounts(messages=8, bytes=400, damages=1, begin=1000, end=1400)
+
+
+def test_a_task_that_found_other_records_the_second_time() -> None:
+    found = ranges((0, 110), (110, 205), (205, 310), (310, 400))
+    other = found[1]._replace(counts=RecordCounts(messages=7))
+    with pytest.raises(Unreadable, match="Spark read this file twice, and it changed in between at offset 1100"):
+        coverage([*found, other])
 
 
 @pytest.mark.parametrize(("missing", "offset"), [(0, 1000), (1, 1100), (3, 1300)])
@@ -72,4 +85,5 @@ def test_nothing_was_read() -> None:
 
 
 def test_a_row_tells_its_range() -> None:
-    assert range_of(1110, 95, json.dumps({"split": SECOND, "of": 4})) == Range(SECOND, 1110, 1205, 4)
+    counts = RecordCounts(messages=2, bytes=95, begin=1110, end=1205)
+    assert range_of(1110, 95, json.dumps({"split": SECOND, "of": 4, "counts": counts})) == Range(SECOND, 1110, 1205, 4, counts)

@@ -127,6 +127,21 @@ def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:
     assert in_order([as_dump(row) for row in again if row["kind"] != "blank"]) == dumped(tmp_path)
 
 
+def test_tasks_that_run_twice_count_once(tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    files = sorted((root / "commitlog").iterdir())
+    files[1].unlink()  # a gap, which is in no split
+    shown = dumped(root)
+    rows = [*rows_of(root, ranges="true"), *rows_of(root, ranges="true")]
+    counts = coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range").counts
+    messages = [row for row in shown if row.get("damage") is None]
+    assert counts.messages == len(messages)
+    assert counts.bytes == sum(row["size"] for row in messages)
+    assert counts.damages == len(shown) - len(messages) == 1
+    assert counts.blanks * 2 == len([row for row in rows if row["kind"] == "blank"])
+    assert (counts.begin, counts.end) == (0, max(row["physicalOffset"] + row["size"] for row in rows if row["kind"] != "damage"))
+
+
 def test_a_log_without_files_says_that_it_was_read(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     rows = list(rows_of(tmp_path, ranges="true"))

@@ -12,7 +12,7 @@ from rmqctl.jobs.cluster_scan import ClusterScan
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.rebuild import Rebuild, Selection
 from rmqctl.store.rebuild_plan import changes, index_plan, queue_plans
-from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, tree_hash, unpack
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, tree_hash, unpack
 from tests.jobs.test_cluster_scan import SPLIT_SIZE, read_here
 
 CASES = damage_cases()
@@ -43,7 +43,7 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
     assert same_by_splits(unpack(name, tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_every_damage_case(name: str, tmp_path: Path) -> None:
     root = unpack(CASES[name]["base"], tmp_path)
     apply_damage(root, CASES[name]["ops"])

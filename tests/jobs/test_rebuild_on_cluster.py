@@ -26,8 +26,8 @@ def without_queues(name: str, folder: Path) -> tuple[Path, Path]:
 def test_an_executor_is_killed(cluster: Cluster, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """Its tasks are done again by another."""
     root, copy = without_queues("broker-533", tmp_path)
-    assert rmqctl("rebuild", copy, "all", "--yes").code == 3
-    job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes")
+    assert rmqctl("rebuild", copy, "all", "--yes", "--profile", "5.3").code == 3
+    job = cluster.start("job", "rebuild", root, "--master", cluster.url, "--yes", "--profile", "5.3")
     cluster.kill_an_executor_at_work(job)
     assert ended(job).code == 3
     assert files_of(root) == files_of(copy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +16,9 @@ import pytest
 
 from rmqctl.jobs.log_split import Found, Reading, Split
 from rmqctl.jobs.split_source import read_splits
+from tests.cli.test_identity import OWNER, owned, owners
 from tests.conftest import READABLE_NAMES, Result, Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.jobs.spark_process import JOB_SECONDS, QUICK_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,3 +147,31 @@ def test_what_makes_no_sense(tmp_path: Path, rmqctl: Rmqctl) -> None:
     for options in (["-o", "json"], ["--broker-conf", tmp_path / "broker.conf"], ["--master", "local[2]", "--remote", "sc://localhost"]):
         assert rmqctl("job", "rebuild", first, second, "--dry-run", *options).code == 2
     assert rmqctl("job", "rebuild", first, second).code == 12
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_goes_on_as_the_owner_of_the_store(tmp_path: Path) -> None:
+    """Or says why not, where that user may not read the Python that this runs in."""
+    root = owned(unpack("471-basic", tmp_path))
+    shutil.rmtree(root / "index")
+    imports = ["/bin/sh", "-c", '"$0" -c "import rmqctl, pyspark"', sys.executable]
+    may_read = subprocess.run(imports, user=OWNER, group=OWNER, env={}, cwd="/", check=False).returncode == 0
+    environ = {**os.environ, "SPARK_SUBMIT_OPTS": QUICK_JVM}
+    line = [sys.executable, "-m", "rmqctl", "job", "rebuild", str(root), "--master", "local[1]", "--what", "queues", "--yes"]
+    result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=JOB_SECONDS, check=False)
+    assert f"running as nobody (uid {OWNER}), the owner of the store" in result.stderr
+    assert owners(root) == {(OWNER, OWNER)}
+    if may_read:
+        assert result.returncode == 0, result.stderr
+    else:
+        assert (result.returncode, "the owner of the store may not read it" in result.stderr) == (4, True), result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can stay root")
+def test_with_as_root_files_of_several_users_are_changed(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = owned(unpack("471-basic", tmp_path))
+    shutil.rmtree(root / "consumequeue" / "OrderPaid")
+    os.chown(root / "checkpoint", 0, 0)
+    assert rmqctl("job", "rebuild", root, "--yes").code == 4
+    assert rmqctl("job", "rebuild", root, "--as-root", "--yes").code == 3
+    assert owners(root / "consumequeue") == {(OWNER, OWNER)}

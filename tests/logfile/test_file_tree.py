@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile.file_tree import move, remove, remove_leftovers, settle, tree_of
+from rmqctl.logfile.file_tree import Modes, move, remove, remove_leftovers, settle
+from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.writable_storage import WritableStorage
 
 
@@ -86,9 +87,22 @@ def test_settled_files_get_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     storage = WritableStorage(tmp_path)
     like = storage.stamp(tmp_path)
     assert like is not None
-    monkeypatch.setattr(os, "chown", lambda path, uid, gid, follow_symlinks: given.append((Path(path).name, uid, gid)))
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid, **_: given.append((Path(path).name, uid, gid)))
     for user, expected in ((0, ["empty", "file", "a", "sparse", "x"]), (1000, [])):
         given.clear()
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        settle(storage, folder, like._replace(uid=4711, gid=4712))
+        settle(storage, folder, like._replace(uid=4711, gid=4712), Modes())
         assert given == [(name, 4711, 4712) for name in expected]
+
+
+@pytest.mark.parametrize("name", ["T" * 255, "é" * 127])
+def test_a_name_as_long_as_can_be_is_moved(name: str, tmp_path: Path) -> None:
+    """A topic's folder may have one: no suffix fits behind it."""
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    source, target = some_folder(tmp_path / "here" / name), tmp_path / "there" / name
+    before, storage = stamps(source), OtherDisk(tmp_path)
+    remove_leftovers(storage, target)
+    move(storage, source, target)
+    assert stamps(target) == before
+    assert [path.name for path in tmp_path.rglob("*") if path.parent.name in ("here", "there")] == [name]

@@ -35,6 +35,19 @@ def test_all_else_is_a_path_of_this_host(text: str) -> None:
     assert root_text(path) == str(Path(text.removeprefix("file://")).absolute())
 
 
+@pytest.mark.parametrize("bucket", ["bucket", "bucket/deep/store"])
+def test_a_query_keeps_its_slashes_and_every_path_below_has_it(bucket: str) -> None:
+    query = "?endpoint_override=http://host:9000&scheme=http"
+    root = root_path(f"s3://{bucket}{query}")
+    assert is_remote(root)
+    assert root_text(root) == f"s3://{bucket}{query}"
+    file = root / "commitlog" / "0"
+    assert root_text(file) == f"s3://{bucket}/commitlog/0{query}"
+    assert root_path(root_text(file)) == file
+    assert root_path(f"s3://{bucket}/{query}") == root
+    assert root.name.partition("?")[0] == bucket.rpartition("/")[2]
+
+
 def test_a_scheme_in_capitals() -> None:
     assert root_text(root_path("S3://bucket/store")) == "s3://bucket/store"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -67,6 +68,20 @@ def test_an_error_that_is_pyarrows_own_is_the_systems(tmp_path: Path, monkeypatc
         storage.entry(storage.root / "file")
 
 
+def test_a_name_that_is_no_utf8_is_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    (root / "consumequeue" / "OrderPaid" / os.fsdecode(b"\xff")).mkdir()
+    with closing(ReadOnlyStore(by_url(root))) as there:
+        codes = {finding.code for finding in verify(there).findings}
+        assert codes <= {"unreadable", "dangling-unit"}
+        assert "unreadable" in codes
+
+
+def test_the_endpoint_that_a_url_names_is_asked() -> None:
+    storage = RemoteStorage(root_path("s3://bucket/store?endpoint_override=http://127.0.0.1:9&region=x"))
+    assert "'endpoint_override': 'http://127.0.0.1:9'" in str(storage._system.__reduce__())
+
+
 def test_googles_system_gives_up_where_nobody_answers() -> None:
     assert _that_ends("gs://b/store") == f"gs://b/store?retry_limit_seconds={RETRY_SECONDS}"
     assert _that_ends("gs://b/store?x=y") == f"gs://b/store?x=y&retry_limit_seconds={RETRY_SECONDS}"
@@ -102,7 +117,7 @@ def test_reading(tmp_path: Path) -> None:
     assert storage.read_into(other, 97, memoryview(buffer)) == 3
     assert buffer == bytes([97, 98, 99, 0, 0])
     assert (storage.next_data(other, 7), storage.next_data(other, 100)) == (7, None)
-    assert storage.read_file(storage.root / "file", 3) == b"\0\1\2"
+    assert storage.read_start(storage.root / "file", 3) == b"\0\1\2"
     with pytest.raises(OSError, match="nowhere") as raised:
         storage.open(storage.root / "nowhere")
     assert raised.value.errno == errno.ENOENT

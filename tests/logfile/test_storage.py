@@ -4,7 +4,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -179,15 +179,31 @@ def test_a_short_read_of_the_system_is_completed(tmp_path: Path, monkeypatch: py
     storage.close(descriptor)
 
 
-def test_opening_a_fifo_does_not_wait_for_a_writer(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    storage = Storage(tmp_path)
-    storage.close(storage.open(tmp_path / "fifo"))
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_only_regular_files_are_opened(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "file")
+    with pytest.raises(OSError, match="not a regular file"):
+        Storage(tmp_path, follow_links=True).open(tmp_path / "file")
+
+
+def test_a_link_is_followed_only_where_it_may_be(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    for folder in (tmp_path, root):
+        (folder / "there").write_bytes(b"here")
+    (root / "in").symlink_to("there")
+    (root / "out").symlink_to("../there")
+    assert Storage(root).read_file(root / "in", 4) == b"here"
+    with pytest.raises(OSError, match="a symbolic link out of the store"):
+        Storage(root).open(root / "out")
 
 
 def test_reading_a_file_stops_at_the_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
-    assert Storage(tmp_path).read_file(tmp_path / "file", 4) == b"0123"
+    assert Storage(tmp_path).read_start(tmp_path / "file", 4) == b"0123"
+    assert Storage(tmp_path).read_file(tmp_path / "file", 10) == b"0123456789"
+    with pytest.raises(OSError, match="more than 9 bytes"):
+        Storage(tmp_path).read_file(tmp_path / "file", 9)
 
 
 def test_a_file_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import mmap
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rmqctl.logfile import writable_storage
 from rmqctl.logfile.writable_storage import WritableStorage
-from tests.faulty_system import Fault, every_fault, open_descriptors
+from tests.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
 
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.IO_ERROR])
@@ -27,3 +34,70 @@ def test_what_could_not_be_made_is_made_the_next_time(fault: Fault, tmp_path: Pa
         left = tmp_path / f"left-{system.at}"
         system.after_power_failure(left)
         assert (left / "topic" / "0" / "file").read_bytes() == bytes(1000)
+
+
+def test_a_file_beside_is_not_written_through_a_hard_link(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"someone's")
+    (tmp_path / "file.tmp").hardlink_to(tmp_path / "other")
+    WritableStorage(tmp_path).replace_file(tmp_path / "file", b"new")
+    assert ((tmp_path / "file").read_bytes(), (tmp_path / "other").read_bytes()) == (b"new", b"someone's")
+
+
+@pytest.mark.parametrize(("fault", "call"), [(Fault.TORN_WRITE, 1), (Fault.NO_SPACE, 2), (Fault.NO_SPACE, 3)])
+def test_a_full_disk_names_the_file(fault: Fault, call: int, tmp_path: Path) -> None:
+    with FaultySystem(tmp_path, fault, call), pytest.raises(OSError, match="No space left on device") as raised:
+        WritableStorage(tmp_path).replace_file(tmp_path / "file", b"new")
+    assert raised.value.filename == str(tmp_path / "file")
+
+
+CALLS_ON_A_DESCRIPTOR: dict[str, tuple[Any, ...]] = {
+    "write": (0, b"x"),
+    "resize": (9,),
+    "allocate": (0, 9),
+    "sync": (),
+    "set_modified": (1,),
+    "map": (4096,),
+    "read": (0, 1),
+    "read_into": (0, memoryview(bytearray(1))),
+    "next_data": (0,),
+    "duplicate": (),
+}
+
+
+def fails(*_: object, **__: object) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("call", CALLS_ON_A_DESCRIPTOR)
+def test_what_fails_on_an_open_file_names_the_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, path = WritableStorage(tmp_path), tmp_path / "file"
+    descriptor = storage.make_file(path)
+    for name in ("pwrite", "ftruncate", "posix_fallocate", "fdatasync", "utime", "pread", "preadv", "lseek", "dup"):
+        monkeypatch.setattr(os, name, fails)
+    monkeypatch.setattr(mmap, "mmap", fails)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as raised:
+        getattr(storage, call)(descriptor, *CALLS_ON_A_DESCRIPTOR[call])
+    assert raised.value.filename == str(path)
+    os.close(descriptor)
+
+
+def test_pages_that_cannot_be_had_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, path = WritableStorage(tmp_path), tmp_path / "file"
+    descriptor = storage.create(path, 4096)
+    mapping = storage.map(descriptor, 4096)
+    monkeypatch.setattr(writable_storage, "_LIBC", SimpleNamespace(madvise=lambda *_: ctypes.set_errno(errno.ENOMEM) or 1))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)) as raised:
+        storage.populate(descriptor, mapping, 0, 4096)
+    assert raised.value.filename == str(path)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("call", ["sync_file", "sync_folder", "set_mode", "names"])
+def test_what_fails_on_a_file_opened_for_it_names_the_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "path"
+    path.touch() if call == "sync_file" else path.mkdir()
+    for name in ("fsync", "fchmod", "listdir"):
+        monkeypatch.setattr(os, name, fails)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as raised:
+        getattr(WritableStorage(tmp_path), call)(path, *((0o700,) if call == "set_mode" else ()))
+    assert raised.value.filename == str(path)

@@ -24,6 +24,7 @@ from tests.real_store import java_build
 
 VERSIONS = ("4.7.1", "4.9.7", "5.3.3")
 KILLED = 137
+SECONDS_A_STORE = 60  # of several that one JVM reads: one that takes longer hangs
 # mapped files are cleaned and locked through the JDK's own classes
 JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 # for programs that nobody times: a JVM that lives for seconds compiles more than it runs
@@ -126,6 +127,26 @@ class RealRocketMQ:
         said = self._run("Put", store, geometry, settings, options, exit_code=KILLED if crash else 0)
         return PutReport(said["count"], said["seconds"], said["maxPhyOffset"])
 
+    def put_lines(
+        self,
+        store: Path,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        crash: bool = False,
+        settings: Mapping[str, str] = NO_SETTINGS,
+    ) -> list[str]:
+        """Append messages given as lines of `rmqctl append`: topic, queueId, sysFlag, body (text), properties. Return each put's status."""
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-lines-", encoding="utf-8") as file:
+            for message in messages:
+                found = [message["topic"], message.get("queueId", 0), message.get("sysFlag", 0), message.get("body", "")]
+                found += [word for pair in message.get("properties", {}).items() for word in pair]
+                file.write("\t".join(map(str, found)) + "\n")
+            file.flush()
+            options: dict[str, int | str] = {"lines": file.name, "crash": crash}
+            statuses: list[str] = self._run("PutLines", store, geometry, settings, options, exit_code=KILLED if crash else 0)
+        return statuses
+
     def load(
         self, store: Path, *, start: bool = False, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
     ) -> LoadReport:
@@ -152,7 +173,8 @@ class RealRocketMQ:
         time of a message, a millisecond before and after it, and a day before the first and after the last.
         """
         options = {"start": start, "keyMessages": key_messages, "timeLookUps": time_look_ups}
-        return self._run("Read", store, geometry, settings, options)
+        document: dict[str, Any] = self._run("Read", store, geometry, settings, options)
+        return document
 
     def read_all(
         self,
@@ -164,14 +186,30 @@ class RealRocketMQ:
         time_look_ups: bool = False,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> list[dict[str, Any]]:
-        """As `read` of each store, by one JVM; `{"error": WHAT}` of a store that fails. One that hangs is a TimeoutError for all."""
+        """As `read` of each store, by one JVM; `{"error": WHAT}` of a store that fails, or hangs."""
         with tempfile.TemporaryDirectory(prefix="rmqctl-confs-") as folder:
             confs = [Path(folder) / f"{number}.conf" for number in range(len(stores))]
             for conf, store in zip(confs, stores, strict=True):
                 conf.write_text(broker_conf(store, geometry, settings), encoding="ascii")
-            listed = Path(folder) / "confs"
-            listed.write_text("".join(f"{conf}\n" for conf in confs), encoding="utf-8")
-            options: dict[str, int | str] = {"confs": str(listed), "start": start}
+            return self.read_confs(confs, start=start, key_messages=key_messages, time_look_ups=time_look_ups)
+
+    def read_confs(
+        self,
+        confs: Sequence[Path],
+        *,
+        start: bool = False,
+        key_messages: int = 1000,
+        time_look_ups: bool = False,
+        seconds: int = SECONDS_A_STORE,
+    ) -> list[dict[str, Any]]:
+        """As `read_all` of the stores that broker.confs are for (see `broker_conf`), each with sizes and settings of its own.
+
+        A store that takes longer than `seconds` hangs.
+        """
+        with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
+            listed.writelines(f"{conf}\n" for conf in confs)
+            listed.flush()
+            options: dict[str, int | str] = {"confs": listed.name, "start": start, "seconds": seconds}
             options |= {"keyMessages": key_messages, "timeLookUps": time_look_ups}
             answers: list[dict[str, Any]] = self._run_program("ReadAll", options)
         return answers
@@ -204,7 +242,8 @@ class RealRocketMQ:
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-topics-", encoding="ascii") as file:
             file.writelines(f"{topic} {count}\n" for topic, count in topics.items())
             file.flush()
-            return self._run("Serve", store, geometry, settings, {"topics": file.name})
+            served: dict[str, Any] = self._run("Serve", store, geometry, settings, {"topics": file.name})
+        return served
 
     def ask(
         self,
@@ -235,12 +274,11 @@ class RealRocketMQ:
         options: Mapping[str, int | str],
         *,
         exit_code: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Any:
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-conf-", encoding="ascii") as file:
             file.write(broker_conf(store, geometry, settings))
             file.flush()
-            document: dict[str, Any] = self._run_program(program, {"conf": file.name, **options}, exit_code=exit_code)
-        return document
+            return self._run_program(program, {"conf": file.name, **options}, exit_code=exit_code)
 
     def _run_program(self, program: str, options: Mapping[str, int | str], *, exit_code: int = 0) -> Any:
         class_path = self.prepare()
@@ -264,6 +302,12 @@ class RealRocketMQ:
                 raise TimeoutError(f"{what} took longer than {self.timeout:.0f} s:\n{_last_lines(log)}") from error
         if code != exit_code:
             raise RuntimeError(f"{what} ended with {code}:\n{_last_lines(log)}")
+
+
+def geometry_of(conf: Mapping[str, str]) -> Geometry:
+    """Return the sizes that the keys of a broker.conf say."""
+    queue_file_units = int(conf["mappedFileSizeConsumeQueue"]) // 20
+    return Geometry(int(conf["mappedFileSizeCommitLog"]), queue_file_units, int(conf["maxHashSlotNum"]), int(conf["maxIndexNum"]))
 
 
 def broker_conf(store: Path, geometry: Geometry, settings: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.errors import NeedsRecovery
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.profile import PROFILE_5_3
+from rmqctl.format.profile import PROFILE_5_3, Profile
 from rmqctl.format.sys_flag import INNER_BATCH
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.geometry import Geometry
@@ -34,13 +34,13 @@ def golden(into: Path) -> Path:
     return into / "store"
 
 
-def with_batch_topics(root: Path, topics: list[str], geometry: Geometry) -> MessageStore:
+def with_batch_topics(root: Path, topics: list[str], geometry: Geometry, profile: Profile = PROFILE_5_3) -> MessageStore:
     """A new store whose topics.json says that `topics` have batch consume queues."""
-    MessageStore.create(root, PutSettings(PROFILE_5_3), geometry).close()
+    MessageStore.create(root, PutSettings(profile), geometry).close()
     table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}} for topic in topics}
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
-    return MessageStore(root, geometry=geometry, profile=PROFILE_5_3)
+    return MessageStore(root, geometry=geometry, profile=profile)
 
 
 def inner_batch(number: int, count: int, **changes: Any) -> MessageExtBrokerInner:

@@ -19,7 +19,8 @@ from rmqctl.store.cleaned import RECEIPTS_NAME
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.expiry_plan import ExpiryPlan, FileFate
 from rmqctl.store.geometry import Geometry
-from rmqctl.store.journals import Manifest, to_json
+from rmqctl.store.journals import to_json
+from rmqctl.store.manifest import Manifest
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.receipts import Receipts
@@ -308,7 +309,7 @@ def test_a_store_that_is_half_changed_is_left_alone(whole: Path, tmp_path: Path)
     plan = plan_of(root)
     journal = root / ".rmqctl/journal/0001-recover"
     journal.mkdir(parents=True)
-    manifest = Manifest("recover", "", 0, [], [], [], [], {}, {})
+    manifest = Manifest("recover", "", 0, [], [], [], [], {".": 0}, {})
     (journal / "journal.json").write_bytes(to_json(manifest))
     before = content(root)
     with pytest.raises(NeedsRecovery):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqctl.logfile.storage import Storage
-from rmqctl.store.cleaned import RECEIPTS_NAME, is_cleaned_up_to
+from rmqctl.store.cleaned import RECEIPTS_NAME, read_receipts
 
 LOG = {"path": f"commitlog/{0:020d}", "bytes": 100}
 
@@ -26,21 +26,23 @@ LOG = {"path": f"commitlog/{0:020d}", "bytes": 100}
 )
 def test_where_files_of_the_log_ended(rows: list[Any], ends: list[int], tmp_path: Path) -> None:
     (tmp_path / RECEIPTS_NAME).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert [offset for offset in (0, 100, 200) if is_cleaned_up_to(Storage(tmp_path), tmp_path, offset)] == ends
+    assert [offset for offset in (0, 100, 200) if read_receipts(Storage(tmp_path), tmp_path, offset).is_cleaned] == ends
 
 
-def test_lines_that_are_none_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / RECEIPTS_NAME).write_bytes(b'\xff\xfe\n\n{"path":"comm\n' + json.dumps(LOG).encode())
-    assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
+def test_lines_that_are_none_are_named(tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS_NAME).write_bytes(b'\xff\xfe\n\n{"path":"comm\n{"path":"a","bytes":"100"}\n' + json.dumps(LOG).encode())
+    found = read_receipts(Storage(tmp_path), tmp_path, 100)
+    assert found == (True, [f"{RECEIPTS_NAME}:{line}" for line in (1, 3, 4)])
 
 
 def test_receipts_that_were_rotated_are_known(tmp_path: Path) -> None:
     (tmp_path / RECEIPTS_NAME).touch()
     (tmp_path / f"{RECEIPTS_NAME}.1").write_text(json.dumps(LOG))
-    assert is_cleaned_up_to(Storage(tmp_path), tmp_path, 100)
+    assert read_receipts(Storage(tmp_path), tmp_path, 100).is_cleaned
 
 
 def test_without_receipts_nothing_is_known(tmp_path: Path) -> None:
-    assert not is_cleaned_up_to(Storage(tmp_path), tmp_path, 0)
+    assert not read_receipts(Storage(tmp_path), tmp_path, 0).is_cleaned
     (tmp_path / RECEIPTS_NAME).mkdir()
-    assert not is_cleaned_up_to(Storage(tmp_path), tmp_path, 0)
+    with pytest.raises(OSError, match="not a regular file"):
+        read_receipts(Storage(tmp_path), tmp_path, 0)

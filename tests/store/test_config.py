@@ -134,7 +134,7 @@ def test_bytes_that_are_no_utf8_are_read_as_latin_1(tmp_path: Path) -> None:
 
 def test_a_fifo_in_place_of_the_file_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / TOPICS)
-    assert "neither file nor directory" in load(tmp_path, {}).problem
+    assert "a FIFO, socket or device" in load(tmp_path, {}).problem
 
 
 def test_a_link_out_of_the_store_is_not_read(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rmqctl.store.journals import JournalState, kept_bytes, list_journals
 from tests.faulty_system import CRASHES, ERRORS, Crashed, Fault, FaultySystem, every_fault, open_descriptors
 
 SIZE = 20_000
+NOTHING = "commitlog/00000000000000060000"
 Tree = dict[str, tuple[bytes | None, int, int]]
 
 
@@ -527,10 +528,16 @@ def test_a_log_that_lies_elsewhere(tmp_path: Path) -> None:
     root, elsewhere = some_store(tmp_path / "store"), some_store(tmp_path / "elsewhere")
     before = tree(elsewhere)
     first, second = (str(elsewhere / "commitlog" / f"{base:020d}") for base in (0, SIZE))
-    with Journal.begin(root, "truncate", "", WritableStorage(root)) as journal:
+    storage = WritableStorage(root)
+    storage.trust(elsewhere / "commitlog")
+    with Journal.begin(root, "truncate", "", storage) as journal:
         journal.execute([Zero(first, 0, 100), Delete(second)])
-    assert without_times(tree(elsewhere)) != without_times(before)
-    undo(root)
+    after = tree(elsewhere)
+    assert without_times(after) != without_times(before)
+    with pytest.raises(Unreadable, match="give --broker-conf with the file that names the folders of this log"):
+        undo(root)
+    assert tree(elsewhere) == after
+    undo_last(root, storage)
     assert tree(elsewhere) == before
 
 
@@ -595,6 +602,8 @@ def test_a_reader_of_stdout_that_goes_away_is_no_failure_of_the_store(tmp_path: 
         [Delete("consumequeue/a"), Delete("consumequeue/a/0")],
         [Delete("abort"), Delete("abort")],
         [Delete("checkpoint"), Write("checkpoint", 0, b"x")],
+        [Write("config/topics.json", 0, b"x")],
+        [Delete("config")],
         [Write("checkpoint", 4090, b"too long")],
         [Resize("checkpoint", 10), Zero("checkpoint", 5, 11)],
         [Delete("../store/abort")],
@@ -611,7 +620,7 @@ def test_changes_that_cannot_be_taken_back_are_not_begun(changes: list[Change], 
     assert tree(root) == before
 
 
-@pytest.mark.parametrize("change", [Delete("nothing"), Write("nothing", 0, b""), Resize("commitlog", 0), Install("abort", Path("nothing"))])
+@pytest.mark.parametrize("change", [Delete("index/nothing"), Write(NOTHING, 0, b""), Install("abort", Path("nothing"))])
 def test_what_is_not_there_is_told(change: Change, tmp_path: Path) -> None:
     root = some_store(tmp_path / "store")
     before = tree(root)

@@ -248,7 +248,7 @@ PLAIN = {
     "the CRC of a body in base64": b'{"topic":"T","body":"MTIzNDU2Nzg5","bodyEncoding":"base64","bodyCrc":1274296614}',
     "the CRC of no body": b'{"topic":"T","bodyCrc":0}',
     "all keys of dump": json.dumps(dict.fromkeys(NOT_READ, 7) | dict.fromkeys(("topic", "msgId", "storeTime"), "T")).encode(),
-    "hosts": b'{"topic":"T","bornHost":"255.0.0.1:9","storeHost":"1.2.3.4:2147483647"}',
+    "hosts": b'{"topic":"T","bornHost":"255.0.0.1:9","storeHost":"1.2.3.4:65535"}',
     "numbers": b'{"topic":"T","flag":-2147483648,"bornTimestamp":-5,"sysFlag":49,"reconsumeTimes":2147483647}',
 }
 NOT_PLAIN = {
@@ -275,6 +275,7 @@ NOT_PLAIN = {
     "two objects": b'{"topic":"T"}{"topic":"T"}',
     "a line cut off": b'{"topic":"T","body":"x',
     "a host of three": b'{"topic":"T","bornHost":"1.2.3:4"}',
+    "a port that clients reject": b'{"topic":"T","storeHost":"1.2.3.4:65536"}',
     "a large record": b'{"topic":"T","body":"' + b"x" * 4000 + b'"}',
     "many properties": json.dumps({"topic": "T", "properties": {f"p{number}": "x" for number in range(65)}}).encode(),
 }

@@ -68,6 +68,15 @@ def marked(damage: Damage) -> Message:
     return found
 
 
+def test_a_mark_has_nothing_that_clients_reject() -> None:
+    raw = bytearray(encode(Record(body=b"hello", sys_flag=1, properties=b"K\x01v\0"), AT))
+    raw[52:56] = (70000).to_bytes(4)
+    found = decode(bytes(raw), 0, AT, FILE_END - AT)
+    assert isinstance(found, Damage)
+    mark = marked(found)
+    assert (str(mark.born_host), str(mark.store_host), mark.sys_flag) == ("10.1.2.3:0", "192.168.7.9:10911", 0)
+
+
 def filled(records: Iterable[MarkRecord], of: Span) -> list[tuple[MarkRecord, Message | Blank]]:
     """The records decoded; they fill the span one behind the other."""
     at = of.begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rmqctl.logfile.storage import Storage
 from rmqctl.store.expiry_plan import Waiting
 from rmqctl.store.outstanding import Outstanding
 from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.unit_coverage import files_without_proof
 from tests.log_maker import Record
 from tests.store.expiring_store import FILE_SIZE, RECORDS_A_FILE, log_files, ms, write_aged, write_store
 from tests.store.test_expiry import OLD, TIME, first_left, gone, plan
@@ -59,10 +61,196 @@ def test_messages_behind_a_groups_offset_wait(offsets: dict[str, int], found: li
     assert unconsumed(root) == found
 
 
-def test_offsets_of_queues_that_are_not_there_say_nothing(tmp_path: Path) -> None:
+def test_offsets_of_topics_that_are_not_there_say_nothing(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD)
-    write_offsets(root, {"OrderPaid@g": {0: 0, 7: 0}, "Other@g": {1: 0}, "no group": {1: 0}})
+    write_offsets(root, {"Other@g": {1: 0}, "OrderPaid@": {1: 0}, "@g": {1: 0}, "no group": {1: 0}})
     assert unconsumed(root) == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("consumerOffset.json", {"offsetTable": {"OrderPaid@g": {0: 9, 7: 9}}}),  # not of queue 1
+        ("consumerOffset.json", {"offsetTable": {"OrderPaid@g": {}, "OrderPaid@h": {1: 19}}}),
+        ("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {"OrderPaid@g": {1: 19}}}),
+        ("consumerOffset.json", {"offsetTable": {}, "groupTopicMap": {"g": ["OrderPaid"]}}),
+        ("subscriptionGroup.json", {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}}),
+        ("subscriptionGroup.json", {"subscriptionGroupTable": {"g": {"groupName": "g"}}}),  # it may read what no other group does
+        ("consumerFilter.json", {"filterDataByTopic": {"OrderPaid": {"groupFilterData": {"g": {}}}}}),
+        ("consumerOrderInfo.json", {"table": {"OrderPaid@g": {}}}),
+    ],
+)
+def test_all_of_a_queue_waits_for_a_group_without_an_offset_in_it(name: str, content: dict[str, Any], tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
+    found = plan(root, protect_unconsumed=True, **TIME)
+    assert (unconsumed(root), gone(found)) == ([4] * 4, 0)
+    assert first_left(found) == "messages in it wait for someone: 4 not consumed (farthest behind: g)"
+
+
+@pytest.mark.parametrize(
+    ("topic", "offsets", "reader"),
+    [
+        ("%RETRY%billing", {}, "billing"),
+        ("%RETRY%billing", {"orders@billing": {0: 7}, "%RETRY%billing@billing": {0: 7}}, "billing"),
+        ("%RETRY%my_group_orders", {"orders@my_group": {0: 7}, "orders@my": {0: 7}}, "my_group"),
+        ("%RETRY%billing+orders", {"orders@billing": {0: 7}}, "billing"),
+    ],
+)
+def test_retries_wait_for_the_group_of_their_topics_name(
+    topic: str, offsets: dict[str, dict[int, int]], reader: str, tmp_path: Path
+) -> None:
+    root = write_aged(tmp_path / "store", OLD, topic=topic)
+    write_offsets(root, offsets)
+    assert first_left(plan(root, protect_unconsumed=True, **TIME)).endswith(f"4 not consumed (farthest behind: {reader})")
+
+
+def test_dead_letters_wait_until_a_group_has_read_them(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD, topic="%DLQ%billing")
+    found = plan(root, protect_unconsumed=True, **TIME)
+    assert first_left(found) == "messages in it wait for someone: 4 dead letters that no group reads (%DLQ%billing)"
+    found = plan(root, **TIME)
+    assert (found.waiting, found.unread) == (Waiting(dead=12), (("%DLQ%billing", 12),))
+    write_offsets(root, {"%DLQ%billing@resend": {1: 20}})
+    found = plan(root, protect_unconsumed=True, **TIME)
+    assert (gone(found), found.unread) == (3, ())
+
+
+def test_topics_that_no_group_reads_go_and_are_named(tmp_path: Path) -> None:
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {"Other@g": {0: 1}})
+    groups: dict[str, Any] = {"g": {}, "TOOLS_CONSUMER": {}, "CID_RMQ_SYS_TRANS": {}}
+    (root / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}), encoding="ascii")
+    found = plan(root, protect_unconsumed=True, **TIME)
+    assert (gone(found), found.unread) == (3, (("OrderPaid", 12),))
+
+
+class TestPoppedMessages:
+    """The group's offset is past all of a queue; checkpoints in the last file but one lead back."""
+
+    @staticmethod
+    def store(root: Path, *checkpoints: bytes, revived: int = 0) -> Path:
+        revive = [Record(topic="rmq_sys_REVIVE_LOG_c", body=body, properties=b"TAGS\x01ck\x02") for body in checkpoints]
+        write_store(root, [[Record()] * 4, [Record()] * 4, revive or [Record()], [Record()]])
+        write_offsets(root, {"OrderPaid@g": {1: 10}, "rmq_sys_REVIVE_LOG_c@CID_RMQ_SYS_REVIVE_GROUP": {1: revived}})
+        return root
+
+    def test_what_a_checkpoint_leads_to_waits(self, tmp_path: Path) -> None:
+        checkpoints = [b'{"c":"g","t":"OrderPaid","q":1,"so":%d,"bm":0}' % offset for offset in (6, 7, 3)]
+        assert unconsumed(self.store(tmp_path / "all", *checkpoints)) == [1, 4, 3]
+        assert unconsumed(self.store(tmp_path / "first_done", *checkpoints[:2], revived=1)) == [0, 1, 1]
+
+    @pytest.mark.parametrize(
+        ("check", "found"),
+        [
+            (None, [4, 4]),
+            (b"torn", [4, 4]),
+            (struct.pack(">qqq", 5000, 0, 3), [0, 2]),  # the first was delivered
+            (struct.pack(">qqq", 5000, 0, 0), [4, 4]),  # but the timer had not seen it
+            (struct.pack(">qqq", 9001, 0, 3), [0, 0]),
+        ],
+    )
+    def test_a_checkpoint_that_waits_in_the_timer(self, check: bytes | None, found: list[int], tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        timed = [
+            Record(topic="rmq_sys_wheel_timer", queue_id=0, queue_offset=at, body=body, properties=b"TAGS\x01ck\x02" + names)
+            for at, (body, names) in enumerate(
+                (
+                    (b'{"c":"g","t":"OrderPaid","q":1,"so":0}', b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x014000\x02"),
+                    (b'{"c":"g","t":"OrderPaid","q":1,"so":6}', b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x019000\x02"),
+                    (b"a user's", b"REAL_TOPIC\x01OrderPaid\x02TIMER_OUT_MS\x019000\x02"),
+                )
+            )
+        ]
+        write_store(root, [[Record()] * 4, [Record()] * 4, timed, [Record()]])
+        write_offsets(root, {"OrderPaid@g": {1: 10}})
+        if check is not None:
+            (root / "config" / "timercheck").write_bytes(check)
+        assert unconsumed(root)[:2] == found
+
+    def test_pop_in_rocksdb_is_said(self, tmp_path: Path) -> None:
+        root = self.store(tmp_path / "store")
+        (root / "kvStore").mkdir()
+        with pytest.raises(Unreadable, match="kvStore/ says which messages were popped"):
+            plan(root, protect_unconsumed=True, keep_files=1)
+
+    def test_a_checkpoint_that_is_none_protects_everything(self, tmp_path: Path) -> None:
+        root = self.store(tmp_path / "store", b'{"c":"g","t":"OrderPaid"}')
+        with pytest.raises(Unreadable, match="a checkpoint of POP cannot be understood"):
+            plan(root, protect_unconsumed=True, keep_files=1)
+
+
+def test_messages_without_a_unit_wait_for_who_knows_whom(tmp_path: Path) -> None:
+    """An operator deleted the queues, to have them rebuilt."""
+    root = write_aged(tmp_path / "store", OLD)
+    shutil.rmtree(root / "consumequeue")
+    with pytest.raises(Unreadable, match="no queue leads to a message from offset 0 on"):
+        plan(root, protect_unconsumed=True, **TIME)
+
+
+@pytest.mark.parametrize("says", ["consumerOffset.json", "topics.json", "nothing"])
+def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    write_store(root, [[Record(queue_id=number % 2)] * 4 for number in range(4)])
+    read = {"OrderPaid@g": {0: 100, 1: 0} if says == "consumerOffset.json" else {0: 100}}
+    write_offsets(root, read)
+    if says == "topics.json":
+        (root / "config" / says).write_text('{"topicConfigTable":{"OrderPaid":{"writeQueueNums":4}}}', encoding="ascii")
+    shutil.rmtree(root / "consumequeue" / "OrderPaid" / "1")
+    assert gone(plan(root, protect_unconsumed=True, keep_files=3)) == 1  # has none of its messages
+    assert gone(plan(root, keep_files=2)) == 2
+    with pytest.raises(Unreadable, match=f"queue OrderPaid 1 does not exist, and the log has messages of it at offset {FILE_SIZE}"):
+        plan(root, protect_unconsumed=True, keep_files=2)
+
+
+@pytest.mark.parametrize(
+    ("topic", "config", "refused"),
+    [
+        ("OrderPaid", {"consumerOffset.json": {"offsetTable": {"OrderPaid@g": {"0": 100}}}}, True),
+        ("OrderPaid", {"topics.json": {"topicConfigTable": {"OrderPaid": {"writeQueueNums": 1}}}}, True),
+        ("OrderPaid", {"topics.json": {"topicConfigTable": {"Other": {}}}}, False),  # deleted
+        (
+            "OrderPaid",
+            {
+                "topics.json": {"topicConfigTable": {"Other": {}}},
+                "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}},
+            },
+            True,
+        ),
+        (
+            "%RETRY%g",
+            {
+                "topics.json": {"topicConfigTable": {"Other": {}}},
+                "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "Third"}]}}},
+            },
+            True,
+        ),
+        ("%RETRY%g", {"topics.json": {"topicConfigTable": {"Other": {}}}}, False),
+    ],
+)
+def test_all_queues_of_a_topic_without_a_folder(topic: str, config: dict[str, Any], *, refused: bool, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    write_store(root, [[Record(topic="Other"), Record(topic=topic)] * 2] * 4)
+    write_offsets(root, {})
+    for name, content in config.items():
+        (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
+    shutil.rmtree(root / "consumequeue" / topic)
+    if not refused:
+        assert gone(plan(root, protect_unconsumed=True, keep_files=2)) == 2
+        return
+    with pytest.raises(Unreadable, match=f"queue {topic} 1 does not exist, and the log has messages of it"):
+        plan(root, protect_unconsumed=True, keep_files=2)
+
+
+def test_files_that_units_lead_through_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "store"
+    write_store(root, [[Record(queue_id=queue_id) for queue_id in (0, 1, 0, 2)] for _ in range(4)])
+    store = ReadOnlyStore(root)
+    assert files_without_proof(store, store.commit_log.queue.files[:3]) == []
+    shutil.rmtree(root / "consumequeue" / "OrderPaid" / "2")
+    (root / "consumequeue" / "OrderPaid" / "1" / f"{0:020d}").write_bytes(b"")
+    store = ReadOnlyStore(root)
+    assert files_without_proof(store, store.commit_log.queue.files[:3]) == store.commit_log.queue.files[:3]
 
 
 def test_units_in_front_of_the_log_do_not_wait(tmp_path: Path) -> None:
@@ -160,13 +348,15 @@ def test_protected_files_stay_even_when_the_disk_forces(tmp_path: Path) -> None:
     assert gone(plan(root, protect_unconsumed=True, disks=(99,))) == 1
 
 
-@pytest.mark.parametrize("name", ["consumerOffset.json", "delayOffset.json"])
+@pytest.mark.parametrize(
+    "name", ["consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "consumerFilter.json", "consumerOrderInfo.json"]
+)
 def test_where_it_is_not_known_what_waits_nothing_can_be_protected(name: str, tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {})
     (root / "config" / name).write_text("{", encoding="ascii")
     found = plan(root, **TIME)
-    assert any("which messages wait for someone is not fully known" in warning for warning in found.warnings)
-    with pytest.raises(Unreadable, match="cannot be protected"):
+    assert any("not sure which messages still wait for a consumer" in warning for warning in found.warnings)
+    with pytest.raises(Unreadable, match="cannot protect them"):
         plan(root, protect_unconsumed=True, **TIME)
 
 
@@ -186,7 +376,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_stays(topic: str, tmp_path: Pat
     assert gone(found) == 3
     assert all(topic not in file.path for file in found.going)
     assert found.warnings == (
-        f"which messages wait for someone is not fully known: queue {topic} 1: a bad sector",
+        f"not sure which messages still wait for a consumer: queue {topic} 1: a bad sector",
         f"queue {topic} 1 stays as it is, it cannot be read: a bad sector",
     )
     with pytest.raises(Unreadable, match="a bad sector"):

@@ -17,6 +17,7 @@ from rmqctl.store import pre_image
 from rmqctl.store.changes import InPlace, Resize, Write, Zero
 from rmqctl.store.journal import Journal, undo_last
 
+PATH = "commitlog/00000000000000000000"
 SIZE_MAX = 300
 CONTENT = st.lists(st.one_of(st.binary(max_size=30), st.integers(0, 60).map(bytes)), max_size=10).map(
     lambda parts: b"".join(parts)[:SIZE_MAX]
@@ -42,11 +43,11 @@ def changes_of(numbers: list[tuple[type, int, int, bytes]], size: int) -> list[I
         begin = min(at, size)
         end = min(begin + length, size)
         if kind is Write:
-            changes.append(Write("commitlog/f", begin, byte * (end - begin)))
+            changes.append(Write(PATH, begin, byte * (end - begin)))
         elif kind is Zero:
-            changes.append(Zero("commitlog/f", begin, end))
+            changes.append(Zero(PATH, begin, end))
         else:
-            changes.append(Resize("commitlog/f", at))
+            changes.append(Resize(PATH, at))
             size = at
     return changes
 
@@ -67,7 +68,7 @@ def model(data: bytes, changes: list[InPlace]) -> bytes:
 def test_changed_and_back(data: bytes, numbers: list[tuple[type, int, int, bytes]], since: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"
-        path = root / "commitlog" / "f"
+        path = root / PATH
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
         changes = changes_of(numbers, len(data))

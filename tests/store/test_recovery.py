@@ -59,7 +59,7 @@ def test_what_does_not_load(entries: list[FolderEntry], refused_by: tuple[Profil
 @pytest.mark.parametrize(("profile", "folder", "topic"), list(itertools.product(ALL, (True, False), (True, False))))
 def test_only_5_asks_topics_json_for_the_type_of_a_queue(profile: Profile, folder: bool, topic: bool) -> None:
     refusal = recovery.queue_type_refusal("T", is_batch_folder=folder, is_batch_topic=topic, profile=profile)
-    assert (refusal is not None) == (profile is PROFILE_5_3 and folder != topic)
+    assert (refusal is not None) == (profile not in OLD and folder != topic)
 
 
 def test_safe_time_is_three_seconds_before_the_earlier_of_both() -> None:
@@ -73,7 +73,7 @@ def test_safe_time_is_three_seconds_before_the_earlier_of_both() -> None:
 @pytest.mark.parametrize("stored", [0, -5, 99, 100, 101])
 @pytest.mark.parametrize("profile", ALL)
 def test_a_file_is_matched_by_magic_and_store_time(magic: int, stored: int, profile: Profile) -> None:
-    known = magic == MAGIC_V1 or (magic == MAGIC_V2 and profile is PROFILE_5_3)
+    known = magic == MAGIC_V1 or (magic == MAGIC_V2 and profile not in OLD)
     assert recovery.is_matched_recover(FileHead(magic, stored), 100, profile) == (known and stored in (-5, 99, 100))
 
 
@@ -112,7 +112,7 @@ def test_an_abnormal_recovery_begins_at_the_last_file_that_matches(matching: set
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 777])
 def test_what_the_scan_dispatches(profile: Profile, queues_end: int) -> None:
     assert recovery.dispatches_from(Mode.ABNORMAL, profile, queues_end) == EVERYTHING
-    assert recovery.dispatches_from(Mode.NORMAL, profile, queues_end) == (queues_end + 1 if profile is PROFILE_5_3 else None)
+    assert recovery.dispatches_from(Mode.NORMAL, profile, queues_end) == (queues_end + 1 if profile not in OLD else None)
 
 
 def test_queues_are_cut_only_where_they_reach_the_logs_end() -> None:
@@ -189,11 +189,11 @@ RISING = [100 * n for n in range(25)]
 )
 def test_min_offsets(units: Units, log_start: int, by_4: int, by_5: int) -> None:
     found = [recovery.correct_min_offset(units, log_start, profile) for profile in ALL]
-    assert found == [by_4, by_4, by_5]
+    assert found == [by_4, by_4, by_5, by_5]
 
 
 def test_a_queue_whose_last_file_is_empty_stops_5() -> None:
-    assert [bool(recovery.empty_last_file_refusal(Units(RISING[:20]), profile)) for profile in ALL] == [False, False, True]
+    assert [bool(recovery.empty_last_file_refusal(Units(RISING[:20]), profile)) for profile in ALL] == [False, False, True, True]
     assert recovery.empty_last_file_refusal(Units([]), PROFILE_5_3) is None
     assert recovery.empty_last_file_refusal(Units(RISING), PROFILE_5_3) is None
 

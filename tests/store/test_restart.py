@@ -22,7 +22,7 @@ from rmqctl.store.restart import Restart, RestartOutcome, plan_restart
 from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
 from tests.store.test_message_store import message
 
-PROFILE_OF = {"471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
+PROFILE_OF = {"452": PROFILE_4_7, "471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
 
 
 def restart_cases() -> dict[str, dict[str, Any]]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.format.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.damage import Damage
-from rmqctl.format.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH
+from rmqctl.format.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, WRONG_COMPRESSION, WRONG_PORT
 from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
@@ -20,13 +21,13 @@ from rmqctl.store.commit_log import CommitLog, ScanSummary
 from rmqctl.store.destinations import queue_destinations, unique_key_hash
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Stretch
-from tests.conftest import STORE_NAMES, apply_damage, damage_cases, unpack
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.forensics.one_record_index_audit import index_keys
 from tests.format.property_settings import PROPERTY
 from tests.log_maker import BORN_V6, STORE_V6, V2, Record, log_bytes, sample_records, write_log
 
 CASES = damage_cases()
-SMALL = [name for name in STORE_NAMES if name != "471-cqext"]
+SMALL = [name for name in READABLE_NAMES if name != "471-cqext"]
 NUMBERS = ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
 SEGMENTS = (1000, 20_000, None)  # bytes; many records, or a part of one, in each
 
@@ -57,7 +58,7 @@ def test_every_golden_store(name: str, segment_size: int | None, tmp_path: Path)
     assert in_columns(folder, segment_size) == one_by_one(folder)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_every_damage_case(name: str, tmp_path: Path) -> None:
     store = unpack(CASES[name]["base"], tmp_path)
     apply_damage(store, CASES[name]["ops"])
@@ -65,7 +66,7 @@ def test_every_damage_case(name: str, tmp_path: Path) -> None:
         assert in_columns(store / "commitlog", segment_size) == one_by_one(store / "commitlog")
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@each_damage()
 def test_without_a_look_at_bodies_all_other_damage_is_found(name: str, tmp_path: Path) -> None:
     store = unpack(CASES[name]["base"], tmp_path)
     apply_damage(store, CASES[name]["ops"])
@@ -115,27 +116,29 @@ stains = st.lists(st.tuples(st.integers(0, 9000), st.binary(min_size=1, max_size
 kinds = st.sampled_from([{}, {"magic": V2}, {"sys_flag": BORN_V6 | STORE_V6}, {"property_crc": True}])
 
 
-@settings(PROPERTY, max_examples=5000)
-@given(
-    kind=kinds, count=st.integers(0, 45), stains=stains, tail=st.integers(0, 200), cut=st.integers(0, 40), segment=st.integers(100, 5000)
-)
-def test_logs_with_any_damage(
-    kind: dict[str, Any],
-    count: int,
-    stains: list[tuple[int, bytes]],
-    tail: int,
-    cut: int,
-    segment: int,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "columns" / "commitlog"
-    folder.mkdir(parents=True, exist_ok=True)
-    data = bytearray(log_bytes(sample_records(count, **kind)) + bytes(tail))
-    for at, stain in stains:
-        if at < len(data):
-            data[at : at + len(stain)] = stain
-    (folder / f"{0:020d}").write_bytes(data[: max(len(data) - cut, 0)])
-    assert in_columns(folder, segment) == one_by_one(folder)
+@pytest.mark.parametrize("examples", [250, pytest.param(1500, marks=pytest.mark.slow)])
+def test_logs_with_any_damage(examples: int, tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+
+    @settings(PROPERTY, max_examples=examples)
+    @given(
+        kind=kinds,
+        count=st.integers(0, 45),
+        stains=stains,
+        tail=st.integers(0, 200),
+        cut=st.integers(0, 40),
+        segment=st.integers(100, 5000),
+    )
+    def check(kind: dict[str, Any], count: int, stains: list[tuple[int, bytes]], tail: int, cut: int, segment: int) -> None:
+        data = bytearray(log_bytes(sample_records(count, **kind)) + bytes(tail))
+        for at, stain in stains:
+            if at < len(data):
+                data[at : at + len(stain)] = stain
+        (folder / f"{0:020d}").write_bytes(data[: max(len(data) - cut, 0)])
+        assert in_columns(folder, segment) == one_by_one(folder)
+
+    check()
 
 
 def test_a_record_in_a_body_that_claims_its_place_does_not_mislead_a_segment(tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list
     for row in described.messages:
         hashes = described.hashes[row["hashes_start"] :][: row["hashes_count"]].tolist()
         unique = hashes[0] if row["marks"] & HAS_UNIQUE else None
-        marks = bool(row["marks"] & DELAYED), bool(row["marks"] & MULTI_DISPATCH)
+        marks = tuple(bool(row["marks"] & mark) for mark in (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION))
         numbers = tuple(
             row[name].item() for name in ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
         )
@@ -163,20 +166,22 @@ def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list
     return rows
 
 
-def said_one_by_one(message: Message) -> tuple[Any, ...]:
+def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
     """The same by the rules for one message."""
     places = queue_destinations(message._replace(sys_flag=0))
     found = message.properties
-    marks = "DELAY" in found, "INNER_MULTI_DISPATCH" in found
-    keys = index_keys(message, like_3x=False).allowed
-    unique = unique_key_hash(message) if keys else None
+    is_served = message.sys_flag & 12 != 12
+    rejected = is_served and has_bad_port(message), is_served and has_bad_compression(message)
+    marks = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected
+    keys = index_keys(message, like_3x=False)
+    unique = unique_key_hash(message) if keys.required else None
     numbers = message.physical_offset, message.size, message.queue_offset, message.store_timestamp, message.sys_flag, places[0].tags_code
-    return (*numbers, (message.topic_bytes, message.queue_id), keys, unique, marks)
+    return (*numbers, (message.topic_bytes, message.queue_id), keys.allowed if with_tags else keys.required, unique, marks)
 
 
-def described_log(folder: Path, segment_size: int) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def described_log(folder: Path, segment_size: int, *, with_tags: bool = True) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """What columns say of a log, and what the one-record decoder does."""
-    describer = Describer(with_keys=True)
+    describer = Describer(with_keys=True, with_tags=with_tags)
     log = log_of(folder)
     rows: list[tuple[Any, ...]] = []
     for item in log.scan_columns(ScanSummary(), describer.take, threads=2, segment_size=segment_size):
@@ -184,13 +189,15 @@ def described_log(folder: Path, segment_size: int) -> tuple[list[tuple[Any, ...]
             rows += said_of(item.taken, describer.queues)
         elif isinstance(item, Message):
             rows += said_of(describer.of(item), describer.queues)
-    return rows, [said_one_by_one(item) for item in log.scan() if isinstance(item, Message)]
+    return rows, [said_one_by_one(item, with_tags=with_tags) for item in log.scan() if isinstance(item, Message)]
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_dispatch_columns_of_every_golden_store(name: str, tmp_path: Path) -> None:
-    in_columns, one_by_one = described_log(unpack(name, tmp_path) / "commitlog", 9000)
-    assert in_columns == one_by_one
+    folder = unpack(name, tmp_path) / "commitlog"
+    for with_tags in (False, True):
+        in_columns, one_by_one = described_log(folder, 9000, with_tags=with_tags)
+        assert in_columns == one_by_one
 
 
 texts = st.one_of(
@@ -240,17 +247,52 @@ def changed(shape: bytes, changes: list[tuple[int, int]]) -> bytes:
     return bytes(found)
 
 
-@settings(PROPERTY, max_examples=1000)
-@given(found=st.lists(tails, min_size=2, max_size=40))
-def test_tails_that_have_nearly_the_same_layout(
-    found: list[tuple[bytes, str, int, list[tuple[int, int]]]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    root = tmp_path_factory.getbasetemp() / "layouts"
-    records = [Record(topic=topic, properties=changed(shape, of), queue_id=queue) for shape, topic, queue, of in found]
-    write_log(root, records, file_size=64 * 1024)
+@pytest.mark.parametrize("examples", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_tails_that_have_nearly_the_same_layout(examples: int, tmp_path: Path) -> None:
+    @settings(PROPERTY, max_examples=examples)
+    @given(found=st.lists(tails, min_size=2, max_size=40))
+    def check(found: list[tuple[bytes, str, int, list[tuple[int, int]]]]) -> None:
+        records = [Record(topic=topic, properties=changed(shape, of), queue_id=queue) for shape, topic, queue, of in found]
+        write_log(tmp_path, records, file_size=64 * 1024)
+        in_columns, one_by_one = described_log(tmp_path / "commitlog", 64 * 1024)
+        assert in_columns == one_by_one
+        assert len(one_by_one) == len(records)
+
+    check()
+
+
+BODIES = [
+    b"",
+    b"x",
+    b"\x78\x9c",
+    b"\x78\x9c\x03",
+    b"\x78\x9d",
+    b"\x78\xbb",
+    b"\x04\x22\x4d\x18",
+    b"\x28\xb5\x2f\xfd--",
+    b"\x28\xb5\x2f",
+    b"plain",
+]
+flags = st.tuples(st.sampled_from([0, 1]), st.integers(0, 7), st.sampled_from([0, 8, 12]), st.sampled_from([0, BORN_V6, STORE_V6]))
+ports = st.sampled_from([0, 10911, 65535, 65536, -1, 2**31 - 1, -(2**31)])
+
+
+@settings(PROPERTY, max_examples=300)
+@given(found=st.lists(st.tuples(st.sampled_from(BODIES), flags, ports, ports), min_size=1, max_size=20))
+def test_what_clients_reject(found: list[tuple[bytes, tuple[int, ...], int, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.getbasetemp() / "clients"
+    data = bytearray()
+    for body, (compressed, kind, transaction, v6), born, store in found:
+        record = bytearray(log_bytes([Record(body=body, sys_flag=compressed | kind << 8 | transaction | v6)], base=len(data)))
+        born_at = 48 + (16 if v6 == BORN_V6 else 4)
+        struct.pack_into(">i", record, born_at, born)
+        struct.pack_into(">i", record, born_at + 12 + (16 if v6 == STORE_V6 else 4), store)
+        data += record
+    write_log(root, [])
+    (root / "commitlog" / f"{0:020d}").write_bytes(data)
     in_columns, one_by_one = described_log(root / "commitlog", 64 * 1024)
     assert in_columns == one_by_one
-    assert len(one_by_one) == len(records)
+    assert len(one_by_one) == len(found)
 
 
 def test_more_queues_than_a_table_begins_with_keep_their_numbers(tmp_path: Path) -> None:

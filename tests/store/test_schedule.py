@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -65,7 +66,16 @@ def test_what_is_due_is_delivered_in_the_order_of_its_level(tmp_path: Path) -> N
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_a_message_keeps_all_but_its_place_and_time(profile: Profile, tmp_path: Path) -> None:
     store = created(tmp_path / "s", profile, property_crc=profile is PROFILE_5_3)
-    sent = delayed(1, 1, body=b"\x01\x02" * 30, sys_flag=1 | 8, flag=77, reconsume_times=3, prepared_transaction_offset=99, born_host=IPV6)
+    sent = delayed(
+        1,
+        1,
+        body=zlib.compress(b"\x01\x02" * 30),
+        sys_flag=1 | 8,
+        flag=77,
+        reconsume_times=3,
+        prepared_transaction_offset=99,
+        born_host=IPV6,
+    )
     assert store.put_message(sent).is_ok
     store.dispatch()
     assert store.schedule_message_service().deliver_due(T0 + 10**6) == 1

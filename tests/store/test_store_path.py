@@ -130,6 +130,12 @@ def test_what_only_5_leaves_is_a_sign_of_it(store: Path, sign: str) -> None:
     assert open_path(store).version_signs() == [sign]
 
 
+def test_a_folder_in_the_place_of_abort_is_no_sign_of_5(store: Path) -> None:
+    (store / "abort").mkdir()
+    path = open_path(store)
+    assert (path.has_abort, path.version_signs()) == (True, [])
+
+
 @pytest.mark.parametrize(
     ("name", "is_5", "has_lock"), [("326-basic", False, False), ("broker-497", False, True), ("broker-533", True, True)]
 )

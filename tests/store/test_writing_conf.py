@@ -168,8 +168,11 @@ def test_a_pool_writes_the_same(tmp_path: Path) -> None:
 DIE = """
 import os, sys
 from pathlib import Path
+from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.config import read_broker_conf
+from rmqctl.store.kernels import keep_in
 from tests.store.test_writing_conf import created, put
+keep_in(find_folder())
 store = created(Path(sys.argv[1]), sys.argv[2])
 put(store, 30)
 store.log_queue.commit()

@@ -84,7 +84,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
     with job_run("diff", [a, b], **asked) as run:
         needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
-        totals, rows = _answers(with_difference(found, *(Limits(scan.begin, scan.end) for scan in read)), limit)
+        totals, rows = _answers(with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit)
         found.unpersist()
         sides = {side: {"store": path_of(store)} | _side(scan) for side, store, scan in zip("ab", run.stores, read, strict=True)}
     return _report(run, sides, totals, [_row(row) for row in rows], read, output)
@@ -114,7 +114,7 @@ def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Ro
             remark(words.format(f"{counted(by_name[name]['records'], 'more record')}, {counted(by_name[name]['bytes'], 'byte')}"))
     told = ", ".join(f"{by_name[name]['records']} {name}" for name in sorted(by_name.keys() - WORDS.keys()))
     remark(f"{told}; the first at {first}" if real else "no differences")
-    begins, ends = [one.begin for one in read], [one.end for one in read]
+    begins, ends = [one.counts.begin for one in read], [one.counts.end for one in read]
     apart = None in begins or None in ends or max(filter(None, begins), default=0) >= min(filter(None, ends), default=0)
     if apart:
         remark("the logs have no offset in common")
@@ -122,7 +122,7 @@ def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Ro
 
 
 def _side(scan: Scan) -> Row:
-    return {"minPhyOffset": scan.begin, "maxPhyOffset": scan.end} | scanned(scan)
+    return {"minPhyOffset": scan.counts.begin, "maxPhyOffset": scan.counts.end} | scanned(scan)
 
 
 def _row(row: Row) -> Row:

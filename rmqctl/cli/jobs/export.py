@@ -9,8 +9,8 @@ import click
 
 from rmqctl.cli.jobs.job_run import finish, job_run, scanned
 from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
-from rmqctl.cli.options import LocalPath, output_option, progress_option
-from rmqctl.cli.render import print_document, print_fields
+from rmqctl.cli.options import RAW_HELP, LocalPath, output_option, progress_option
+from rmqctl.cli.render import print_document, print_fields, remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import BadRequest, Unreadable
 
@@ -30,24 +30,31 @@ from rmqctl.errors import BadRequest, Unreadable
 @click.option(
     "--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text)."
 )
+@click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
 @output_option("table", "json")
 @progress_option
-def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str, output: str, **asked: Any) -> int:
+def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any) -> int:
     """Write the messages of the log into files: Parquet in folders topic=T/day=D (UTC), or JSON Lines, or CSV.
 
-    Only whole messages are written. The folder is written beside DIR, and gets its name when all of the log was read: there is never a
-    part of an export. Executors must see it under the same path. What a topic's name has that a folder's must not is
+    Only whole messages are written. They go to a hidden folder beside DIR, which gets its name when all of the log was read: there is
+    never a part of an export. If an export is killed, the next one to the same DIR removes that folder. Executors must see it under
+    the same path. Characters of a topic's name that a folder must not have are
     written as %XX, as Hive does; readers of such folders give it back. Exit 1 with damage in the log.
     """
-    from rmqctl.jobs.export import COLUMNS, PARQUET_COLUMNS, new_folder, write
+    from rmqctl.jobs.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.jobs.log_records import ask
 
     needed = (*(PARQUET_COLUMNS if file_format == "parquet" else COLUMNS), *(("body",) if body == "binary" else ()))
     _check_outside(target, stores)
+    left = remove_leftovers(target)
+    for folder in left.removed:
+        remark(f"{folder}: removed, an export that was killed left it")
+    for folder in left.unknown:
+        remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
     with new_folder(target) as folder, job_run("export", stores, **asked) as run:
-        _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format))
-        if run.is_partial or read[0].unreadable:
+        _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
+        if run.is_partial or read[0].counts.unreadable:
             raise Unreadable("a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which")
     document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":

@@ -107,19 +107,20 @@ def print_result(name: str, document: Row, rows: str, output: str, keys: Sequenc
 
 def scanned(scan: Scan) -> Row:
     """What was read, for a JSON document."""
-    return {name: getattr(scan, name) for name in ("messages", "bytes", "blanks", "damages")}
+    return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     """What was read and what not, on stderr; the exit code, where `found` says that there are findings."""
-    for scan in read:
+    read_counts = [scan.counts for scan in read]
+    for counts in read_counts:
         remark(
-            f"read {counted(scan.messages, 'message')} of {counted(scan.bytes, 'byte')}, {counted(scan.blanks, 'blank')}, "
-            f"{counted(scan.damages, 'damaged place')}"
+            f"read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, {counted(counts.blanks, 'blank')}, "
+            f"{counted(counts.damages, 'damaged place')}"
         )
     for store in run.stores:
         for damage in store.foreign:
             remark(f"{root_text(store.path.root.absolute() / damage.path)}: {damage.detail}")
-    if run.is_partial or any(scan.unreadable for scan in read):
+    if run.is_partial or any(counts.unreadable for counts in read_counts):
         return int(ExitCode.PARTIAL)
-    return int(ExitCode.FINDINGS if found or any(scan.damages for scan in read) else ExitCode.CLEAN)
+    return int(ExitCode.FINDINGS if found or any(counts.damages for counts in read_counts) else ExitCode.CLEAN)

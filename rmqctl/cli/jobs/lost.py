@@ -53,9 +53,9 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     """Messages in the log that no queue reaches, by queue: no consumer ever sees them.
 
     WHY is missing-unit where consumers should see them (`rmqctl verify` calls them missing-unit or unit-mismatch; `rmqctl rebuild` mends
-    it); deleted-topic where config/topics.json no longer lists the topic and it has no queue; superseded for what is from before the
-    topic was deleted and made again. Prepared and rolled back messages are in no queue by design. Exit 1 for missing-unit, or damage
-    in the log.
+    it); deleted-topic where neither config/topics.json nor a group's offsets have the topic, and it has no queue; superseded for messages
+    from before the topic was deleted and created again. Prepared and rolled back messages are in no queue by design. Exit 1 for
+    missing-unit, or damage in the log.
     """
     from rmqctl.jobs.log_records import ask
     from rmqctl.jobs.lost import COLUMNS as NEEDED
@@ -71,10 +71,12 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
 
 
 def _known_topics(run: JobRun) -> DataFrame:
-    """The topics of each store whose topics.json is there: listed in it, or with a queue."""
+    """Return the topics of each store that has a topics.json: listed in it, in a group's offsets, or with a queue."""
+    from rmqctl.store.known_topics import KnownTopics
+
     rows = []
     for store in run.stores:
-        listed = set(store.listed_topics)
+        listed = KnownTopics(store).names
         rows += [(path_of(store), topic) for topic in (listed | {topic for topic, _ in store.queues} if listed else ())]
     return run.spark.createDataFrame(rows, "store string, topic string")
 

@@ -7,28 +7,33 @@ depends on all of the log before it (damage, a topic that was made again), where
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+import rmqctl
 from rmqctl.cli.complaint import complain
 from rmqctl.cli.confirm import change_options, check_can_ask
 from rmqctl.cli.first_run import prepared
+from rmqctl.cli.identity import act_as_owner_of, other_owner
 from rmqctl.cli.jobs.spark_options import spark_options, spark_session, stores_argument
-from rmqctl.cli.options import open_store, output_option, progress_option
+from rmqctl.cli.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.printable import printable
 from rmqctl.cli.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
 from rmqctl.cli.repair_view import REPAIR_VERB
 from rmqctl.cli.verb import Verb
-from rmqctl.errors import BadRequest, ExitCode, RmqctlError
+from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.jobs.split_size import MIB
 from rmqctl.logfile.remote_path import is_remote, root_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -59,6 +64,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 @stores_argument
 @click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
 @click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@profile_option("Make the index as brokers of this version do.")
 @spark_options
 @change_options
 @output_option("table", "json", "jsonl")
@@ -69,6 +75,7 @@ def command(
     follow_links: bool,
     what: str,
     all_topics: bool,
+    profile: str | None,
     master: str | None,
     remote: str | None,
     split_mib: int,
@@ -86,18 +93,25 @@ def command(
     Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
     Tasks only read: queues and index are written here, beside the old ones, and put in their places once they are checked. A task
     that dies with its worker is done again by another. Needs the extra: pip install 'rmqctl[spark]'.
+
+    Where root becomes the owner, Spark starts as that user too: all stores of one run must belong to one user, who must be able to
+    read Python, rmqctl and Java.
     """
     if len(stores) > 1 and broker_conf is not None:
         raise click.UsageError("--broker-conf tells of one broker: give one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
-    how = HowToRebuild(selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics}), dry_run, yes, output, progress_mode)
+    selected = selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics})
+    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
-    codes = {store: _attempt(partial(_look, store, opened)) for store in stores}
+    logs: dict[Path, Sequence[Path]] = {}
+    codes = {store: _attempt(partial(_look, store, opened, logs, dry_run=dry_run)) for store in stores}
     ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
     if ready:
         check_can_ask(yes=yes or dry_run)
         prepared(prepare_kernels)
+        if not dry_run:
+            _act_as_owner_with_spark({store: logs[store] for store in ready})
         with spark_session(master, remote) as spark:
             for store in ready:
                 codes[store] = _attempt(partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1))
@@ -118,9 +132,33 @@ def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Ite
         opened.close()
 
 
-def _look(store: Path, opened: Opened) -> int:
-    with opened(store):
+def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
+    """Note the folders of the log where a store may be rebuilt. Raises RmqctlError where it may not be."""
+    with opened(store) as (found, _):
+        if not dry_run:
+            other_owner(found.path.root, found.path.commitlogs)
+        logs[store] = found.path.commitlogs
         return int(ExitCode.CLEAN)
+
+
+def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
+    """Become the owner of the stores before Spark starts: its JVM and its workers then run as that user, since they share files.
+
+    Raises ChangeFailed where the stores belong to several users, or their owner may not use what Spark needs.
+    """
+    needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
+    act_as_owner_of(stores)
+    for path in needed:
+        if not os.access(path, os.R_OK):
+            hint = "install rmqctl where that user may read it, or give --as-root"
+            raise ChangeFailed("the owner of the store may not read it, so that Spark cannot run as that user", path=str(path), hint=hint)
+
+
+def _pyspark() -> Iterator[Path]:
+    """Yield the file that is imported as PySpark, where it is installed."""
+    found = find_spec("pyspark")
+    if found is not None and found.origin is not None:
+        yield Path(found.origin)
 
 
 def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:

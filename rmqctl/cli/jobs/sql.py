@@ -45,6 +45,9 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
     units of consume queues: broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index, its entries: broker
     store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
+    QUERY may do all that Spark's SQL can, with your rights: read any file that you may read, such as csv.`/etc/passwd`, and call any
+    Java method by reflect(). Run no QUERY that you do not understand, and do not pass on one that others wrote.
+
     Bytes are shown as base64, times as RFC 3339. For many rows `rmqctl job export` is the better way.
     """
     from rmqctl.jobs.log_records import ask

@@ -8,7 +8,7 @@ import click
 
 from rmqctl.cli.first_run import prepared
 from rmqctl.cli.jobs.spark_options import spark_options, spark_session, store_argument
-from rmqctl.cli.options import open_store, output_option, progress_option
+from rmqctl.cli.options import ignore_receipts_option, open_store, output_option, progress_option
 from rmqctl.cli.render import progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.jobs.split_size import MIB
@@ -28,6 +28,7 @@ from rmqctl.jobs.split_size import MIB
 )
 @store_argument
 @click.option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="As `rmqctl verify`.")
+@ignore_receipts_option
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
@@ -36,6 +37,7 @@ def command(
     broker_conf: Path | None,
     follow_links: bool,
     level: int,
+    ignore_receipts: bool,
     master: str | None,
     remote: str | None,
     split_mib: int,
@@ -53,7 +55,7 @@ def command(
     opened = open_store(store, broker_conf, follow_links)
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
         opened.commit_log.on_progress = advance
-        found = verification(spark, opened, level=level, split_size=split_mib * MIB)
+        found = verification(spark, opened, level=level, split_size=split_mib * MIB, receipts=not ignore_receipts)
         prepared(found.prepare)
         found.run()
     return print_report(found.report, output)

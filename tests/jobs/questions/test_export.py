@@ -8,13 +8,19 @@ import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.errors import BadRequest
+from rmqctl.jobs import export
+from rmqctl.jobs.export import without_formulas
 from tests.conftest import Rmqctl, tree_hash
 from tests.jobs.questions.conftest import dumped
 from tests.log_maker import Record, write_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -116,6 +122,43 @@ def test_topics_cannot_lead_elsewhere(tmp_path: Path, rmqctl: Rmqctl) -> None:
     )
 
 
+def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    target = tmp_path / "out"
+    sync = export._sync
+
+    def noting(path: Path) -> None:
+        synced.append(f"{str(path).partition(str(tmp_path))[2]} {target.exists()}")
+        sync(path)
+
+    monkeypatch.setattr(export, "_sync", noting)
+    with export.new_folder(target) as folder:
+        (folder / "topic=T").mkdir(parents=True)
+        (folder / "topic=T" / "part").write_bytes(b"x")
+        (folder / "_SUCCESS").touch()
+    beside = f"/{folder.parent.name}/messages"
+    wanted = [f"{beside}/topic=T/part False", f"{beside}/topic=T False", f"{beside}/_SUCCESS False", f"{beside} False", " True"]
+    assert synced == wanted
+    assert (target / "topic=T" / "part").read_bytes() == b"x"
+
+
+def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    ours, other, of_another = (tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c")))
+    for folder in (ours, other, of_another):
+        (folder / "messages").mkdir(parents=True)
+    (ours / export.MARKER).touch()
+    (of_another / export.MARKER).touch()
+    assert export.remove_leftovers(target) == ([ours], [other])
+    assert set(tmp_path.iterdir()) == {other, of_another}
+    with export.new_folder(target) as running:
+        running.mkdir()
+        with pytest.raises(BadRequest, match="another export to the same folder is running"):
+            export.remove_leftovers(target)
+        assert running.is_dir()
+    assert export.remove_leftovers(target) == ([], [other])
+
+
 def test_an_empty_folder_is_taken(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "out").mkdir()
     assert rmqctl("job", "export", golden_stores["533-basic"], "--to", tmp_path / "out", "--body", "none").code == 0
@@ -132,3 +175,8 @@ def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(golden: Callable[[
     assert (result.code, result.out) == (4, "")
     assert "nothing is exported" in result.err
     assert not list((tmp_path / "target").iterdir())
+
+
+def test_a_text_in_csv_is_no_formula(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("=1+1", -1), ("-a", 2), ("a=", 3), (None, 4)], "topic string, queueId int")
+    assert [tuple(row) for row in without_formulas(rows).collect()] == [("'=1+1", -1), ("'-a", 2), ("a=", 3), (None, 4)]

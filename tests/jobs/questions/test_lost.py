@@ -98,10 +98,11 @@ def test_prepared_and_rolled_back_messages_are_in_no_queue(spark: SparkSession) 
 
 
 def test_light_queues(spark: SparkSession) -> None:
-    named = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,x/y,", "INNER_MULTI_QUEUE_OFFSET": "0,7,1,2"}
+    named = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,x/y,,%LMQ%c,", "INNER_MULTI_QUEUE_OFFSET": "0,7,1,2,x"}
     uneven = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0"}
-    records = [message(0, 0, properties=named), message(100, 1, properties=uneven)]
-    assert told(spark, records, [unit(0, 0), unit(100, 1), unit(0, 0, "%LMQ%a")]) == {("%LMQ%b", "missing-unit", 1, 0)}
+    records = [message(0, 0, properties=named), message(100, 1, properties=uneven), message(200, 0, "%RETRY%g", properties=named)]
+    units = [unit(0, 0), unit(100, 1), unit(200, 0, "%RETRY%g"), unit(0, 0, "%LMQ%a")]
+    assert told(spark, records, units) == {("%LMQ%b", "missing-unit", 1, 0)}
 
 
 def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession) -> None:

@@ -40,7 +40,7 @@ def test_rows_as_they_are(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> Non
 
 
 def test_messages_and_damage_together(damaged_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
-    root = damaged_stores[min(name for name in damaged_stores if "body-flip" in name)]
+    root = damaged_stores["471-basic--body-flip-first-abnormal"]
     query = "SELECT d.damage, count(m.size) AS before FROM damage d, messages m WHERE m.physicalOffset < d.physicalOffset GROUP BY d.damage"
     result = rmqctl("job", "sql", query, root, "-o", "jsonl")
     damage = next(row for row in rmqctl("dump", root, "--damaged", "-o", "jsonl").rows() if "damage" in row)

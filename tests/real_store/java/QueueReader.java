@@ -64,14 +64,22 @@ final class QueueReader {
 
     private static void addMessages(GetMessageResult result, List<Object> entries, List<MessageExt> consumed) {
         for (ByteBuffer record : result.getMessageBufferList()) {
-            // read the body, do not decompress it: its CRC is that of the stored bytes
-            MessageExt message = MessageDecoder.decode(record.duplicate(), true, false);
+            MessageExt message = decoded(record.duplicate());
             if (message == null) {
                 entries.add(gap(0, GetMessageStatus.MESSAGE_WAS_REMOVING));
                 continue;
             }
             entries.add(Arrays.asList(message.getQueueOffset(), message.getCommitLogOffset(), message.getStoreSize()));
             consumed.add(message);
+        }
+    }
+
+    /** With its body, which is not decompressed: its CRC is that of the stored bytes. A damaged body length can ask for any memory. */
+    private static MessageExt decoded(ByteBuffer record) {
+        try {
+            return MessageDecoder.decode(record, true, false);
+        } catch (OutOfMemoryError damaged) {
+            return null;
         }
     }
 

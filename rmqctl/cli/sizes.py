@@ -1,0 +1,40 @@
+"""Numbers of bytes as an operator types them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+BYTES_MAX = 2**63 - 1
+UNITS: dict[str, int] = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    UNITS |= {f"{_prefix}b": pow(1000, _power), f"{_prefix}ib": pow(1024, _power)}
+_SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-z]{0,3})", re.IGNORECASE | re.ASCII)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of `500000000000`, `500GB` (powers of 1000) or `465.5GiB` (powers of 1024). Raises ValueError."""
+    found = _SIZE.fullmatch(text.strip())
+    unit = UNITS.get(found[2].lower()) if found else None
+    if found is None or unit is None or ("." in found[1] and unit == 1):
+        raise ValueError(f"{text!r} is not a number of bytes: use 500000000000, 500GB (1000 x 1000 x 1000) or 465GiB (1024 x 1024 x 1024)")
+    whole, _, fraction = found[1].partition(".")
+    size = int(whole) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+    if size > BYTES_MAX:
+        raise ValueError(f"{text!r} is more than {BYTES_MAX} bytes")
+    return size
+
+
+class SizeType(click.ParamType):  # type: ignore[type-arg]
+    """A number of bytes, with or without a unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse what was typed."""
+        try:
+            return parse_size(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

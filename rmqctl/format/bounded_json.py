@@ -1,0 +1,65 @@
+"""JSON from a file that anybody may have written: parsed in bounded memory, whatever it holds.
+
+A document is accepted iff (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ { "`, which bound
+the number of its values, (3) it is nested at most DEPTH_MAX deep, (4) its integers have 64 bits, and its other numbers are finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+DEPTH_MAX = 100
+SIGNS = ',:[{"'
+_INTEGER_CHARACTERS_MAX = 20  # -9223372036854775808
+_LEAST, _LARGEST = -(2**63), 2**63 - 1
+
+
+def check_signs(text: str, signs_max: int) -> None:
+    """Raise ValueError where a document has more values than anybody needs; a sign takes at most 100 bytes of memory once parsed."""
+    if sum(map(text.count, SIGNS)) > signs_max:
+        raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
+
+
+def loads(text: str, signs_max: int) -> Any:
+    """Parse a document. Raise ValueError, with one line that says why, where it is not accepted."""
+    check_signs(text, signs_max)
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    _check_depth(value)
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) <= _INTEGER_CHARACTERS_MAX and _LEAST <= (number := int(text)) <= _LARGEST:
+        return number
+    raise ValueError(f"the integer {text[:_INTEGER_CHARACTERS_MAX]}... has more than 64 bits")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isfinite(number):
+        return number
+    raise ValueError(f"the number {text[:_INTEGER_CHARACTERS_MAX]} is too large")
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _check_depth(value: Any) -> None:
+    """By levels, without recursion: what is accepted can be printed and converted, which recurse."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise ValueError("nested too deeply")
+        level = [inner for outer in level for inner in _inner(outer)]
+
+
+def _inner(value: Any) -> list[Any]:
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [inner for inner in values if isinstance(inner, dict | list)]

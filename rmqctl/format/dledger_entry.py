@@ -1,0 +1,71 @@
+"""The header that DLedger puts before each record of its log (`dledger-ID/data/`): an entry is this header and one ordinary record.
+
+{table}
+
+A file ends with a blank: magic -1 and the bytes that are left of the file, 4 bytes each.
+
+A header is valid iff: (1) MAGIC is 1; (2) POS is the place of the entry in the log; (3) SIZE is BODYSIZE and the 48 bytes of the header,
+and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers write them. The index rises by one from
+entry to entry, and the term never falls: that takes the entry before. PHYSICALOFFSET of the record is POS + 48.
+
+Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries behind that may not be agreed on by the group.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqctl.format.layout import Field, Layout
+from rmqctl.format.message import MIN_SIZE
+
+ENTRY_HEADER = Layout(
+    "entry header",
+    (
+        Field("magic", "i", "1; -1 in a blank"),
+        Field("size", "i", "bytes of the entry; in a blank: left in the file"),
+        Field("index", "q", "number of the entry, from 0"),
+        Field("term", "q", "of the leader that appended it"),
+        Field("pos", "q", "physical offset of the entry"),
+        Field("channel", "i", "0"),
+        Field("chainCrc", "i", "0"),
+        Field("bodyCrc", "i", "0"),
+        Field("bodySize", "i", "bytes of the record"),
+    ),
+)
+MAGIC_ENTRY, MAGIC_ENTRY_BLANK = 1, -1
+if ENTRY_HEADER.size != 48:
+    raise AssertionError("the header of an entry is 48 bytes")
+__doc__ = (__doc__ or "").format(table=ENTRY_HEADER.table())
+
+
+class EntryHeader(NamedTuple):
+    """The 48 bytes before a record; sizes and `pos` in bytes."""
+
+    magic: int
+    size: int
+    entry_index: int
+    term: int
+    pos: int
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_size: int
+
+    def problem(self, position: int, room: int) -> str:
+        """Return what is wrong with the header at physical offset `position`, with `room` bytes to the end of its file; empty: nothing."""
+        if self.magic != MAGIC_ENTRY:
+            return f"its magic code is {self.magic}, not {MAGIC_ENTRY}"
+        if self.pos != position:
+            return f"pos is {self.pos}, the entry is at {position}"
+        if self.body_size < MIN_SIZE or self.size != ENTRY_HEADER.size + self.body_size:
+            return f"size is {self.size}, bodySize {self.body_size}: they do not fit each other"
+        if self.size > room:
+            return f"size is {self.size}; {room} bytes are left in the file"
+        if self.channel or self.chain_crc or self.body_crc:
+            return "channel, chainCrc and bodyCrc are not all 0"
+        return ""
+
+
+def decode_entry_header(raw: bytes | memoryview, position: int = 0) -> EntryHeader:
+    """Return the header of 48 bytes at `position` of `raw`."""
+    return EntryHeader._make(ENTRY_HEADER.struct.unpack_from(raw, position))

@@ -1,0 +1,172 @@
+"""Where a path leads, without following a symbolic link below the folder that the user named.
+
+Who owns a store may swap a folder of it for a link at any moment. A path that the system resolves by itself then leads wherever that
+link does; so a change opens one folder after the other, each by its name in the one above (openat with O_NOFOLLOW).
+
+A folder that is held stays reachable, whatever its name leads to later, and whatever folders above it are closed to this process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+FILE_MODE, FOLDER_MODE, PRIVATE_FOLDER_MODE = 0o644, 0o755, 0o700
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_HELD: dict[Path, int] = {}
+
+
+def hold(folder: Path) -> None:
+    """Keep a folder reachable until the process ends. Raises OSError."""
+    if folder not in _HELD:
+        _HELD[folder] = os.open(folder, _FOLDER)
+
+
+def reached(path: Path) -> tuple[Path | str, int | None]:
+    """A path as the system takes it for reading: its name, and the folder that is held above it, if one is."""
+    for folder, descriptor in _HELD.items():
+        names = names_below(path, folder)
+        if names is not None:
+            return "/".join(names) or ".", descriptor
+    return path, None
+
+
+def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
+    """Return the parts of a path below a folder, none for the folder itself; None: the path lies elsewhere.
+
+    As `relative_to`, which parses both paths again: a change of a store asks this some hundred thousand times.
+    """
+    start, parts = folder.parts, path.parts
+    if parts[: len(start)] != start or (not start and path.is_absolute()):
+        return None
+    return parts[len(start) :]
+
+
+@contextmanager
+def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
+    """The name of `path` and a descriptor of its folder; below one of `roots` no link is followed on the way.
+
+    What lies below none of them is resolved as the system does. Raises OSError, which names `path`.
+    """
+    with naming(path):
+        root, names = _below_one_of(path, roots)
+        if ".." in names:
+            raise OSError(errno.EINVAL, "a path with `..`", str(path))
+        folder = _open_root(path.parent if root is None else root)
+        try:
+            for name in names[:-1]:
+                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            yield names[-1] if names else ".", folder
+        finally:
+            os.close(folder)
+
+
+def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the first root that a path lies below, and the names from there on; (None, its own name) where it lies below none."""
+    for root in roots:
+        names = names_below(path, root)
+        if names is not None:
+            return root, names
+    return None, (path.name or ".",)
+
+
+def _open_root(root: Path) -> int:
+    return os.dup(_HELD[root]) if root in _HELD else os.open(root, _FOLDER)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError of what is done in a folder, by a name or a descriptor, names the whole path; one of a link on the way says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _has_link(path)):
+            raise OSError(errno.ELOOP, "a symbolic link is in its place, or on the way: not followed", str(path)) from error
+        error.filename = str(path)
+        raise
+
+
+def _has_link(path: Path) -> bool:
+    """Whether a link lies on the way; only said of an error that came first."""
+    return any(os.path.islink(folder) for folder in (path, *path.parents))
+
+
+def status(path: Path, roots: Collection[Path]) -> os.stat_result:
+    """Return what the system says of a name, a link not followed. Raises OSError."""
+    with strictly(path, roots) as (name, folder):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def names(folder: Path, roots: Collection[Path]) -> list[str]:
+    """Return the names in a folder, sorted. Raises OSError."""
+    with strictly(folder, roots) as (name, above):
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=above)
+        try:
+            return sorted(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
+
+
+def open_for_reading(path: Path, roots: Collection[Path]) -> int:
+    """Return a descriptor for reading; never waits, whatever `path` is. Raises OSError."""
+    with strictly(path, roots) as (name, folder):
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def mode_of_new_folder(folder: int) -> int:
+    """Return the mode of a new folder: it allows no more than the folder above it."""
+    return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
+
+
+def mode_of_new_file(folder: int) -> int:
+    """Return the mode of a new file: it allows no more than its folder, or the files in it."""
+    modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
+    return stat.S_IMODE(min(modes, default=os.fstat(folder).st_mode)) & FILE_MODE
+
+
+def _some_names(folder: int) -> list[str]:
+    """The first and the last name in a folder."""
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        found = sorted(os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
+    return found[:1] + found[-1:]
+
+
+def _status_in(folder: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def mode_of(descriptor: int) -> int:
+    """Return the mode of an open file, as chmod takes it."""
+    return stat.S_IMODE(os.fstat(descriptor).st_mode)
+
+
+def owner_of_new(folder: int) -> tuple[int, int] | None:
+    """Return the user and group that own new files of a folder; None: the user of this process.
+
+    Only root may give something away. What root made, a broker could not write.
+    """
+    found = os.fstat(folder)
+    if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
+        return None
+    return found.st_uid, found.st_gid
+
+
+def is_same_file(descriptor: int, name: str, folder: int) -> bool:
+    """Return whether a name is that of an open file; False, too, where nothing has that name. Raises OSError otherwise."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))

@@ -1,0 +1,115 @@
+"""A store's files as a plan is going to leave them, read before anything is written: an overlay in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.logfile.storage import Entry, Kind, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Patch(NamedTuple):
+    """Bytes [begin, end) of a file as they are going to be; `data` None: zeros."""
+
+    begin: int
+    end: int
+    data: bytes | memoryview | None = None
+
+
+class PlannedFile(NamedTuple):
+    """A file of `size` bytes: what it has now (nothing where it is new), and over that the patches, in order."""
+
+    size: int
+    patches: Sequence[Patch] = ()
+    is_new: bool = False
+
+
+class PlannedStorage(Storage):
+    """What `base` reads, but without the files and folders `deleted`, and with `planned` files, whose folders may be new."""
+
+    def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
+        super().__init__(base.root)
+        self._base = base
+        self._planned = planned
+        self._deleted = deleted
+        self._names: defaultdict[Path, set[str]] = defaultdict(set)  # in folders, those that lead to planned files
+        for path in planned:
+            for inner, folder in zip((path, *path.parents), path.parents, strict=False):
+                self._names[folder].add(inner.name)
+        self._of_descriptor: dict[int, PlannedFile] = {}
+        self._numbers = count(-2, -1)  # descriptors of files that are not there yet
+
+    def entry(self, path: Path) -> Entry:
+        """Describe what is going to be at `path`. Raises OSError as `Storage.entry`."""
+        planned = self._planned.get(path)
+        if planned is not None:
+            return self._base.entry(path)._replace(kind=Kind.FILE, size=planned.size)
+        if path in self._names:
+            found = self._base.entry(path)
+            return found if found.kind is not Kind.MISSING else found._replace(kind=Kind.DIRECTORY)
+        if not self._deleted.isdisjoint((path, *path.parents)):
+            return Entry(path.name, path, Kind.MISSING)
+        return self._base.entry(path)
+
+    def listing(self, folder: Path) -> list[Entry]:
+        """List the entries that a folder is going to have, by name. Raises OSError."""
+        names = {entry.name for entry in self._base.listing(folder)} | self._names.get(folder, set())
+        entries = (self.entry(folder / name) for name in sorted(names))
+        return [entry for entry in entries if entry.kind is not Kind.MISSING]
+
+    def open(self, path: Path) -> int:
+        """Open a file for reading. Raises OSError."""
+        planned = self._planned.get(path)
+        descriptor = next(self._numbers) if planned is not None and planned.is_new else self._base.open(path)
+        if planned is not None:
+            self._of_descriptor[descriptor] = planned
+        return descriptor
+
+    def duplicate(self, descriptor: int) -> int:
+        """Return another descriptor of the same open file. Raises OSError."""
+        found = next(self._numbers) if descriptor < 0 else self._base.duplicate(descriptor)
+        if descriptor in self._of_descriptor:
+            self._of_descriptor[found] = self._of_descriptor[descriptor]
+        return found
+
+    def close(self, descriptor: int) -> None:
+        """Close the descriptor."""
+        self._of_descriptor.pop(descriptor, None)
+        if descriptor >= 0:
+            self._base.close(descriptor)
+
+    def read(self, descriptor: int, position: int, size: int) -> bytes:
+        """Read as `Storage.read`."""
+        planned = self._of_descriptor.get(descriptor)
+        if planned is None:
+            return self._base.read(descriptor, position, size)
+        end = min(position + size, planned.size)
+        data = bytearray(max(end - position, 0))
+        found = self._base.read(descriptor, position, len(data)) if data and not planned.is_new else b""
+        data[: len(found)] = found
+        for patch in planned.patches:
+            begin, behind = max(patch.begin, position), min(patch.end, end)
+            if begin < behind:
+                new = bytes(behind - begin) if patch.data is None else patch.data[begin - patch.begin : behind - patch.begin]
+                data[begin - position : behind - position] = new
+        return bytes(data)
+
+    def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
+        """Read as `Storage.read_into`."""
+        if descriptor not in self._of_descriptor:
+            return self._base.read_into(descriptor, position, buffer)
+        data = self.read(descriptor, position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def next_data(self, descriptor: int, position: int) -> int | None:
+        """Return the first position that may not be in a hole; None: only a hole is left."""
+        planned = self._of_descriptor.get(descriptor)
+        if planned is None:
+            return self._base.next_data(descriptor, position)
+        return position if position < planned.size else None

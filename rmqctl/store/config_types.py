@@ -1,0 +1,121 @@
+"""What config/*.json may hold, as far as rmqctl uses it, and what a broker's fastjson makes of it.
+
+The real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83) were asked. A number may also stand as text ("4"; commas in it count for nothing, and
+an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is 1) or as true (1); a field of an object that is null, "" or
+"null" has its default. For anything else in the place of a number, an object or a map, and
+for null in a map, the broker deletes the file and reads its .bak. The other fields may hold what they like, and are kept as they are.
+Numbers of queues and queueIds are Java's int, offsets its long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Kind = Callable[[Any, str], Any]
+"""Returns what a broker makes of a value; None for a default. Raises ValueError, with the value's place."""
+
+_DIGITS = {32: re.compile(r"([+-]?\d{1,20})(?:\.0*)?"), 64: re.compile(r"([+-]?\d{1,20})")}
+_NOTHING = (None, "", "null", "NULL")
+_FLAGS = {"true": True, "1": True, "y": True, "t": True, "false": False, "0": False, "n": False, "f": False}
+
+
+def _number(bits: int) -> Kind:
+    def kind(value: Any, place: str) -> int | None:
+        if value in _NOTHING:
+            return None
+        text = _DIGITS[bits].fullmatch(value.replace(",", "")) if isinstance(value, str) else None
+        if text is None and not isinstance(value, int | float):
+            raise ValueError(f"{place} is {_shown(value)}, not a number")
+        number = int(value if text is None else text[1])
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise ValueError(f"{place} is {number}, which has more than {bits} bits")
+        return number
+
+    return kind
+
+
+def _flag(value: Any, place: str) -> bool | None:
+    if value in _NOTHING:
+        return None
+    if isinstance(value, int | float):
+        return int(value) == 1
+    if not isinstance(value, str) or value.lower() not in _FLAGS:
+        raise ValueError(f"{place} is {_shown(value)}, not true or false")
+    return _FLAGS[value.lower()]
+
+
+def _data_version(value: Any, place: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = None if value in (None, "", []) else _DATA_VERSION(value, place)
+    return found
+
+
+def _anything(value: Any, _: str) -> Any:
+    return value
+
+
+def _object(fields: Mapping[str, Kind]) -> Kind:
+    def kind(value: Any, place: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{place} is {_shown(value)}, not an object")
+        known = {name: fields[name](value[name], f"{place}.{name}" if place else name) for name in fields if name in value}
+        return {name: known.get(name, other) for name, other in value.items() if name not in known or known[name] is not None}
+
+    return kind
+
+
+def _map(of: Kind, key_bits: int | None = None) -> Kind:
+    def kind(value: Any, place: str) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ValueError(f"{place} is {_shown(value)}, not an object")
+        found = {}
+        for key, item in value.items():
+            read = of(item, f"{place}[{key!r}]")
+            if read is None:
+                raise ValueError(f"{place}[{key!r}] is {_shown(item)}")
+            found[key if key_bits is None else _number_key(key, key_bits, place)] = read
+        return found
+
+    return kind
+
+
+def _number_key(key: str, bits: int, place: str) -> str:
+    """The key of a map as a plain number: a broker takes "1,0" and "+10" for 10."""
+    number = _number(bits)(key, f"a key of {place}")
+    if number is None:
+        raise ValueError(f"a key of {place} is {_shown(key)}, not a number")
+    return str(number)
+
+
+def _shown(value: Any) -> str:
+    names = {list: "a list", dict: "an object", type(None): "null", bool: str(value).lower()}
+    return names.get(type(value), repr(value) if len(repr(value)) < 40 else "a long text")
+
+
+INT, LONG = _number(32), _number(64)
+_DATA_VERSION = _object({"counter": LONG, "timestamp": LONG, "stateVersion": LONG})
+VERSION: dict[str, Kind] = {"dataVersion": _data_version}
+TOPIC = _object(
+    {"readQueueNums": INT, "writeQueueNums": INT, "perm": INT, "topicSysFlag": INT, "order": _flag, "attributes": _map(_anything)}
+)
+GROUP = _object(
+    {"retryQueueNums": INT, "retryMaxTimes": INT, "brokerId": LONG, "whichBrokerWhenConsumeSlowly": LONG}
+    | dict.fromkeys(("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "consumeMessageOrderly"), _flag)
+)
+OFFSETS = {"offsetTable": _map(_map(LONG, 32))}
+FILES: dict[str, Kind] = {
+    "topics.json": _object(VERSION | {"topicConfigTable": _map(TOPIC)}),
+    "consumerOffset.json": _object(VERSION | OFFSETS),
+    "lmqConsumerOffset.json": _object(VERSION | OFFSETS | {"lmqOffsetTable": _map(LONG)}),
+    "delayOffset.json": _object(VERSION | {"offsetTable": _map(LONG, 32)}),
+    "subscriptionGroup.json": _object(VERSION | {"subscriptionGroupTable": _map(GROUP)}),
+}
+
+
+def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a broker makes of config/`name`. Raises ValueError where it takes the file for invalid: what is where."""
+    found: dict[str, Any] = FILES.get(name, _anything)(content, "")
+    return found

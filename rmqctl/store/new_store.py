@@ -1,0 +1,51 @@
+"""A store that is being created: where no message is ever put into it, it can go again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.storage import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+
+class NewStore:
+    """Remembers what stood in `folders` (the store's root, and those of its log) before the store was created. Raises OSError."""
+
+    def __init__(self, storage: WritableStorage, folders: Sequence[Path]) -> None:
+        self._storage = storage
+        self._folders = folders
+        self._made = sorted({made for folder in folders for made in self._missing(folder)}, reverse=True)  # what is below comes first
+        self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
+
+    def remove(self) -> None:
+        """Delete what was created since; what stood there before stays. Raises OSError."""
+        for folder in self._folders:
+            if self._exists(folder):
+                self._empty(folder)
+        for made in self._made:
+            if self._exists(made) and not self._storage.names(made):
+                self._storage.remove_folder(made)
+
+    def _missing(self, folder: Path) -> Iterator[Path]:
+        """Yield the folder and those above it, as far as they do not exist."""
+        while not self._exists(folder):
+            yield folder
+            folder = folder.parent
+
+    def _exists(self, folder: Path) -> bool:
+        return self._storage.entry(folder).kind is not Kind.MISSING
+
+    def _empty(self, folder: Path) -> None:
+        for path, stamp in tree_of(self._storage, folder):
+            if path in self._stood or path == folder:
+                continue
+            if stamp.kind is Kind.DIRECTORY:
+                self._storage.remove_folder(path)
+            else:
+                self._storage.remove_file(path)

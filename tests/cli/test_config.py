@@ -1,0 +1,41 @@
+"""`rmqctl config show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Rmqctl
+
+Golden = Callable[[str], Path]
+
+
+def test_a_queue_without_an_offset_of_its_group_is_shown(golden: Golden, rmqctl: Rmqctl) -> None:
+    """The real 5.3.3 kept no offset of billing's 20 retries."""
+    store = golden("broker-533")
+    offsets = store / "config" / "consumerOffset.json"
+    offsets.write_text(offsets.read_text().replace(",3:375", ""))
+    rows = rmqctl("config", "show", store, "-o", "json").document()["offsets"]
+    found = [(row["topic"], row["queueId"], row["maxOffset"], row["behind"]) for row in rows if row["offset"] is None]
+    assert found == [("%RETRY%billing", 0, 20, 20), ("orders", 3, 375, 375)]
+    assert rmqctl("config", "show", store).out.count("none") == 2
+
+
+def test_messages_that_were_deleted_are_not_behind(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    offsets = store / "config" / "consumerOffset.json"
+    offsets.write_text(offsets.read_text().replace(",3:375", ",3:1"))
+    first = min((store / "commitlog").iterdir())
+    before = {tuple(row[key] for key in ("group", "topic", "queueId")): row for row in _offsets(rmqctl, store)}
+    first.unlink()
+    after = {tuple(row[key] for key in ("group", "topic", "queueId")): row for row in _offsets(rmqctl, store)}
+    key = ("billing", "orders", 3)
+    assert (before[key]["minOffset"], before[key]["behind"]) == (0, 374)
+    assert after[key]["minOffset"] > 1
+    assert after[key]["behind"] == 375 - after[key]["minOffset"]
+
+
+def _offsets(rmqctl: Rmqctl, store: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rmqctl("config", "show", store, "-o", "json").document()["offsets"]
+    return found

@@ -1,0 +1,156 @@
+"""Stores of DLedger, or whose queues are in RocksDB: their log is read all the same, and nothing of them is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.store.read_only_store import ReadOnlyStore
+from tests.conftest import Rmqctl, tree_hash, unpack
+
+Golden = Callable[[str], Path]
+CHANGES = (
+    ("append", "--topic", "T", "--body", "x"),
+    ("recover", "--dry-run"),
+    ("recover", "--yes"),
+    ("rebuild", "all", "--yes"),
+    ("truncate", "--dirty", "--yes"),
+    ("clean", "--dry-run"),
+    ("checkpoint", "set", "--physic-msg-timestamp", "1", "--yes"),
+)
+
+
+@pytest.mark.parametrize("name", ["550-combined-separate", "550-combined-samedir", "550-rocksdb-crash", "broker-550-dledger"])
+def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden(name)
+    before = tree_hash(store)
+    for verb, *more in CHANGES:
+        result = rmqctl(verb, store, *more)
+        assert (result.code, "RocksDB" in result.err or "DLedger" in result.err) == (13, True), verb
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("name", ["550-combined-separate", "550-combined-samedir"])
+def test_the_file_queues_of_a_combined_store_are_read(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden(name)
+    assert rmqctl("info", store, "-o", "json").document()["layout"] == "files and RocksDB"
+    assert rmqctl("verify", store).out == "level 3: no findings\n"
+    assert rmqctl("queue", store).code == 0
+
+
+LOG_ONLY = {
+    "broker-533-rocksdb": ("RocksDB", "only its log is read"),
+    "broker-550-rocksdb": ("RocksDB", "only its log is read"),
+    "550-rocksdb-crash": ("RocksDB", "only its log is read"),
+    "broker-550-dledger": ("DLedger", "entries that the group has not agreed on are shown, too. The log alone is checked"),
+}
+
+
+@pytest.mark.parametrize("name", LOG_ONLY)
+def test_the_log_of_other_layouts_is_read(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden(name)
+    before = tree_hash(store)
+    layout, note = LOG_ONLY[name]
+    assert rmqctl("info", store, "-o", "json").document()["layout"] == layout
+    verified = rmqctl("verify", store, "--level", "1", "-o", "json")
+    assert (verified.code, verified.document()["findings"]) == (0, [])
+    assert note in verified.err
+    dumped = rmqctl("dump", store, "-o", "jsonl").rows()
+    assert len(dumped) == verified.document()["messages"] > 0
+    one = dumped[len(dumped) // 2]
+    for how in (("--msg-id", one["msgId"]), ("--topic", one["topic"], "--queue", one["queueId"], "--offset", one["queueOffset"], "--scan")):
+        found = rmqctl("query", store, *how, "-o", "jsonl").rows()
+        assert one["physicalOffset"] in [row["physicalOffset"] for row in found]
+    for refused in (("verify",), ("queue",), ("query", "--topic", one["topic"], "--key", "x")):
+        assert rmqctl(refused[0], store, *refused[1:]).code == 13
+    assert tree_hash(store) == before
+
+
+def test_each_unit_of_a_dledger_store_leads_to_a_dumped_message(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-550-dledger")
+    dumped = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rmqctl("dump", store, "-o", "jsonl").rows()}
+    assert len(dumped) == 83
+    units = ReadOnlyStore(store, log_only=True).queues
+    in_queues = {(*key, unit.queue_offset): unit for key, queue in units.items() for unit in queue.units(0, queue.max_offset)}
+    assert {key: (unit.physical_offset, unit.size) for key, unit in in_queues.items()} == {
+        key: (row["physicalOffset"], row["size"]) for key, row in dumped.items()
+    }
+
+
+def test_a_damaged_entry_header_is_a_finding_and_its_message_is_read(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-550-dledger")
+    log = store / "dledger-n0" / "data" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(312 + 16)  # the second entry's term
+        file.write(b"\xff")
+    result = rmqctl("verify", store, "--level", "1", "-o", "json")
+    document = result.document()
+    found = [(finding["code"], finding["path"], finding["fileOffset"], finding["size"]) for finding in document["findings"]]
+    assert (result.code, found) == (1, [("bad-entry", f"dledger-n0/data/{0:020d}", 312, 48)])
+    assert (document["messages"], document["behindDamage"]["offset"]) == (83, 312)
+    damaged = rmqctl("dump", store, "--damaged", "-o", "jsonl")
+    assert (damaged.code, [row["damage"] for row in damaged.rows() if "damage" in row]) == (1, ["bad-entry"])
+
+
+BY_CONF = [
+    ("497-tx", "storeType=defaultRocksDB", "files and RocksDB"),
+    ("497-tx", "rocksdbCQDoubleWriteEnable=true", "files and RocksDB"),
+    ("broker-533-rocksdb", "storeType=defaultRocksDB", "RocksDB"),
+    ("broker-550-dledger", "enableDLegerCommitLog=true\ndLegerSelfId=n0", "DLedger"),
+    ("broker-550-dledger", "storeType=defaultRocksDB", "DLedger"),
+]
+
+
+@pytest.mark.parametrize(("name", "said", "layout"), BY_CONF)
+def test_broker_conf_decides_about_the_layout(name: str, said: str, layout: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store, conf = golden(name), tmp_path / "broker.conf"
+    conf.write_text(said + "\n")
+    before = tree_hash(store)
+    told = ("--broker-conf", conf)
+    assert rmqctl("info", store, *told, "-o", "json").document()["layout"] == layout
+    for question in (("dump",), ("verify", "--level", "1"), ("query", "--topic", "x", "--key", "y", "--scan")):
+        assert rmqctl(question[0], store, *told, *question[1:]).code == 0, question
+    for words in (["verify"], ["queue"], ["config", "show"]):
+        assert rmqctl(*words, store, *told).code == (0 if layout == "files and RocksDB" else 13), words
+    for verb, *more in CHANGES:
+        assert rmqctl(verb, store, *told, *more).code == 13, verb
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [("storeType=defaultRocksDB", 13), ("rocksdbCQDoubleWriteEnable=true", 13), ("enableDLegerCommitLog=true", 13)]
+)
+def test_no_store_of_another_layout_is_created(said: str, code: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(said + "\n")
+    assert rmqctl("append", tmp_path / "new", "--create", "--broker-conf", conf, "--topic", "T", "--body", "x").code == code
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dledger_store_without_its_log(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    conf = tmp_path / "broker.conf"
+    for name, said, what in (
+        ("497-tx", "enableDLegerCommitLog=true\ndLegerSelfId=n7", "no folder dledger-n7"),
+        ("broker-550-dledger", "enableDLegerCommitLog=true\ndLegerSelfId=n7", "no folder dledger-n7"),
+    ):
+        conf.write_text(said + "\n")
+        result = rmqctl("dump", unpack(name, tmp_path / name), "--broker-conf", conf)
+        assert (result.code, what in result.err) == (13, True)
+    store = golden("broker-550-dledger")
+    (store / "dledger-n1" / "data").mkdir(parents=True)
+    result = rmqctl("dump", store)
+    assert (result.code, "several logs: dledger-n0, dledger-n1" in result.err) == (13, True)
+    conf.write_text("dLegerSelfId=n0\n")
+    assert rmqctl("dump", store, "--broker-conf", conf).code == 0
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--dirty"), ("rebuild", "all")], ids=lambda verb: verb[0])
+def test_a_broker_conf_of_other_file_sizes_changes_nothing(verb: tuple[str, ...], golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = golden("497-crash")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=1000\n")
+    found = rmqctl(verb[0], store, *verb[1:], "--broker-conf", conf, "--yes")
+    assert (found.code, found.out) == (2, "")
+    assert "broker.conf says mappedFileSizeCommitLog=1000, but all 6 files of the log have 65536 bytes" in found.err

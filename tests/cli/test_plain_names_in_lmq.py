@@ -1,0 +1,78 @@
+"""INNER_MULTI_DISPATCH with names that lack %LMQ%, as the real stores of 4.9.7 and 5.3.3 number and dispatch them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Rmqctl
+from tests.log_maker import Record, write_log
+
+ALL_PLACES = {("%LMQ%a", 0): 3, ("Orders", 0): 3, ("Orders", 1): 2, ("plain", 0): 3, ("plain", 1): 4}
+
+
+def record(topic: str, queue_id: int, queue_offset: int, names: str = "", offsets: str = "") -> Record:
+    light = f"INNER_MULTI_DISPATCH\x01{names}\x02" if names else ""
+    light += f"INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02" if offsets else ""
+    return Record(topic=topic, queue_id=queue_id, queue_offset=queue_offset, properties=f"TAGS\x01A\x02{light}".encode())
+
+
+# what 4.9.7 wrote, put for put
+OLD = [
+    record("Orders", 0, 0, "plain", "0"),
+    record("Orders", 1, 0, "plain,%LMQ%a", "0,0"),
+    record("plain", 1, 1),
+    record("Orders", 1, 1, "%LMQ%a,plain", "1,2"),
+    record("plain", 1, 3),
+    record("plain", 0, 1),
+    record("Orders", 0, 1, "plain", "2"),
+    record("Orders", 0, 2, "%LMQ%a", "2"),
+]
+# what 5.3.3 wrote: no offset for a name without %LMQ%
+NEW = [
+    record("Orders", 0, 0, "plain"),
+    record("Orders", 1, 0, "%LMQ%a,plain", "0,"),
+    record("plain", 1, 0),
+    record("Orders", 0, 1, "%LMQ%a", "1"),
+]
+
+
+def ends(rmqctl: Rmqctl, store: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    rows = rmqctl("queue", store, "-o", "jsonl").rows()
+    return {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in rows}
+
+
+@pytest.mark.parametrize("command", [("rebuild", "queues"), ("recover",)])
+def test_up_to_5_1_such_a_queue_is_that_of_the_topic(command: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = tmp_path / "store"
+    write_log(store, OLD, file_size=65536)
+    assert rmqctl(command[0], store, *command[1:], "--profile", "4.9", "--yes").code == 3
+    assert ends(rmqctl, store) == {key: (0, end) for key, end in ALL_PLACES.items()}
+    assert not [row for row in rmqctl("verify", store, "-o", "json").document()["findings"] if "unit" in row["code"]]
+
+
+@pytest.mark.parametrize("command", [("rebuild", "queues"), ("recover",)])
+def test_from_5_2_on_such_a_name_has_no_unit_and_takes_those_before_it_along(
+    command: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    store = tmp_path / "store"
+    write_log(store, NEW, file_size=65536)
+    assert rmqctl(command[0], store, *command[1:], "--profile", "5.3", "--yes").code == 3
+    assert ends(rmqctl, store) == {("%LMQ%a", 0): (1, 2), ("Orders", 0): (0, 2), ("Orders", 1): (0, 1), ("plain", 1): (0, 1)}
+    assert not [row for row in rmqctl("verify", store, "-o", "json").document()["findings"] if "unit" in row["code"]]
+
+
+@pytest.mark.parametrize(("profile", "is_refused"), [("4.7", False), ("4.9", True), ("5.3", True)])
+def test_a_start_ends_at_a_message_that_cannot_be_dispatched(profile: str, is_refused: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real 5.3.3, which wrote such a message, never dispatched what came after, and did not start again after a crash."""
+    store = tmp_path / "store"
+    write_log(store, [record("Orders", 1, 0, "plain,%LMQ%a", ",0"), record("Orders", 1, 1)], file_size=65536)
+    (store / "abort").touch()
+    plan = rmqctl("recover", store, "--profile", profile, "--dry-run", "-o", "json").document()
+    refused = plan["restart"].get("refused", "")
+    assert refused == ("the message at 0 cannot be dispatched: INNER_MULTI_QUEUE_OFFSET has '', which is no number" if is_refused else "")
+    notes = [note for note in plan["notes"] if "does not start again: the message at 0 cannot be dispatched" in note]
+    assert (plan["lost"]["records"], len(notes)) == (0, is_refused)
+    queues = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in plan["queues"]}
+    assert queues["Orders", 1] == 2

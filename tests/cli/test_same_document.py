@@ -1,0 +1,67 @@
+"""The same store gives the same document, whatever order threads come to its files in."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.store.dispatch_columns import Describer
+from tests.conftest import Rmqctl, unpack
+
+Damage = Callable[[Path], None]
+RUNS = 20
+VERBS = (
+    "verify -o json",
+    "dump -o jsonl",
+    "recover --dry-run -o json",
+    "recover --keep-going --dry-run -o json",
+    "truncate --to 65536 --dry-run -o json",
+    "rebuild all --dry-run -o json",
+)
+
+
+@pytest.fixture(autouse=True)
+def _threads_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stretch of the log waits a moment of its own: threads overtake one another."""
+    take, moments = Describer.take, random.Random(13)
+
+    def late(describer: Describer, columns: Any) -> Any:
+        time.sleep(moments.random() / 500)
+        return take(describer, columns)
+
+    monkeypatch.setattr(Describer, "take", late)
+
+
+def without_queues(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    overwritten(store / "commitlog" / f"{65536:020d}", 20000, b"\xee" * 300)
+
+
+def with_a_bad_head(store: Path) -> None:
+    overwritten(store / "commitlog" / f"{65536:020d}", 0, bytes(60))
+    shutil.rmtree(store / "consumequeue" / "OrderPaid")
+    (store / "abort").touch()
+
+
+def overwritten(file: Path, position: int, data: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        opened.write(data)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("base", "damage"), [("497-lmq", without_queues), ("533-basic", with_a_bad_head)])
+def test_each_verb_says_the_same_each_time(base: str, damage: Damage, verb: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(base, tmp_path)
+    damage(store)
+    name, *options = verb.split()
+    results = [rmqctl(name, store, *options, "--threads", 8) for _ in range(RUNS)]
+    assert results[0].out
+    assert len({re.sub(r'"seconds": [^,]*', "", result.out) for result in results}) == 1

@@ -1,0 +1,1 @@
+"""Random damage to stores of the real brokers, and what must hold for every one; `python -m tests.damage --help` runs more of it."""

@@ -1,0 +1,64 @@
+"""Light message queues (LMQ): the real stores number, dispatch and recover them as rmqctl does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.cli.main import run
+from rmqctl.format.message import Message
+from rmqctl.store.commit_log import ScanSummary
+from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+from tests.light_traffic import LIGHT_SETTINGS, SIZES, light_traffic
+from tests.real_store.harness import RealRocketMQ, broker_conf
+
+pytestmark = pytest.mark.interop
+
+VERSIONS = [("4.9.7", "4.9"), ("5.3.3", "5.3")]
+
+
+def messages_of(root: Path) -> dict[QueueKey, list[tuple[int, int]]]:
+    """Of each queue the queue offset and the number in the log of each message."""
+    store = ReadOnlyStore(root)
+    found = [item.physical_offset for item in store.commit_log.scan(ScanSummary()) if isinstance(item, Message)]
+    queues = {key: list(queue.units(0, queue.max_offset)) for key, queue in store.queues.items()}
+    return {key: [(unit.queue_offset, found.index(unit.physical_offset)) for unit in units] for key, units in queues.items()}
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The real store's, which was started twice."""
+    for _ in range(2):
+        real = RealRocketMQ(request.getfixturevalue("version"))
+        assert set(real.put_lines(tmp_path / "theirs", light_traffic(), geometry=SIZES, settings=LIGHT_SETTINGS)) == {"PUT_OK"}
+    return tmp_path / "theirs"
+
+
+@pytest.mark.parametrize(("version", "profile"), VERSIONS)
+def test_append_makes_the_queues_that_the_real_store_makes(version: str, profile: str, theirs: Path, tmp_path: Path) -> None:
+    ours, lines, conf = tmp_path / "ours", tmp_path / "lines", tmp_path / "broker.conf"
+    lines.write_text("".join(json.dumps(message) + "\n" for message in light_traffic()))
+    conf.write_text(broker_conf(ours, SIZES, LIGHT_SETTINGS))
+    assert run(["append", str(ours), "--create", "--profile", profile, "--broker-conf", str(conf), "--from", str(lines)]) == 0
+    assert run(["append", str(ours), "--from", str(lines)]) == 0  # by what is there, too
+    assert messages_of(ours) == messages_of(theirs)
+    assert run(["verify", str(ours)]) == run(["verify", str(theirs), "--level", "2"]) == 0
+
+
+@pytest.mark.parametrize(("version", "profile"), VERSIONS)
+def test_a_restart_after_a_crash_is_the_real_one(
+    version: str, profile: str, theirs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (theirs / "abort").touch()
+    for name in (theirs / "consumequeue").glob("%LMQ%*"):
+        shutil.rmtree(name)
+    capsys.readouterr()
+    assert run(["recover", str(theirs), "--profile", profile, "--dry-run", "-o", "json"]) == 1
+    restart: dict[str, Any] = json.loads(capsys.readouterr().out)["restart"]
+    read = RealRocketMQ(version).read(theirs, start=True, geometry=SIZES, settings=LIGHT_SETTINGS)
+    ends = {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in read["queues"] if row["maxOffset"]}
+    assert {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in restart["queues"]} == ends

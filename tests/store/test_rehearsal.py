@@ -1,0 +1,49 @@
+"""A start played on a plan comes to what the same start comes to once the plan was carried out."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmqctl.forensics.leaves import count_findings
+from rmqctl.forensics.recovery_plan import RecoveryPlanner
+from rmqctl.format.profile import PROFILES
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.recovered_queues import BuiltSpans
+from rmqctl.store.recovery import Mode
+from rmqctl.store.rehearsal import rehearse
+from rmqctl.store.repair import repair, without_vain_rebuilds
+from rmqctl.store.repair_plan import RepairPlan
+from rmqctl.store.restart import RestartOutcome, plan_restart
+from tests.cli.test_recover import CASES, damaged, profile_of
+
+
+def said(outcome: RestartOutcome) -> tuple[object, ...]:
+    queues = [queue[:4] for queue in outcome.queues if queue.max_offset]
+    return outcome.refused, outcome.hangs, outcome.start_file, outcome.max_phy_offset, queues
+
+
+@pytest.mark.parametrize("keep_going", [False, True])
+@pytest.mark.parametrize("name", sorted(CASES)[::11])
+def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path) -> None:
+    root, profile = damaged(name, tmp_path), PROFILES[profile_of(CASES[name]["base"])]
+    store = ReadOnlyStore(root)
+    spans: BuiltSpans = {}
+
+    def settle(plan: RepairPlan) -> tuple[RepairPlan, BuiltSpans]:
+        nonlocal spans
+        plan, spans = without_vain_rebuilds(store, 1, partial(count_findings, 1), plan)
+        return plan, spans
+
+    plan = RecoveryPlanner(store, profile, None, 1, settle, keep_going=keep_going).plan().repair
+    if not plan.steps:
+        return
+    read, unread = (rehearse(store, plan, profile, dict(spans), whole_from, 1) for whole_from in (plan.max_phy_offset + 1, 0))
+    repair(store, plan, "recover", "", 1, lambda: None)
+    after = ReadOnlyStore(root)
+    wanted = [said(plan_restart(after, profile, mode=mode)) for mode in Mode]
+    assert [said(outcome) for outcome in read] == wanted
+    if "first-normal" not in name:  # elsewhere no damage remains
+        assert [said(outcome) for outcome in unread] == wanted
