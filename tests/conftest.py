@@ -36,6 +36,7 @@ from rmqctl.format import (
 )
 from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.store.kernels import keep_in, prepare
+from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.golden_archive import blocks_of, write_archive
 
 DATA = Path(__file__).parent / "data"
@@ -209,6 +210,25 @@ def _kernels_are_kept() -> None:
     """
     keep_in(find_folder())
     prepare(*(KERNELS[::-1] if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else KERNELS))
+
+
+@pytest.fixture(autouse=True)
+def _stores_are_closed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every store that a test's module opens under the name ReadOnlyStore: thousands of tests share one process and its descriptors.
+
+    Where another test still reads one, it opens its files again.
+    """
+    opened: list[ReadOnlyStore] = []
+
+    def open_store(*arguments: Any, **options: Any) -> ReadOnlyStore:
+        opened.append(ReadOnlyStore(*arguments, **options))
+        return opened[-1]
+
+    if getattr(request.module, "ReadOnlyStore", None) is ReadOnlyStore:
+        monkeypatch.setattr(request.module, "ReadOnlyStore", open_store)
+    yield
+    for store in opened:
+        store.close()
 
 
 @pytest.fixture

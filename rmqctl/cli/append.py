@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from codecs import BOM_UTF8
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -190,8 +191,9 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         except NotAStore as error:
             error.hint = error.hint or "--create makes a new store"
             raise
-        if profile is None and not shows_version(ReadOnlyStore(store, conf)):
-            remark(f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)")
+        with closing(ReadOnlyStore(store, conf)) as as_written:
+            if profile is None and not shows_version(as_written):
+                remark(f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)")
         return opened
     usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}

@@ -248,8 +248,10 @@ class Rebuild:
             self._queues.go_on_with(self._open_queue(counts))
         for counts in found.batch_queues:
             self._batches.go_on_with(counts)
-        if self._index is not None and (files := self._index_service(self._storage).files):
-            self._index.go_on_with(files[-1])
+        if self._index is not None:
+            with closing(self._index_service(self._storage)) as index:
+                if index.files:
+                    self._index.go_on_with(index.files[-1])
         self._storage.unlink(path)
         return len(found.queues) + len(found.batch_queues)
 
@@ -440,13 +442,16 @@ class Rebuild:
     def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
         size = self.geometry.consumequeue_file_size
         there = self._files(storage, store_path.CONSUMEQUEUE, counts, size)
-        end = ConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        with closing(there):
+            end = ConsumeQueue(counts.topic, counts.queue_id, there).used_end
         ext = None
         if store_path.CONSUMEQUEUE_EXT in self.parts_of(counts.topic):
             ext_size = self.geometry.consumequeue_ext_file_size
             units = self._files(storage, store_path.CONSUMEQUEUE_EXT, counts, ext_size)
             folder = self._folder(storage, store_path.CONSUMEQUEUE_EXT, counts)
-            ext = ConsumeQueueExtWriter(WritableMappedFileQueue(storage, [folder], ext_size, units, ConsumeQueueExt(units).end))
+            with closing(units):
+                ext_end = ConsumeQueueExt(units).end
+            ext = ConsumeQueueExtWriter(WritableMappedFileQueue(storage, [folder], ext_size, units, ext_end))
         folder = self._folder(storage, store_path.CONSUMEQUEUE, counts)
         return ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], size, there, end), counts.end, ext)
 
@@ -455,7 +460,8 @@ class Rebuild:
             return None
         size = self.geometry.batchconsumequeue_file_size
         there = self._files(self._storage, store_path.BATCHCONSUMEQUEUE, counts, size)
-        end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        with closing(there):
+            end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
         folder = self._folder(self._storage, store_path.BATCHCONSUMEQUEUE, counts)
         return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rmqctl.format.index_entry import INDEX_HEADER
+from rmqctl.logfile.storage import Storage
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.geometry import Geometry
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 
 # without: 3.2.6 (its index has other keys), extensions (tests of their own), crash and kill (their queues lag or are ahead), RocksDB
@@ -49,13 +50,13 @@ def queue_bytes(root: Path) -> dict[str, bytes]:
 
 def index_content(root: Path) -> list[bytes]:
     """The index files in order, with header, slots and the entries that count."""
-    store = ReadOnlyStore(root)
     contents = []
-    for file in IndexService(store.storage, root / "index").files:
-        header = file.header()
-        assert header is not None
-        entries = b"".join(data for _, data in file.entry_blocks(header.index_count, 1000))
-        contents.append(INDEX_HEADER.struct.pack(*header) + b"".join(data for _, data in file.slot_blocks()) + entries)
+    with closing(IndexService(Storage(root), root / "index")) as index:
+        for file in index.files:
+            header = file.header()
+            assert header is not None
+            entries = b"".join(data for _, data in file.entry_blocks(header.index_count, 1000))
+            contents.append(INDEX_HEADER.struct.pack(*header) + b"".join(data for _, data in file.slot_blocks()) + entries)
     return contents
 
 

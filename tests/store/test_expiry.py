@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,10 +60,10 @@ def plan(
     **settings: Any,
 ) -> ExpiryPlan:
     """The plan with disks that are so full."""
-    store = ReadOnlyStore(root, conf, follow_links=links)
-    uses = [DiskUse(path, percent) for path, percent in zip(store.path.commitlogs, disks, strict=True)]
     logics_disk = DiskUse(root / "consumequeue", logics)
-    return plan_expiry(store, ExpirySettings(**settings), profile, now_ms=now, disks=uses, logics_disk=logics_disk)
+    with closing(ReadOnlyStore(root, conf, follow_links=links)) as store:
+        uses = [DiskUse(path, percent) for path, percent in zip(store.path.commitlogs, disks, strict=True)]
+        return plan_expiry(store, ExpirySettings(**settings), profile, now_ms=now, disks=uses, logics_disk=logics_disk)
 
 
 def gone(planned: ExpiryPlan) -> int:

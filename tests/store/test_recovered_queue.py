@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -133,16 +134,19 @@ def on_disk(rng: random.Random, *, orderly: bool) -> dict[int, list[Unit]]:
     return files
 
 
-def real(tmp_path: Path, files: dict[int, list[Unit]]) -> tuple[RecoveredQueue, np.ndarray]:
+def written(tmp_path: Path, files: dict[int, list[Unit]]) -> MappedFileQueue:
     folder = tmp_path / "consumequeue/T/0"
     folder.mkdir(parents=True)
     for base, units in files.items():
         data = b"".join(CQ_UNIT.struct.pack(*unit, 7) for unit in units)
         (folder / f"{base * CQ_UNIT.size:020d}").write_bytes(data)
+    return MappedFileQueue(Storage(tmp_path), [folder], UNITS * CQ_UNIT.size)
+
+
+def real(there: MappedFileQueue) -> tuple[RecoveredQueue, np.ndarray]:
     states = np.zeros(1, FILL_STATES)
     states["max_physical_offset"] = states["appended_from"] = -1
-    queue = MappedFileQueue(Storage(tmp_path), [folder], UNITS * CQ_UNIT.size)
-    return RecoveredQueue("T", 0, queue.files, UNITS, lambda: states, UnitReader()), states
+    return RecoveredQueue("T", 0, list(there.files), UNITS, lambda: states, UnitReader()), states
 
 
 def put_all(states: np.ndarray, messages: list[tuple[int, int, int]]) -> None:
@@ -163,16 +167,17 @@ def state_of(queue: RecoveredQueue | Model, states: np.ndarray | None = None) ->
 @pytest.mark.parametrize("part", range(10))
 def test_it_is_the_model(tmp_path: Path, part: int) -> None:
     for seed in range(part, SEEDS, 10):
-        play(tmp_path / str(seed), seed)
+        rng = random.Random(seed)
+        files = on_disk(rng, orderly=seed % 2 == 0)
+        with closing(written(tmp_path / str(seed), files)) as there:
+            play(files, there, seed, rng)
 
 
-def play(tmp_path: Path, seed: int) -> None:
+def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: random.Random) -> None:
     """One queue from files to min offset, in both ways."""
-    rng = random.Random(seed)
-    files = on_disk(rng, orderly=seed % 2 == 0)
     profile = PROFILE_5_3 if seed % 4 < 2 else PROFILE_4_9
     model = Model(files)
-    queue, states = real(tmp_path, files)
+    queue, states = real(there)
     if files:
         model.recover()
         queue.recover()

@@ -350,7 +350,8 @@ def test_a_crash_at_every_call_of_a_drop(fault: Fault, step: int, stores: Stores
 def suspend_rebuild(root: Path) -> None:
     """As Ctrl-C does it."""
     with Journal.begin(root, "rebuild", "", WritableStorage(root)) as journal:
-        assert not Rebuild(ReadOnlyStore(root), Selection(), journal.staging).run(lambda: True)
+        with closing(ReadOnlyStore(root)) as store:
+            assert not Rebuild(store, Selection(), journal.staging).run(lambda: True)
         journal.suspend()
 
 
