@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
 from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.mark_block import MarkBlock, MarkBlocks
@@ -13,13 +14,16 @@ from rmqctl.store.mark_record import Claim, Span, mark_message, mark_records, su
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.damage import Damage
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.consume_queue import UnitQueue
+    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
 
 WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
 BLOCK_SIZE = 1024 * 1024
+NEIGHBORS = 4  # units on each side of a damaged range that show whose queue file it is
 WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the queues at once
 
 
@@ -132,11 +136,33 @@ class Marks:
 
     def _claims(self, span: Span) -> Iterator[Claim]:
         """What the queues say of the range."""
-        for (topic, queue_id), queue in self._store.queues.items():
+        for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
-            for unit in takewhile(lambda unit: unit.physical_offset < span.end, units):
+            found = [*takewhile(lambda unit: unit.physical_offset < span.end, units)]
+            topic, queue_id = self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
+            for unit in found:
                 inner = unit.batch_size if isinstance(queue, BatchConsumeQueue) else 0
                 place = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)
                 yield Claim(topic, queue_id, *place, inner_num=inner)
             queue.queue.close()
+
+    def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
+        """Return the queue that the units around [first, end) of a queue belong to: another one where a file was moved to a wrong folder.
+
+        A mark for the folder's queue would contest the place of an intact message there. Light queues share messages: they are as named.
+        """
+        if key[0].startswith(LMQ_PREFIX):
+            return key
+        before = queue.units(max(first - NEIGHBORS, 0), first)
+        after = queue.units(end, min(end + NEIGHBORS, queue.max_offset))
+        found = {self._queue_of(unit) for unit in chain(before, after)} - {None}
+        owner = found.pop() if len(found) == 1 else None
+        return owner or key
+
+    def _queue_of(self, unit: CqUnit) -> QueueKey | None:
+        """Return the queue of the intact message that a unit leads to, if that message has the unit's queue offset."""
+        message = self._store.commit_log.message_at(unit.physical_offset)
+        if message is None or message.queue_offset != unit.queue_offset:
+            return None
+        return message.topic, message.queue_id
