@@ -8,6 +8,7 @@ import lzma
 import os
 import shutil
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -213,8 +214,8 @@ def _kernels_are_kept() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _stores_are_closed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close every store that a test's module opens under the name ReadOnlyStore: thousands of tests share one process and its descriptors.
+def _stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every store that tests open under the name ReadOnlyStore: thousands of them share one process and its descriptors.
 
     Where another test still reads one, it opens its files again.
     """
@@ -224,8 +225,9 @@ def _stores_are_closed(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         opened.append(ReadOnlyStore(*arguments, **options))
         return opened[-1]
 
-    if getattr(request.module, "ReadOnlyStore", None) is ReadOnlyStore:
-        monkeypatch.setattr(request.module, "ReadOnlyStore", open_store)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests.") and name != __name__ and vars(module).get("ReadOnlyStore") is ReadOnlyStore:
+            monkeypatch.setattr(module, "ReadOnlyStore", open_store)
     yield
     for store in opened:
         store.close()
