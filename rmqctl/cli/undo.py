@@ -167,12 +167,14 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
     """Take the newest change back; `changed` are the paths that were written to since, with `force`."""
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal import undo_last
-    from rmqctl.store.journals import JournalState, first_of
+    from rmqctl.store.journals import JournalState, first_of, has_traces, rmqctl_folder
 
     store = storage.root
     act_as_owner(store, storage.named[1:])
     entry = undo_last(store, WritableStorage.like(storage), force=force, commit=interruption.commit)
     if entry is None or entry.state is JournalState.NOT_BEGUN:
+        if has_traces(storage, store):
+            return f"there is nothing to take back: what lies in {quoted(rmqctl_folder(store))} is not of rmqctl's making, and stays"
         return "removed what an interrupted rmqctl left; there is nothing to take back"
     undone = f"undone: {entry.number} {entry.verb}"
     if not changed:

@@ -402,16 +402,22 @@ class WritableStorage(Storage):
         """The folders below which no link is followed."""
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
+    def _check_lies_beneath(self, path: Path) -> None:
+        if self._beneath is not None and all(place.names_below(path, root) is None for root in (self._beneath, *self.named)):
+            raise OSError(errno.EINVAL, "this does not lie in the store", str(path))
+
     @property
     def _no_link(self) -> int:
         return 0 if self.follow_links else os.O_NOFOLLOW
 
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
         """The name of `path` in its folder, and a descriptor of that."""
+        self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
         """As `_in`, where it is the name that is made or goes: also of a folder that the user named, in the one above."""
+        self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])
 
 

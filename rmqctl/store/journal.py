@@ -29,8 +29,9 @@ from rmqctl.store.changes import Delete, Install, Resize, Write
 from rmqctl.store.journal_rules import KEPT, STAGING, may_move, may_write
 from rmqctl.store.journals import (
     DONE,
-    EXPIRED_FOLDER,
     JOURNAL_FOLDER,
+    LOCK_WAS_MISSING,
+    LOCK_WAS_MISSING_PARTIAL,
     MANIFEST,
     UNDOING,
     JournalState,
@@ -40,6 +41,7 @@ from rmqctl.store.journals import (
     has_traces,
     in_use,
     list_journals,
+    next_number,
     prints,
     refusal,
     rmqctl_folder,
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from rmqctl.store.changes import Change, InPlace
     from rmqctl.store.journals import JournalEntry
 
-LOCK_WAS_MISSING = "lock-was-missing"
 NUMBER_DIGITS = 4
 ROOM_FOR_ITSELF = 64 * 1024  # bytes, for folders and `done`
 REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -275,10 +276,10 @@ class Journal:
         """Whether that could be done."""
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
-            for entry in list_journals(self._storage, self._root):
-                if entry.folder == self._folder:
-                    _undo(self._storage, self._root, entry, self._root_mtime_ns)
-            return True
+            ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
+            for entry in ours:
+                _undo(self._storage, self._root, entry, self._root_mtime_ns)
+            return bool(ours)
         return False
 
 
@@ -293,10 +294,10 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
     """The folder of the next change. Where it cannot be made, nothing of it is left."""
     entries = list_journals(storage, root)
+    number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
     for entry in entries:
         if entry.state is JournalState.NOT_BEGUN:
             _forget(storage, entry.folder)
-    number = max((entry.number for entry in entries), default=0) + 1
     folder = rmqctl_folder(root) / JOURNAL_FOLDER / f"{number:0{NUMBER_DIGITS}d}-{verb}"
     try:
         storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)
@@ -591,14 +592,14 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """When no journal is left, no trace is. What `clean` took out waits for its receipt."""
+    """When no journal is left, no trace is. What `clean` took out waits for its receipt; what is not rmqctl's stays."""
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):
         if storage.stamp(folder / LOCK_WAS_MISSING) is not None:
             storage.unlink(root / LOCK)
-        for name in storage.names(folder):
-            if name != EXPIRED_FOLDER:
-                file_tree.remove(storage, folder / name)
+            storage.unlink(folder / LOCK_WAS_MISSING)
+        file_tree.remove(storage, folder / LOCK_WAS_MISSING_PARTIAL)
+        _remove_if_empty(storage, folder / JOURNAL_FOLDER)
         _remove_if_empty(storage, folder)
         storage.sync_folder(root)
     storage.set_mtime(root, root_mtime_ns)

@@ -32,13 +32,15 @@ from rmqctl.store.small_file import read_json
 from rmqctl.store.store_path import CHECKPOINT, COMMITLOG, LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 RMQCTL_FOLDER = ".rmqctl"
 JOURNAL_FOLDER, EXPIRED_FOLDER = "journal", "expired"
+LOCK_WAS_MISSING, LOCK_WAS_MISSING_PARTIAL = "lock-was-missing", "lock-was-missing.tmp"
 MANIFEST, DONE, UNDOING = "journal.json", "done", "undoing"
 WHAT = "the journal"
 
+NUMBER_MAX = 999_999_999
 _FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
 
 
@@ -81,7 +83,10 @@ def rmqctl_folder(root: Path) -> Path:
 def has_traces(storage: Storage, root: Path) -> bool:
     """Whether anything is left of a change, were it an empty folder. Raises OSError."""
     folder = _own_folder(storage, rmqctl_folder(root))
-    return folder is not None and storage.names(folder) != [EXPIRED_FOLDER]
+    if folder is None:
+        return False
+    names = storage.names(folder)
+    return not names or not {JOURNAL_FOLDER, LOCK_WAS_MISSING, LOCK_WAS_MISSING_PARTIAL}.isdisjoint(names)
 
 
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
@@ -95,6 +100,15 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     names = [found for name in storage.names(folder) if (found := _FOLDER_NAME.fullmatch(name))]
     numbered = sorted((int(name[1]), name[2], folder / name[0]) for name in names)
     return [_entry(storage, number, verb, path) for number, verb, path in numbered]
+
+
+def next_number(entries: Sequence[JournalEntry]) -> int:
+    """Return the number of the change after `entries`. Raises Unreadable where no journal could have it: none would find that again."""
+    number = max((entry.number for entry in entries), default=0) + 1
+    if number > NUMBER_MAX:
+        last = entries[-1].folder
+        raise Unreadable(f"no change can have a number after {NUMBER_MAX}; nothing was changed", path=str(last), hint=_by_hand(last))
+    return number
 
 
 def expired_folder(storage: Storage, root: Path) -> Path | None:

@@ -237,7 +237,7 @@ class QueueBuilder:
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
         place = offset
-        if own and _is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
+        if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
             following = self._numbers.following(messages, row, key)
             place = first_number(offset, following, self._place_before(key, messages[row]))
         front = self._front(key, place, messages[row], self._numbers.following(messages, row, key)) if own and place > 0 else place
@@ -310,7 +310,7 @@ class QueueBuilder:
         key = self._keys[number]
         if offset < 0:
             return False
-        if not _is_folder_name(key) or not self._is_wanted(key):
+        if not is_folder_name(key) or not self._is_wanted(key):
             self._states[number]["kind"] = LEFT_OUT
             return False
         self._begin(number, self._open_queue(QueueCounts(*key, min_offset=offset, max_offset=offset)))
@@ -423,7 +423,7 @@ class QueueBuilder:
                 self.left_out[topic] = self.left_out.get(topic, 0) + count
 
 
-def _is_folder_name(key: QueueKey) -> bool:
+def is_folder_name(key: QueueKey) -> bool:
     """Whether a queue can be a folder: its topic comes from a message, and may be anything."""
     topic, queue_id = key
     is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from rmqctl.format.damage import Damage
 from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.file_walk import tree_of
-from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
 from rmqctl.logfile.staging_storage import StagingStorage
 from rmqctl.logfile.storage import Kind
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
@@ -52,8 +53,8 @@ from rmqctl.store.index_service import IndexService
 from rmqctl.store.kernels import prepare
 from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.mark_block import MarkBlocks
-from rmqctl.store.queue_builder import QueueBuilder, delays_of
-from rmqctl.store.queue_numbers import one_bit_off
+from rmqctl.store.queue_builder import QueueBuilder, delays_of, is_folder_name
+from rmqctl.store.queue_numbers import PLACES_MAX, one_bit_off
 from rmqctl.store.read_only_store import QueueKey
 from rmqctl.store.small_file import read_json
 
@@ -240,6 +241,9 @@ class Rebuild:
         if found.of != self._of():
             what = "the log, or what is to be rebuilt, is not what it was when the rebuild was interrupted"
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
+        if not self._is_of_ours(found):
+            what = "what the interrupted rebuild left is not as rmqctl writes it; the store is not changed"
+            raise BadRequest(what, path=str(path), hint=BEGIN_ANEW_HINT)
         self.result.log, self._queues.left_out = found.log, found.left_out
         self.result.index = found.index
         for physical_offset, size in found.lost:
@@ -254,6 +258,17 @@ class Rebuild:
                     self._index.go_on_with(index.files[-1])
         self._storage.unlink(path)
         return len(found.queues) + len(found.batch_queues)
+
+    def _is_of_ours(self, found: _Suspended) -> bool:
+        """Tell whether this rebuild could have written `found`, which lies in the store: its names become folders, its numbers places."""
+        plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
+        of_queues = all(map(self._is_plain, plain)) and all(map(self._is_batch, batches)) and all(map(is_folder_name, plain + batches))
+        counted = [*found.queues, *found.batch_queues]
+        in_order = all(0 <= counts.min_offset <= counts.max_offset < PLACES_MAX for counts in counted)
+        numbers = [*chain.from_iterable(map(msgspec.structs.astuple, [*counted, found.log, found.index])), *chain(*found.lost)]
+        fit = all(-2 <= number <= OFFSET_MAX for number in numbers if isinstance(number, int))
+        in_log = found.log.position in range(self.log_range.start, self.log_range.stop + 1)
+        return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
 
     def check(self) -> None:
         """See that what was made is there as it was made. Raises Unreadable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
+from rmqctl.store.rebuild import Rebuild
 from tests.conftest import Rmqctl, signals_given_back, tree_hash, unpack
 
 CHANGES = {
@@ -144,3 +146,86 @@ def test_a_folder_of_the_store_that_became_a_link(part: str, tmp_path: Path, rmq
     assert "a symbolic link is in its place, or on the way" in result.err
     assert rmqctl("undo", store, "--force", "--follow-links", "--yes").code == 0
     assert tree_hash(tmp_path / "outside") != before
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with what a rebuild left that Ctrl-C ended."""
+    store = unpack("broker-533", tmp_path_factory.mktemp("interrupted"))
+    see = Rebuild._see
+
+    def and_then_ctrl_c(self: Rebuild, item: Any) -> None:
+        see(self, item)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patched, signals_given_back():
+        patched.setattr(Rebuild, "_see", and_then_ctrl_c)
+        assert run(["rebuild", str(store), "all", "--yes", "--threads", "1"]) == 130
+    return store
+
+
+FORGED_PROGRESS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a topic that is a path": lambda found: found["queues"][0].update(topic="OUTSIDE", queue_id=0, min_offset=0, max_offset=0),
+    "a topic above the folder": lambda found: found["queues"][0].update(topic="../../../../../../outside", queue_id=0),
+    "no queueId": lambda found: found["queues"][0].update(queue_id=-1),
+    "a place without a file name": lambda found: found["queues"][0].update(min_offset=2**60, max_offset=2**60),
+    "an end before the start": lambda found: found["queues"][0].update(min_offset=5, max_offset=1),
+    "a count beyond 63 bits": lambda found: found["queues"][0].update(bytes=2**63),
+    "a count below 0": lambda found: found["queues"][0].update(same=-3),
+    "a batch queue that is none": lambda found: found["batch_queues"].append(found["queues"].pop()),
+    "the same queue twice": lambda found: found["queues"].append(found["queues"][0]),
+    "a position behind the log": lambda found: found["log"].update(position=2**62),
+    "a position before the log": lambda found: found["log"].update(position=-1),
+    "an index beyond 63 bits": lambda found: found["index"].update(entries=2**63),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_PROGRESS)
+def test_a_forged_progress_of_a_rebuild_is_refused(forged: str, interrupted: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Its topics become folders, in which whatever is there would be deleted. The store is as it was before the rebuild."""
+    (tmp_path / "outside/0").mkdir(parents=True)
+    (tmp_path / "outside/0/diary").write_bytes(b"dear")
+    before = tree_hash(tmp_path / "outside")
+    store = shutil.copytree(interrupted, tmp_path / "store")
+    progress = store / ".rmqctl/journal/0001-rebuild/staging/rebuild.json"
+    found = json.loads(progress.read_text())
+    FORGED_PROGRESS[forged](found)
+    progress.write_text(json.dumps(found).replace("OUTSIDE", str(tmp_path / "outside")))
+    result = rmqctl("rebuild", store, "all", "--resume", "--yes")
+    assert (result.code, tree_hash(tmp_path / "outside")) == (2, before), result.err
+    assert "run it without --resume" in result.err
+    assert tree_hash(store) == tree_hash(unpack("broker-533", tmp_path / "whole"))
+
+
+def test_a_journal_with_the_highest_number_leaves_none_to_the_next_change(attacked: Path, rmqctl: Rmqctl) -> None:
+    """A journal that no verb finds again could not be undone."""
+    highest = attacked / ".rmqctl/journal/999999999-checkpoint"
+    highest.with_name("0001-checkpoint").rename(highest)
+    refusal = refused("recover", attacked, rmqctl)
+    assert "no change can have a number after 999999999; nothing was changed" in refusal
+    assert f"take {highest} away by hand" in refusal
+
+
+def test_a_change_that_did_not_begin_takes_no_number(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    before = tree_hash(store)
+    (store / ".rmqctl/journal/999999999-recover").mkdir(parents=True)
+    assert rmqctl("checkpoint", store, *CHANGES["checkpoint"]).code == 0
+    assert [row["number"] for row in rmqctl("undo", store, "--list", "-o", "jsonl").rows()] == [1]
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_what_is_not_of_rmqctl_stays(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    assert rmqctl("checkpoint", store, *CHANGES["checkpoint"]).code == 0
+    notes = [store / ".rmqctl/mine/notes", store / ".rmqctl/journal/notes", store / ".rmqctl/journal/1000000000-recover/kept/bytes-0"]
+    for path in notes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+    assert rmqctl("undo", store, "--yes").code == 0
+    again = rmqctl("undo", store, "--yes")
+    assert (again.code, again.err) == (
+        0, f"there is nothing to take back: what lies in {store / '.rmqctl'} is not of rmqctl's making, and stays\n"
+    )  # fmt: skip
+    assert [path.read_bytes() for path in notes] == [b"mine"] * 3
