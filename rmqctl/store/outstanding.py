@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+_DIGITS_MAX = 19  # of a queue offset, which has 64 bits; int() raises ValueError for thousands
 COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 
 
@@ -183,12 +184,18 @@ class Outstanding:
         """Queue offsets of half messages: the bodies of op messages have one (4.x), or several with commas between them (5.x)."""
         queue = self._store.queues.get(key)
         decided: set[int] = set()
+        strange: int | None = None
         if queue is None:
             return decided
         for unit in queue.units(checked.get(key, 0), queue.max_offset):
             message = self._store.commit_log.message_at(unit.physical_offset)
             words = bytes(message.body).split(b",") if message is not None else []
-            decided.update(int(word) for word in words if word.isdigit())
+            numbers = [int(word) for word in words if word.isdigit() and len(word) <= _DIGITS_MAX]
+            decided.update(numbers)
+            if strange is None and len(numbers) < sum(map(bool, words)):  # a comma at the end leaves an empty word
+                strange = unit.queue_offset
+        if strange is not None:
+            self.problems.append(f"queue {key[0]} {key[1]}: the op message at queue offset {strange} names what is no queue offset")
         return decided
 
     def _nothing(self) -> Any:

@@ -14,10 +14,11 @@ Acknowledgements are not looked at: a message counts until the broker has worked
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
+from rmqctl.format import bounded_json
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.storage import Kind
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 REVIVE_PREFIX, REVIVE_GROUP, CHECKPOINT_TAG = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP", "ck"
 TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"
 _TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
+_SIGNS_MAX = 100_000  # in a body; a checkpoint has a few for each of the messages of one pop
 _CHECKPOINT_CODE = tags_code({TAGS: CHECKPOINT_TAG})
 
 
@@ -44,7 +46,7 @@ class PopCheckpoint(msgspec.Struct):
     c: str
     t: str
     q: int
-    so: int
+    so: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class TimerProgress(NamedTuple):
@@ -113,6 +115,15 @@ def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
 
 
 def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
-    checkpoint: Any = msgspec.json.decode(message.body, type=PopCheckpoint)
+    checkpoint = _checkpoint(bytes(message.body))
     offsets = found.setdefault((checkpoint.t, checkpoint.q), {})
     offsets[checkpoint.c] = min(checkpoint.so, offsets.get(checkpoint.c, checkpoint.so))
+
+
+def _checkpoint(body: bytes) -> PopCheckpoint:
+    """Raises MsgspecError. Anyone may have sent the body: its depth and its integers are checked first, msgspec bounds neither."""
+    try:
+        bounded_json.loads(body.decode(), _SIGNS_MAX)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return msgspec.json.decode(body, type=PopCheckpoint)

@@ -54,21 +54,21 @@ def log_files(root: Path) -> list[Path]:
     return sorted((root / "commitlog").iterdir())
 
 
-def write_store(root: Path, files: Sequence[Sequence[Record]]) -> Path:
+def write_store(root: Path, files: Sequence[Sequence[Record]], file_size: int = FILE_SIZE) -> Path:
     """A store whose log has these records in these files, and the queues that belong to them."""
     units: dict[tuple[str, int], bytes] = defaultdict(bytes)
     (root / "commitlog").mkdir(parents=True)
     for number, records in enumerate(files):
-        base = number * FILE_SIZE
+        base = number * file_size
         data = b""
         for record in records:
             key = record.topic, record.queue_id
             encoded = encode(replace(record, queue_offset=len(units[key]) // UNIT.size), base + len(data))
             units[key] += UNIT.pack(base + len(data), len(encoded), 0)
             data += encoded
-        room = FILE_SIZE - len(data)
+        room = file_size - len(data)
         blank = struct.pack(">iI", room, BLANK) if number < len(files) - 1 else b""
-        (root / "commitlog" / f"{base:020d}").write_bytes((data + blank).ljust(FILE_SIZE, b"\0"))
+        (root / "commitlog" / f"{base:020d}").write_bytes((data + blank).ljust(file_size, b"\0"))
     for (topic, queue_id), raw in units.items():
         write_queue(root / "consumequeue" / topic / str(queue_id), raw)
     return root

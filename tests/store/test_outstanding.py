@@ -131,7 +131,7 @@ class TestPoppedMessages:
     @staticmethod
     def store(root: Path, *checkpoints: bytes, revived: int = 0) -> Path:
         revive = [Record(topic="rmq_sys_REVIVE_LOG_c", body=body, properties=b"TAGS\x01ck\x02") for body in checkpoints]
-        write_store(root, [[Record()] * 4, [Record()] * 4, revive or [Record()], [Record()]])
+        write_store(root, [[Record()] * 4, [Record()] * 4, revive or [Record()], [Record()]], 16 * FILE_SIZE)
         write_offsets(root, {"OrderPaid@g": {1: 10}, "rmq_sys_REVIVE_LOG_c@CID_RMQ_SYS_REVIVE_GROUP": {1: revived}})
         return root
 
@@ -174,8 +174,20 @@ class TestPoppedMessages:
         with pytest.raises(Unreadable, match="kvStore/ says which messages were popped"):
             plan(root, protect_unconsumed=True, keep_files=1)
 
-    def test_a_checkpoint_that_is_none_protects_everything(self, tmp_path: Path) -> None:
-        root = self.store(tmp_path / "store", b'{"c":"g","t":"OrderPaid"}')
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"c":"g","t":"OrderPaid"}',
+            b'{"x":' + b"[" * 5000,
+            b'{"c":"g","t":"OrderPaid","q":1,"so":0,"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
+            b'{"c":"g","t":"OrderPaid","q":1,"so":1%s}' % (b"0" * 23),
+            b'{"c":"g","t":"OrderPaid","q":1,"so":-1}',
+            b"\xff",
+        ],
+        ids=["without so", "deep and torn", "deep", "large", "negative", "no text"],
+    )
+    def test_a_checkpoint_that_is_none_protects_everything(self, body: bytes, tmp_path: Path) -> None:
+        root = self.store(tmp_path / "store", body)
         with pytest.raises(Unreadable, match="a checkpoint of POP cannot be understood"):
             plan(root, protect_unconsumed=True, keep_files=1)
 
@@ -292,7 +304,7 @@ class TestHalfMessages:
     def store(root: Path, *bodies: bytes) -> Path:
         half = [Record(topic=HALF, queue_id=0, body=b"")] * 2
         ops = [Record(topic=OP_HALF, queue_id=0, body=body, properties=b"TAGS\x01d\x02") for body in bodies]
-        return write_store(root, [[Record()], half, half, half, ops or [Record()]])
+        return write_store(root, [[Record()], half, half, half, ops or [Record()]], 16 * FILE_SIZE)
 
     @pytest.mark.parametrize(
         ("bodies", "found"),
@@ -305,6 +317,13 @@ class TestHalfMessages:
     )
     def test_op_messages_decide(self, bodies: tuple[bytes, ...], found: list[int], tmp_path: Path) -> None:
         assert waiting(self.store(tmp_path / "store", *bodies)) == [(0, 0, count) for count in found]
+
+    @pytest.mark.parametrize("word", [b"9" * 5000, b"1" + b"0" * 19, b"not a number"])
+    def test_what_is_no_queue_offset_is_told_once(self, word: bytes, tmp_path: Path) -> None:
+        store = ReadOnlyStore(self.store(tmp_path / "store", b"0," + word, word))
+        found = Outstanding(store, store.commit_log.queue.files[:-1])
+        assert [found.of(number).half for number in range(4)] == [0, 1, 2, 2]
+        assert found.problems == [f"queue {OP_HALF} 0: the op message at queue offset 0 names what is no queue offset"]
 
     def test_what_the_broker_has_checked_does_not_wait(self, tmp_path: Path) -> None:
         root = self.store(tmp_path / "store")
