@@ -181,10 +181,11 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.profile_guess import shows_version
     from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.store_path import named_commitlogs
 
     conf = conf_of(store, asked["broker_conf"])
     profile = PROFILES[asked["profile"]] if asked["profile"] else None
-    act_as_owner(store, [Path(folder) for folder in conf.commitlog_paths])
+    act_as_owner(store, named_commitlogs(store, conf))
     if not asked["create"]:
         try:
             opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])

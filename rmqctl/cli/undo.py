@@ -156,10 +156,11 @@ def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) ->
 
 def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> Storage:
     from rmqctl.logfile.storage import Storage
+    from rmqctl.store.store_path import named_commitlogs
 
     found = Storage(store, follow_links=follow_links)
-    for folder in conf_of(store, broker_conf).commitlog_paths:
-        found.trust(Path(folder))
+    for folder in named_commitlogs(store, conf_of(store, broker_conf)):
+        found.trust(folder)
     return found
 
 

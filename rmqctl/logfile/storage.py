@@ -343,3 +343,15 @@ def _kind(mode: int) -> Kind:
     if stat.S_ISREG(mode):
         return Kind.FILE
     return Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.OTHER
+
+
+def from_root(root: Path, path: str) -> Path:
+    """Return a folder that lies below `root` as a path that begins with it; any other as it is.
+
+    Two paths of one folder, as of a relative STORE and the absolute names in its broker.conf, would be two folders to whoever compares
+    them: to a journal, to a finding.
+    """
+    for own, other in ((os.path.abspath(root), os.path.abspath(path)), (os.path.realpath(root), os.path.realpath(path))):
+        if Path(other).is_relative_to(own):
+            return root / Path(other).relative_to(own)
+    return Path(path)

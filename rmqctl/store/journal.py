@@ -41,6 +41,7 @@ from rmqctl.store.journals import (
     has_traces,
     in_use,
     list_journals,
+    named_folders,
     next_number,
     prints,
     refusal,
@@ -197,7 +198,7 @@ class Journal:
 
     def _manifest(self, changes: Sequence[Change]) -> Manifest:
         storage, root = self._storage, self._root
-        _check_paths(root, changes, storage.named[1:])
+        _check_paths(root, changes, named_folders(storage))
         moved = [self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)]
         in_place: dict[str, list[InPlace]] = {}
         for change in changes:
@@ -423,7 +424,7 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
     return lock
 
 
-def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[Path]) -> None:
+def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
     """Each change can be taken back on its own, in any order, also after the store was moved to another place."""
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}

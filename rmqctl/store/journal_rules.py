@@ -8,9 +8,9 @@ A journal lies in the store, so whoever made the store may have written it. It i
 | deleted, replaced, put there | what lies below `commitlog`, QUEUES or `index`; `index` itself, `checkpoint`, `abort` |
 | folders made, or given their time back | those above |
 
-QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the log that lies
-elsewhere has an absolute path: its folder must be one that the user named. What is kept and what was staged lies in the journal, under the
-names that rmqctl gives; kept bytes are a file of just their number.
+QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the log in another
+folder is one of a folder that the user named; its path is absolute where that lies elsewhere. What is kept and what was staged lies in the
+journal, under the names that rmqctl gives; kept bytes are a file of just their number.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _KEPT_PATH = re.compile(rf"{KEPT}/moved-[0-9]{{1,9}}")
 _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 
 
-def may_write(path: str, named: Collection[Path]) -> bool:
-    """Return whether rmqctl changes bytes of a file at `path` in place; `named` are the log's folders elsewhere that the user named."""
-    if path == CHECKPOINT or _is_log_file_elsewhere(path, named):
+def may_write(path: str, named: Collection[str]) -> bool:
+    """Return whether rmqctl changes bytes of a file at `path` in place; `named` are the log's folders that the user named."""
+    if path == CHECKPOINT or _is_named_log_file(path, named):
         return True
     parts = _parts(path)
     if parts[:1] == (COMMITLOG,):
@@ -48,15 +48,15 @@ def may_write(path: str, named: Collection[Path]) -> bool:
     return bool(parts) and parts[0] in QUEUE_PARTS and len(parts) == _QUEUE_FILE_PARTS and _is_number(parts[2]) and is_file_name(parts[3])
 
 
-def may_move(path: str, named: Collection[Path]) -> bool:
+def may_move(path: str, named: Collection[str]) -> bool:
     """Return whether rmqctl deletes, replaces or puts something at `path`; `named` as for `may_write`."""
-    if path in (CHECKPOINT, ABORT, INDEX) or _is_log_file_elsewhere(path, named):
+    if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
         return True
     parts = _parts(path)
     return len(parts) > 1 and parts[0] in _FOLDERS
 
 
-def fault_of(manifest: Manifest, named: Collection[Path]) -> str:
+def fault_of(manifest: Manifest, named: Collection[str]) -> str:
     """Return what in a journal rmqctl never does; empty where there is nothing of the kind."""
     return next(_faults(manifest, named), "")
 
@@ -74,7 +74,7 @@ def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
     return ""
 
 
-def _faults(manifest: Manifest, named: Collection[Path]) -> Iterator[str]:
+def _faults(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
     yield from (f"it changes {image.path!r}" for image in manifest.files if not may_write(image.path, named))
     yield from (f"it moves {moved.path!r}" for moved in manifest.moved if not may_move(moved.path, named))
     yield from (f"its sizes and ranges of {image.path!r} do not fit each other" for image in manifest.files if not _adds_up(image))
@@ -93,9 +93,9 @@ def _faults(manifest: Manifest, named: Collection[Path]) -> Iterator[str]:
         yield "it keeps two things in one place"
 
 
-def _is_log_file_elsewhere(path: str, named: Collection[Path]) -> bool:
+def _is_named_log_file(path: str, named: Collection[str]) -> bool:
     found = PurePosixPath(path)
-    return found.is_absolute() and str(found) == path and is_file_name(found.name) and Path(found.parent) in named
+    return str(found) == path and is_file_name(found.name) and ".." not in found.parts and str(found.parent) in named
 
 
 def _parts(path: str) -> tuple[str, ...]:

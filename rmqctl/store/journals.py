@@ -162,6 +162,11 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
         return JournalEntry(number, verb, folder, JournalState.DAMAGED, fault=error, may_be_forgotten=may_be_forgotten)
 
 
+def named_folders(storage: Storage) -> list[str]:
+    """Return the folders of the log that the user named, as journals have their paths: relative to the store where they lie in it."""
+    return [storage.display(folder) for folder in storage.named[1:]]
+
+
 def _is_finished(storage: Storage, folder: Path) -> bool:
     """Return whether the change came to its end, and no undo of it began; what its files say does not matter."""
     own = storage.stamp(folder)
@@ -178,7 +183,7 @@ def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> Jour
     if storage.stamp(folder / MANIFEST) is None:
         return JournalEntry(number, verb, folder, JournalState.NOT_BEGUN)
     manifest = _read(storage, folder / MANIFEST, Manifest)
-    fault = fault_of(manifest, storage.named[1:]) or fault_on_disk(storage, folder, manifest)
+    fault = fault_of(manifest, named_folders(storage)) or fault_on_disk(storage, folder, manifest)
     if fault:
         raise _not_ours(manifest, folder, fault)
     done = _read(storage, folder / DONE, Prints) if storage.stamp(folder / DONE) is not None else None

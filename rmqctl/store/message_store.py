@@ -430,8 +430,8 @@ class MessageStore:
 
 def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
     found = WritableStorage(root)
-    for folder in conf.commitlog_paths:
-        found.trust(Path(folder))
+    for folder in store_path.named_commitlogs(root, conf):
+        found.trust(folder)
     return found
 
 

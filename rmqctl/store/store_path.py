@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
 from rmqctl.logfile.remote_path import root_text
 from rmqctl.logfile.remote_storage import storage_of
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, from_root
 
 if TYPE_CHECKING:
     from rmqctl.logfile.storage import Entry, Storage
@@ -81,10 +81,11 @@ class StorePath:
         self.root = root
         self.storage = storage or _storage_of(root, follow_links=follow_links)
         entries = _entries(self.storage, root)
-        self.commitlogs = [Path(path) for path in conf.commitlog_paths] or [root / COMMITLOG]
+        named = named_commitlogs(root, conf)
+        self.commitlogs = named or [root / COMMITLOG]
         self.writable_commitlogs = writable_commitlogs(root, conf)
-        for path in conf.commitlog_paths:
-            self.storage.trust(Path(path))
+        for path in named:
+            self.storage.trust(path)
         self.entries_in = _dledger_data(root, entries, conf)
         if self.entries_in is not None:
             older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
@@ -130,9 +131,15 @@ class StorePath:
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 
 
+def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
+    """Return the folders of the log that broker.conf names; none where it names none."""
+    return [from_root(root, path) for path in conf.commitlog_paths]
+
+
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
     """The folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
-    return [Path(path) for path in sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))] or [root / COMMITLOG]
+    writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
+    return [from_root(root, path) for path in writable] or [root / COMMITLOG]
 
 
 def _storage_of(root: Path, *, follow_links: bool) -> Storage:
