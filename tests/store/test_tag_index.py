@@ -47,6 +47,16 @@ def test_a_change_asks_where_nothing_shows_the_version(golden: Golden, rmqctl: R
     assert rmqctl("rebuild", root, "queues", "--dry-run").code == 0
 
 
+def test_a_change_asks_where_the_index_is_damaged(golden: Golden, rmqctl: Rmqctl) -> None:
+    root = golden("550-basic")
+    shutil.rmtree(root / "rocksdbstore")
+    for path in (root / "index").iterdir():
+        path.write_bytes(bytes(40) + path.read_bytes()[40:])
+    with pytest.raises(BadRequest, match=r"5\.4 and later index TAGS"):
+        indexes_tags(ReadOnlyStore(root))
+    assert rmqctl("recover", root, "--dry-run").code == 2
+
+
 def test_a_recovery_keeps_the_entries(golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden("550-crash")
     before = entries(root, "OrderPaid", "paid")
