@@ -7,6 +7,7 @@ needs to be told: entries for TAGS that are left out are messages that the broke
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
@@ -58,12 +59,17 @@ def tags_are_indexed(store: ReadOnlyStore) -> bool | None:
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
     """Return whether one of the entries of a message is for its TAGS; None: it has none, or one of its keys has the same hash."""
     found = message.properties
-    tags = found.get(properties.TAGS)
-    if not tags or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+    tags = _tags_of(message)
+    if not tags:
         return None
     tag_hash = tag_key_hash(message.topic, tags)
     keys = {*properties.keys(found), found.get(properties.UNIQ_KEY, "")}
     return None if tag_hash in {key_hash(message.topic, key) for key in keys} else tag_hash in hashes
+
+
+def _tags_of(message: Message) -> str:
+    """Return the TAGS that 5.4 indexes a message by; empty where it does not."""
+    return "" if transaction_type(message.sys_flag) is TransactionType.ROLLBACK else message.properties.get(properties.TAGS, "")
 
 
 def newest_indexed(store: ReadOnlyStore) -> Iterator[tuple[Message, set[int]]]:
@@ -137,13 +143,10 @@ def _message_at(store: ReadOnlyStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: ReadOnlyStore) -> bool:
-    """Return whether one of the log's first messages is indexed by its TAGS by brokers that do so."""
-    position = store.commit_log.min_offset
-    for _ in range(SAMPLE_RECORDS):
-        found = store.commit_log.at(position)
-        if not isinstance(found, Message):
-            return False
-        if found.properties.get(properties.TAGS) and transaction_type(found.sys_flag) is not TransactionType.ROLLBACK:
-            return True
-        position = found.end
+    """Return whether a message is indexed by its TAGS by brokers that do so, of the first records of some of the log's files."""
+    files = store.commit_log.files_in_use()
+    for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
+        for found in islice(store.commit_log.scan(start=file.file_from_offset, stop=file.end), SAMPLE_RECORDS):
+            if isinstance(found, Message) and _tags_of(found):
+                return True
     return False

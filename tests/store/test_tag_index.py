@@ -57,6 +57,17 @@ def test_a_change_asks_where_the_index_is_damaged(golden: Golden, rmqctl: Rmqctl
     assert rmqctl("recover", root, "--dry-run").code == 2
 
 
+@pytest.mark.parametrize("zeroed", [1, 60_000], ids=["the first record", "nearly all of the first file"])
+def test_a_change_asks_where_the_log_is_damaged_as_well(zeroed: int, golden: Golden) -> None:
+    root = golden("550-basic")
+    for name in ("rocksdbstore", "index"):
+        shutil.rmtree(root / name)
+    first = min((root / "commitlog").iterdir())
+    first.write_bytes(bytes(zeroed + 7) + first.read_bytes()[zeroed + 7 :])
+    with pytest.raises(BadRequest, match=r"5\.4 and later index TAGS"):
+        indexes_tags(ReadOnlyStore(root))
+
+
 def test_a_recovery_keeps_the_entries(golden: Golden, rmqctl: Rmqctl) -> None:
     root = golden("550-crash")
     before = entries(root, "OrderPaid", "paid")
