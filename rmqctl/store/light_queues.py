@@ -30,13 +30,14 @@ from typing import TYPE_CHECKING
 from rmqctl.format import properties
 from rmqctl.format.crc import PROPERTY_CRC_SIZE
 from rmqctl.format.message import MARK, ends_in_reserve
+from rmqctl.store.queue_numbers import PLACES_MAX
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.system_topics import RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message
 
-OFFSET_DIGITS_MAX = 18
+OFFSET_DIGITS_MAX = len(str(PLACES_MAX))
 LONG_DIGITS_MAX = 1000  # with leading zeros; Java has no limit
 NAME_MAX = 255  # bytes: a queue's name is a folder's
 _PROPERTY_END, _NAME_END = properties.PROPERTY_SEPARATOR.encode(), properties.NAME_VALUE_SEPARATOR.encode()
@@ -51,7 +52,7 @@ def is_left_out_topic(topic: str) -> bool:
 def light_offsets(message: Message) -> list[tuple[str, int]]:
     """Return the light queues and the queue offsets that a message has a place at; none for a copy that 5.2 or later left out.
 
-    A name with `/` and an offset that is no number are passed over.
+    A name with `/`, and an offset that is no number or that no file of a queue can have, are passed over.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -84,8 +85,8 @@ def java_split(text: str) -> list[str]:
 
 
 def is_offset(text: str) -> bool:
-    """Return whether a property's text is a queue offset."""
-    return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal()
+    """Return whether a property's text is a queue offset that a queue can have."""
+    return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
 
 def undispatchable_offset(message: Message) -> str | None:

@@ -76,3 +76,15 @@ def test_a_start_ends_at_a_message_that_cannot_be_dispatched(profile: str, is_re
     assert (plan["lost"]["records"], len(notes)) == (0, is_refused)
     queues = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in plan["queues"]}
     assert queues["Orders", 1] == 2
+
+
+@pytest.mark.parametrize("offset", [2**58, 10**18 - 1, 2**63 - 1])
+def test_an_offset_that_no_queue_has_makes_no_queue(offset: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A file of it would have a name beyond 63 bits, which nobody loads."""
+    store = tmp_path / "store"
+    write_log(store, [record("Orders", 0, 0, "%LMQ%a", str(offset)), record("Orders", 0, 1, "%LMQ%b", "0")], file_size=65536)
+    for command in (("rebuild", "queues"), ("recover",)):
+        result = rmqctl(command[0], store, *command[1:], "--profile", "5.3", "--yes")
+        assert (result.code, ends(rmqctl, store)) == (3, {("Orders", 0): (0, 2), ("%LMQ%b", 0): (0, 1)}), result.err
+        assert rmqctl("verify", store, "--level", "2").code == 0
+        assert rmqctl("undo", store, "--yes").code == 0
