@@ -6,7 +6,7 @@ record that differs from those around it is wrong, and must not move its queue.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FOLLOWING_MAX = 4
 LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which the messages after one are looked for
 PART = 1024 * 1024  # bytes of the log that are kept, or dropped, together
-NEAR_ROWS = 4096
+FEW_ROWS, NEAR_ROWS = 64, 4096
 PLACES_MAX = 2**58  # a queue's file is named by the byte offset of its first unit, which must fit into 63 bits
 _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 
@@ -55,8 +55,8 @@ class QueueNumbers:
         message, rest = messages[row], messages[row + 1 :]
         begin = int(message["physical_offset"]) + int(message["size"])
         limit = min(begin + LOOK_AHEAD, self._end)
-        rest = rest[: int(np.searchsorted(rest["physical_offset"], limit))]
-        places = np.flatnonzero((rest["queue"] == message["queue"]) & _have_unit(rest))[:FOLLOWING_MAX]
+        rest = rest[: bisect_left(rest["physical_offset"], limit)]  # searchsorted copies the column first
+        places, rest = _first_of_queue(rest, message["queue"])
         good = np.concatenate(([0], np.cumsum(np.where(_may_stand_in(rest), 0, rest["size"]), dtype=np.int64)))
         found = [Following(int(rest[at]["queue_offset"]), int(rest[at]["physical_offset"]) - begin - int(good[at])) for at in places]
         behind = int(rest[-1]["physical_offset"]) + int(rest[-1]["size"]) if len(rest) else begin
@@ -76,6 +76,17 @@ class QueueNumbers:
         number = int(message["queue_offset"])
         near = rest["queue_offset"][(rest["queue"] == message["queue"]) & _have_unit(rest)][:1]
         return number + 1 in near.tolist() if len(near) else 0 <= number * MIN_SIZE <= int(message["physical_offset"])
+
+
+def _first_of_queue(rows: Any, queue: Any) -> tuple[Any, Any]:
+    """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at: all, or as many as needed."""
+    count = FEW_ROWS
+    while True:
+        looked_at = rows[:count]
+        places = np.flatnonzero((looked_at["queue"] == queue) & _have_unit(looked_at))[:FOLLOWING_MAX]
+        if len(places) == FOLLOWING_MAX or count >= len(rows):
+            return places, looked_at
+        count *= 8
 
 
 class _Part:
