@@ -78,9 +78,10 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 
 
 def _groups_of(owner: Owner) -> list[int]:
-    """The groups that the user is in, and the store's."""
+    """The store's group and those that the user is in, the first of which no group lists."""
     try:
-        name = pwd.getpwuid(owner.uid).pw_name
+        user = pwd.getpwuid(owner.uid)
     except KeyError:
         return [owner.gid]
-    return [owner.gid, *(group.gr_gid for group in grp.getgrall() if name in group.gr_mem and group.gr_gid != owner.gid)]
+    listed = (group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)
+    return list(dict.fromkeys((owner.gid, user.pw_gid, *listed)))

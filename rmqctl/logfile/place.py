@@ -12,6 +12,8 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ def mode_of_new_folder(folder: int) -> int:
 def mode_of_new_file(folder: int) -> int:
     """Return the mode of a new file: it allows no more than its folder, or the files in it."""
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
-    return stat.S_IMODE(min(modes, default=os.fstat(folder).st_mode)) & FILE_MODE
+    return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
 
 
 def _some_names(folder: int) -> list[str]:

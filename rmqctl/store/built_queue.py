@@ -83,11 +83,15 @@ class QueueCounts(msgspec.Struct):
     def refuse(self, message: Any, *, is_counted: bool = True) -> None:
         """Note a message (of DISPATCH_COLUMNS) whose queue offset was there already, and count it."""
         if is_counted:
-            if not self.again:
-                self.again_at = int(message["physical_offset"])
-            self.again += 1
-            self.again_bytes += int(message["size"])
+            self.count_again(int(message["physical_offset"]), int(message["size"]))
         self.again_last = int(message["queue_offset"])
+
+    def count_again(self, physical_offset: int, size: int) -> None:
+        """Count a message whose queue offset was there already."""
+        if not self.again:
+            self.again_at = physical_offset
+        self.again += 1
+        self.again_bytes += size
 
 
 class BuiltQueue:

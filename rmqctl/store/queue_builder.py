@@ -177,7 +177,8 @@ class QueueBuilder:
         if not begun:
             return destination.queue_offset
         if gets_no_unit(message.topic, destination.queue_offset, int(state["next"])):
-            self.queues[self._keys[number]].counts.again += not is_left_out_topic(message.topic)
+            if not is_left_out_topic(message.topic):
+                self.queues[self._keys[number]].counts.count_again(message.physical_offset, message.size)
             return None
         return destination.queue_offset or int(state["next"])
 

@@ -169,8 +169,8 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
     fewer, later = (_fewer(plan, served, then) for then in rehearsal)
     if fewer:
         plan = _with_lost(plan, fewer, rehearsal.normal)
-    elif rehearsal.abnormal.refused is not None:
-        note = f"if the broker dies before its checkpoint moves on, it does not start again: {rehearsal.abnormal.refused}"
+    elif (problem := rehearsal.abnormal.refused or rehearsal.abnormal.hangs) is not None:
+        note = f"if the broker dies before its checkpoint moves on, it does not start again: {problem}"
         plan = replace(plan, notes=(*plan.notes, note))
     elif later:
         at = rehearsal.abnormal.max_phy_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import random
 import re
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import rmqctl as rmqctl_package
+from rmqctl.logfile.identity import Owner, _groups_of
 from tests.conftest import Rmqctl, unpack
 
 OWNER = 65534
@@ -222,3 +224,11 @@ def test_no_swap_leads_out_of_the_store(verb: str, as_root: tuple[str, ...], tmp
         swapper.during(process, store / BEGUN.get(verb, ".rmqctl/journal"))
         ended(process)
     assert fingerprint(outside) == before
+
+
+def test_the_owner_keeps_its_own_group() -> None:
+    """A store may have another group than its owner, and lie below a folder that is open to the owner's alone."""
+    user = pwd.getpwnam("daemon")
+    assert _groups_of(Owner(user.pw_uid, 12345))[:2] == [12345, user.pw_gid]
+    assert _groups_of(Owner(user.pw_uid, user.pw_gid)).count(user.pw_gid) == 1
+    assert _groups_of(Owner(2**31 - 5, 12345)) == [12345]

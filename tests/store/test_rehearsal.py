@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from rmqctl.format.profile import PROFILES
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.recovered_queues import BuiltSpans
 from rmqctl.store.recovery import Mode
-from rmqctl.store.rehearsal import rehearse
+from rmqctl.store.rehearsal import Rehearsal, compared, rehearse
 from rmqctl.store.repair import repair, without_vain_rebuilds
 from rmqctl.store.repair_plan import RepairPlan
 from rmqctl.store.restart import RestartOutcome, plan_restart
 from tests.cli.test_recover import CASES, damaged, profile_of
+from tests.conftest import unpack
 
 
 def said(outcome: RestartOutcome) -> tuple[object, ...]:
@@ -47,3 +49,14 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path) -
     assert [said(outcome) for outcome in read] == wanted
     if "first-normal" not in name:  # elsewhere no damage remains
         assert [said(outcome) for outcome in unread] == wanted
+
+
+@pytest.mark.parametrize("problem", ["refused", "hangs"])
+def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: Path) -> None:
+    store, profile = ReadOnlyStore(unpack("497-crash", tmp_path)), PROFILES["4.9"]
+    built = partial(without_vain_rebuilds, store, 1, partial(count_findings, 1))
+    plan, now = RecoveryPlanner(store, profile, None, 1, built).plan().repair, plan_restart(store, profile)
+    why = "no file has 7"
+    then = replace(now, refused=why) if problem == "refused" else replace(now, hangs=why)
+    notes = compared(store, plan, now, Rehearsal(now, then)).notes
+    assert f"if the broker dies before its checkpoint moves on, it does not start again: {why}" in notes
