@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rmqctl.format.layout import Field, Layout
 
+PLACES_MAX = 2**58  # a queue's file is named by the byte offset of its first unit, which must fit into 63 bits
 CQ_UNIT = Layout(
     "consume queue unit",
     (

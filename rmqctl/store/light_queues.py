@@ -28,9 +28,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.format import properties
+from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.crc import PROPERTY_CRC_SIZE
 from rmqctl.format.message import MARK, ends_in_reserve
-from rmqctl.store.queue_numbers import PLACES_MAX
 from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.system_topics import RETRY_PREFIX, SYSTEM_PREFIX
 

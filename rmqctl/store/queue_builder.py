@@ -175,12 +175,18 @@ class QueueBuilder:
         elif self._leaves_topics_out and is_left_out_topic(message.topic) and (shown is not None or not begun):
             return None
         if not begun:
-            return destination.queue_offset
+            return self._first_light_place(destination, message)
         if gets_no_unit(message.topic, destination.queue_offset, int(state["next"])):
             if not is_left_out_topic(message.topic):
                 self.queues[self._keys[number]].counts.count_again(message.physical_offset, message.size)
             return None
         return destination.queue_offset or int(state["next"])
+
+    def _first_light_place(self, destination: Destination, message: Message) -> int:
+        """Return where a light queue begins that nothing shows: one wrong number does not move it."""
+        found = destination.queue_offset
+        following = self._numbers.following_in_light_queue((destination.topic, destination.queue_id), message.end) if found else []
+        return first_number(found, following, None)
 
     def _shown_unit(self, destination: Destination, physical_offset: int) -> CqUnit | None:
         """Return the existing queue's unit for a message, or the first after it; most often it is where the message says."""

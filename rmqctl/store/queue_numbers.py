@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.dispatch_scan import MULTI_DISPATCH
 from rmqctl.format.message import MIN_SIZE
+from rmqctl.format.properties import INNER_MULTI_DISPATCH
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.commit_log import message_of
+from rmqctl.store.destinations import queue_destinations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +32,7 @@ FOLLOWING_MAX = 4
 LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which the messages after one are looked for
 PART = 1024 * 1024  # bytes of the log that are kept, or dropped, together
 FEW_ROWS, NEAR_ROWS = 64, 4096
-PLACES_MAX = 2**58  # a queue's file is named by the byte offset of its first unit, which must fit into 63 bits
+_MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 
 
@@ -47,7 +50,7 @@ class QueueNumbers:
     """Looks for the messages after one in its queue, before the physical offset `end` (None: all of the log)."""
 
     def __init__(self, log: CommitLog, end: int | None) -> None:
-        self._ahead = _Ahead(log)
+        self._ahead, self._light_ahead = _Ahead(log), _Ahead(log)  # each is asked in log order
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Any, row: int, key: QueueKey) -> list[Following]:
@@ -66,6 +69,11 @@ class QueueNumbers:
             further = self._ahead.of_queue(key, behind, limit)
             found += [Following(after.number, lost + after.lost) for after in islice(further, FOLLOWING_MAX - len(found))]
         return found
+
+    def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
+        """Return the messages of a light queue from `physical_offset` on, the nearest first. Raises OSError."""
+        limit = min(physical_offset + LOOK_AHEAD, self._end)
+        return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Any, row: int) -> bool:
         """Return whether the next message of the queue goes on from the message in row `row`, as is usual; looks at a few rows.
@@ -106,6 +114,8 @@ class _Part:
         elif message.sys_flag & TRANSACTION_MASK not in _IN_NO_QUEUE:
             key = message.topic, message.queue_id
             self.messages.setdefault(key, []).append((item.physical_offset, message.queue_offset))
+            for light in queue_destinations(message)[1:] if _MULTI_DISPATCH in message.properties_bytes else ():
+                self.messages.setdefault((light.topic, light.queue_id), []).append((item.physical_offset, light.queue_offset))
 
     def lost_before(self, physical_offset: int) -> int:
         return self.lost[bisect_right(self.lost_at, physical_offset) - 1]

@@ -25,6 +25,7 @@ import numpy as np
 
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format import dispatch_scan, index_build, scan, unit_place
+from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.damage import Damage
 from rmqctl.format.message import BAD_BODY_CRC, Message
 from rmqctl.format.properties import LMQ_PREFIX
@@ -54,7 +55,7 @@ from rmqctl.store.kernels import prepare
 from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of, is_folder_name
-from rmqctl.store.queue_numbers import PLACES_MAX, one_bit_off
+from rmqctl.store.queue_numbers import one_bit_off
 from rmqctl.store.read_only_store import QueueKey
 from rmqctl.store.small_file import read_json
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,29 @@ def test_an_offset_that_no_queue_has_makes_no_queue(offset: int, tmp_path: Path,
         assert (result.code, ends(rmqctl, store)) == (3, {("Orders", 0): (0, 2), ("%LMQ%b", 0): (0, 1)}), result.err
         assert rmqctl("verify", store, "--level", "2").code == 0
         assert rmqctl("undo", store, "--yes").code == 0
+
+
+def test_one_wrong_offset_moves_no_light_queue(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:
+    """The first message of %LMQ%dev0 says 9 where 0 was: those after it go on from 0."""
+    store = golden("533-lmq")
+    before = rmqctl("queue", store, "%LMQ%dev0", 0, "-o", "jsonl").rows()
+    log = min((store / "commitlog").iterdir())
+    damaged = log.read_bytes().replace(b"INNER_MULTI_QUEUE_OFFSET\x010,0", b"INNER_MULTI_QUEUE_OFFSET\x019,0", 1)
+    assert damaged != log.read_bytes()
+    log.write_bytes(damaged)
+    shutil.rmtree(store / "consumequeue" / "%LMQ%dev0")
+    result = rmqctl("recover", store, "--yes", "-o", "json")
+    assert (result.code, result.document()["lost"]["records"]) == (3, 0)
+    assert rmqctl("queue", store, "%LMQ%dev0", 0, "-o", "jsonl").rows() == before
+    assert rmqctl("verify", store).code == 0
+
+
+def test_messages_without_a_place_in_a_light_queue_are_named(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = tmp_path / "store"
+    said = (0, 1, 2, 1, 3, 4)
+    records = [record("Orders", 0, number, "%LMQ%a", str(offset)) for number, offset in enumerate(said)]
+    write_log(store, records, file_size=65536)
+    looked = rmqctl("rebuild", store, "queues", "--profile", "5.3", "--dry-run", "-o", "json")
+    again = [message["physicalOffset"] for message in rmqctl("dump", store, "-o", "jsonl").rows()][3]
+    (note,) = (note for note in looked.document()["notes"] if "no place in it" in note)
+    assert f"no place in it (%LMQ%a/0: 1, the first at {again}). They count as lost" in note
