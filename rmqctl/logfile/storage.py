@@ -173,7 +173,7 @@ class Storage:
                     raise
                 if not self._may_follow(path):
                     raise OSError(errno.ELOOP, "a symbolic link out of the store", str(path)) from error
-                descriptor = os.open(os.path.realpath(path), _OPEN_FLAGS)
+                descriptor = os.open(self._real_path(path), _OPEN_FLAGS)
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
@@ -290,8 +290,16 @@ class Storage:
     def _may_follow(self, link: Path) -> bool:
         if self.follow_links:
             return True
-        target = Path(os.path.realpath(link))
+        target = self._real_path(link)
         return any(target.is_relative_to(trusted) for trusted in self._trusted)
+
+    def _real_path(self, path: Path) -> Path:
+        """Return where a path leads. What lies above a folder that the user named was followed before this process changed its user."""
+        for folder, real in zip(self.named, self._trusted, strict=True):
+            names = names_below(path, folder)
+            if names is not None:
+                return Path(os.path.realpath(real.joinpath(*names)))
+        return Path(os.path.realpath(path))
 
 
 def is_path_text(text: str) -> bool:

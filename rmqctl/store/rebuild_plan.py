@@ -251,4 +251,4 @@ def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _is_there(store: ReadOnlyStore, path: str) -> bool:
-    return store.storage.entry(store.path.part(path)).kind is not Kind.MISSING
+    return store.storage.entry(store.path.part(path)).kind in (Kind.FILE, Kind.DIRECTORY)

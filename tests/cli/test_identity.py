@@ -114,6 +114,20 @@ def test_links_that_are_followed_need_root_as_well(tmp_path: Path) -> None:
     assert {path.stat().st_uid for path in elsewhere.rglob("*")} == {0}
 
 
+@pytest.mark.parametrize("verb", CHANGES)
+def test_a_link_above_the_store_that_only_root_may_follow(verb: str, tmp_path: Path) -> None:
+    """What it leads to stays the store after root became the owner."""
+    store = owned(unpack("471-basic", tmp_path / "there"))
+    first = min((store / "consumequeue/OrderPaid/0").iterdir())
+    first.write_bytes(bytes(20) + first.read_bytes()[20:])
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "closed/link").symlink_to("../there")
+    before = fingerprint(store)
+    code, said = ended(start(verb, tmp_path / "closed/link/store"))
+    assert (code in (0, 3), fingerprint(store) != before) == (True, True), said
+    assert owners(store) == {(OWNER, OWNER)}
+
+
 def test_files_of_several_users_are_refused(tmp_path: Path) -> None:
     store = owned(unpack("471-basic", tmp_path))
     os.chown(store / "checkpoint", 0, 0)
