@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.format.plural import counted
+from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize, Zero
 from rmqctl.store.commit_log import ScanSummary
@@ -186,7 +187,8 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
 
 def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome) -> RepairPlan:
     note = f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer than now"
-    lost = plan.lost._replace(records=plan.lost.records + sum(fewer.values()))
+    own = sum(count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX))  # light queues share their messages
+    lost = plan.lost._replace(records=plan.lost.records + own)
     queues = tuple(queue._replace(lost=queue.lost + fewer[queue.topic, queue.queue_id]) for queue in plan.queues)
     return replace(plan, lost=lost, queues=queues, notes=(*plan.notes, note))
 
