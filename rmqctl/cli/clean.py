@@ -148,7 +148,9 @@ def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
 
 
 def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """A broker takes what lies in its folders for its own."""
+    """A broker takes what lies in its folders for its own; what is replaced, or appended to, must be a file."""
+    from rmqctl.logfile.identity import is_root
+
     for option, file in files.items():
         if file is None:
             continue
@@ -157,6 +159,11 @@ def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> Non
             raise click.BadParameter(f"{file} is in the store, where a broker may take it for one of its own", param_hint=option)
         if not place.parent.is_dir():
             raise click.BadParameter(f"there is no folder {file.parent}", param_hint=option)
+        if place.exists() and not place.is_file():
+            raise click.BadParameter(f"{file} is not a regular file", param_hint=option)
+        if is_root() and place.exists() and place.stat().st_nlink > 1:
+            what = f"{file} has several names (hard links): root does not write to what somebody else may have linked there"
+            raise click.BadParameter(what, param_hint=option)
 
 
 def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:

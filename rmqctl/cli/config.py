@@ -62,9 +62,9 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
     else:
         _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
         _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
-        offsets = [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in document["offsets"]]
+        offsets, delays = _with_words(document["offsets"]), _with_words(document["delayOffsets"])
         _print_part("Offsets of groups", offsets, ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind"))
-        _print_part("Offsets of delay levels", document["delayOffsets"], ("level", "offset", "minOffset", "maxOffset", "behind"))
+        _print_part("Offsets of delay levels", delays, ("level", "offset", "minOffset", "maxOffset", "behind"))
     if not any(document.values()):
         remark("there is no configuration in this store")
     for problem in problems:
@@ -74,6 +74,10 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
     if opened.partly_read:
         return int(ExitCode.PARTIAL)
     return int(ExitCode.FINDINGS if problems else ExitCode.CLEAN)
+
+
+def _with_words(rows: list[Row]) -> list[Row]:
+    return [row | {"offset": NO_OFFSET if row["offset"] is None else row["offset"]} for row in rows]
 
 
 def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
@@ -86,7 +90,7 @@ def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
 def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
     from rmqctl.forensics.state_audit import config_files
     from rmqctl.store.config import table
-    from rmqctl.store.stored_offsets import delay_offsets
+    from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
     configs = {config.name: config for config in config_files(store)}
     problems = [f"config/{config.name}: {config.problem}" for config in configs.values() if config.problem]
@@ -104,10 +108,20 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
             for known in _all_progress(store)
         ],
         "delayOffsets": [
-            {"level": found.queue_id + 1} | _progress(store, found.topic, found.queue_id, found.offset) for found in delay_offsets(store)
+            {"level": queue_id + 1} | _progress(store, SCHEDULE_TOPIC, queue_id, offset) for queue_id, offset in _delays(store)
         ],
     }
     return document, problems
+
+
+def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
+    """How far the delivery of each delay level is, by its queue; None: delayOffset.json says nothing of a level that has a queue."""
+    from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+    from rmqctl.store.stored_offsets import delay_offsets
+
+    stored = {found.queue_id: found.offset for found in delay_offsets(store)}
+    queues = {queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC}
+    return [(queue_id, stored.get(queue_id)) for queue_id in sorted(stored.keys() | queues)]
 
 
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+import rmqctl
 from rmqctl.cli.render import import_late_ones, remark
 from rmqctl.errors import ChangeFailed
 from rmqctl.logfile.shell_word import quoted
@@ -67,8 +70,16 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
     owner = next(iter(owners.values()))
     if owner is not None:
         import_late_ones()
+        _import_package()
         identity.become(owner, [folder for store, logs in stores.items() for folder in (store, *logs)])
         remark(f"running as {owner}, the owner of the store{'s' if len(stores) > 1 else ''}")
+
+
+def _import_package() -> None:
+    """Import every module of rmqctl that a verb without Spark may need; what root installed for itself the owner may not read."""
+    for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
+        if not module.name.startswith(("rmqctl.jobs", "rmqctl.cli.jobs", "rmqctl.cli.job", "rmqctl.__main__")):
+            importlib.import_module(module.name)
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:

@@ -168,7 +168,7 @@ class Search:
         if self._question.topic is None:
             return topics
         unknown = unknown_topic(self._store, self._question.topic)
-        if unknown or self._question.topic not in topics:
+        if (unknown or self._question.topic not in topics) and not self._store.is_unread(self._question.topic):
             self.remarks.append(unknown or f"topic {self._question.topic!r} has no queue in this store")
         return [self._question.topic]
 

@@ -92,10 +92,10 @@ def new_folder(target: Path) -> Iterator[Path]:
         with (hidden / MARKER).open("x", encoding="utf-8") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX)
             yield hidden / "messages"
-        _check_new(target)
-        _sync_tree(hidden / "messages")
-        (hidden / "messages").rename(target)
-        _sync(target.parent)
+            _check_new(target)
+            _sync_tree(hidden / "messages")
+            (hidden / "messages").rename(target)
+            _sync(target.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rmqctl.store.expiry_settings import ExpirySettings
     from rmqctl.store.read_only_store import ReadOnlyStore
 
+GROUPS_NAMED = 5
+
 
 def plan_expiry(
     store: ReadOnlyStore, settings: ExpirySettings, profile: Profile, *, now_ms: int, disks: Sequence[DiskUse], logics_disk: DiskUse
@@ -79,6 +81,7 @@ def plan_expiry(
             *log.warnings(),
             *rest.warnings,
             *_timer_warnings(rest.rises),
+            *(_warnings_of_groups(outstanding) if settings.protect_unconsumed else ()),
             *_link_warnings(store, fates),
             *(_epoch_warnings(store) if log.gone else ()),
         ),
@@ -131,6 +134,13 @@ def _backups_used(store: ReadOnlyStore) -> list[str]:
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
     count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
     return [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"] if count else []
+
+
+def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
+    groups = outstanding.groups_without_topic
+    names = ", ".join(groups[:GROUPS_NAMED]) + (f" and {len(groups) - GROUPS_NAMED} more" if len(groups) > GROUPS_NAMED else "")
+    what = f"config/ does not say which topics {names} will read: of topics that other groups read nothing is kept for"
+    return [f"{what} {'it' if len(groups) == 1 else 'them'}"] if groups else []
 
 
 def _unread_topics(rises: Sequence[QueueRise], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:

@@ -72,6 +72,11 @@ class Outstanding:
         """How many timer messages the file with this number has, delivered or not."""
         return int(self._timers[number])
 
+    @property
+    def groups_without_topic(self) -> Sequence[str]:
+        """The groups that are listed and of which nothing says what they read."""
+        return self._groups.without_topic
+
     def has_no_reader(self, topic: str) -> bool:
         """Whether nothing says that anyone reads a topic."""
         return topic not in COUNTED_APART and not self._groups.groups_of(topic)

@@ -604,3 +604,24 @@ def test_the_examples_work(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
         assert "nothing to delete" in result.out
     assert "rmqctl_clean_exit_status" in (tmp_path / "m").read_text()
     assert "/data/rocketmq/store/rmqctl-clean.log {" in (EXAMPLES / "rmqctl-clean.logrotate").read_text()
+
+
+@pytest.mark.parametrize("option", ["--metrics", "--log-json"])
+def test_what_is_no_file_is_not_replaced(option: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """As /dev/null, which root could replace."""
+    os.mkfifo(tmp_path / "fifo")
+    before = tree_hash(store)
+    result = rmqctl("clean", store, *KEEP_ONE, "--yes", option, tmp_path / "fifo")
+    assert (result.code, tree_hash(store), (tmp_path / "fifo").is_fifo()) == (2, before, True)
+    assert f"{tmp_path / 'fifo'} is not a regular file" in result.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others write by their own rights alone")
+@pytest.mark.parametrize("option", ["--metrics", "--log-json"])
+def test_root_writes_to_no_file_that_has_another_name(option: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "m.prom").hardlink_to(tmp_path / "victim")
+    before = tree_hash(store)
+    result = rmqctl("clean", store, *KEEP_ONE, "--yes", option, tmp_path / "m.prom")
+    assert (result.code, tree_hash(store), (tmp_path / "victim").read_text()) == (2, before, "mine")
+    assert "has several names (hard links)" in result.err

@@ -39,3 +39,13 @@ def test_messages_that_were_deleted_are_not_behind(golden: Golden, rmqctl: Rmqct
 def _offsets(rmqctl: Rmqctl, store: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = rmqctl("config", "show", store, "-o", "json").document()["offsets"]
     return found
+
+
+def test_a_delay_level_without_an_offset_is_shown(golden: Golden, rmqctl: Rmqctl) -> None:
+    store = golden("broker-533")
+    (store / "config" / "delayOffset.json").write_text('{"offsetTable":{1:2}}')
+    rows = rmqctl("config", "show", store, "-o", "json").document()["delayOffsets"]
+    levels = {row["queueId"] + 1 for row in rmqctl("queue", store, "SCHEDULE_TOPIC_XXXX", "-o", "jsonl").rows()}
+    assert {row["level"]: row["offset"] for row in rows} == {level: 2 if level == 1 else None for level in levels | {1}}
+    assert all(row["behind"] == row["maxOffset"] > 0 for row in rows if row["offset"] is None)
+    assert rmqctl("config", "show", store).out.count("none") >= len(levels) - 1 > 0

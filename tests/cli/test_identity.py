@@ -174,6 +174,20 @@ def test_a_job_whose_python_the_owner_may_not_read_says_so(tmp_path: Path) -> No
     assert re.search(f"({re.escape(sys.executable)}|{package}/__init__.py): the owner of the store may not read it", result.stderr)
 
 
+@pytest.mark.parametrize("verb", ["checkpoint", "clean", "recover", "rebuild", "truncate", "append"])
+def test_a_program_that_only_root_may_read_changes_the_store(verb: str, tmp_path: Path) -> None:
+    """What root installed for itself is imported before it becomes the owner."""
+    store = owned(unpack("471-basic", tmp_path / "there"))
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    shutil.copytree(Path(rmqctl_package.__file__).parent, private / "rmqctl", ignore=shutil.ignore_patterns("__pycache__"))
+    environ = {**os.environ, "PYTHONPATH": str(private), "PYTHONSAFEPATH": "1"}
+    line = [sys.executable, "-m", "rmqctl", verb, str(store), *CHANGES[verb]]
+    result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode in (0, 3), result.stderr
+    assert owners(store) == {(OWNER, OWNER)}
+
+
 def test_receipts_and_metrics_where_only_root_may_write(tmp_path: Path) -> None:
     store = owned(unpack("471-basic", tmp_path))
     log, metrics = tmp_path / "receipts", tmp_path / "clean.prom"

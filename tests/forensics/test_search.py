@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
-from tests.conftest import Result, expected
+from tests.conftest import Result, Rmqctl, expected
 from tests.forensics.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
 from tests.log_maker import Record, write_log
 from tests.store.test_destinations import java_hash, of_properties
@@ -319,3 +319,13 @@ def test_times_of_a_queue_that_begins_with_pre_blank_units(tmp_path: Path, query
 def test_questions_that_are_none(basic: Path, query: Query, question: tuple[str, ...]) -> None:
     result = query(basic, *question)
     assert (result.code, result.out) == (2, "")
+
+
+def test_a_topic_that_is_not_read_is_not_called_unknown(golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = golden("471-basic")
+    (store / "consumequeue/OrderPaid").rename(tmp_path / "elsewhere")
+    (store / "consumequeue/OrderPaid").symlink_to(tmp_path / "elsewhere")
+    asked = next(query for query in expected("471-basic")["keyQueries"] if query["topic"] == "OrderPaid")
+    result = rmqctl("query", store, "--topic", "OrderPaid", "--key", asked["key"])
+    assert result.code == 4
+    assert "has no queue in this store" not in result.err

@@ -116,6 +116,17 @@ def test_dead_letters_wait_until_a_group_has_read_them(tmp_path: Path) -> None:
     assert (gone(found), found.unread) == (3, ())
 
 
+def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
+    """They may read a topic that others read as well; nothing says so."""
+    root = write_aged(tmp_path / "store", OLD)
+    write_offsets(root, {"OrderPaid@g": {1: 20}})
+    groups: dict[str, Any] = {name: {} for name in ("g", "new", "newer", "TOOLS_CONSUMER")}
+    (root / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}), encoding="ascii")
+    warning = "config/ does not say which topics new, newer will read: of topics that other groups read nothing is kept for them"
+    assert warning in plan(root, protect_unconsumed=True, **TIME).warnings
+    assert not [found for found in plan(root, **TIME).warnings if "will read" in found]
+
+
 def test_topics_that_no_group_reads_go_and_are_named(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD)
     write_offsets(root, {"Other@g": {0: 1}})

@@ -142,6 +142,26 @@ def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch:
     assert (target / "topic=T" / "part").read_bytes() == b"x"
 
 
+def test_an_export_that_becomes_durable_is_left_alone_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, asked = tmp_path / "out", 0
+    sync = export._sync
+
+    def while_another_begins(path: Path) -> None:
+        nonlocal asked
+        if not target.exists():
+            asked += 1
+            with pytest.raises(BadRequest, match="another export to the same folder is running"):
+                export.remove_leftovers(target)
+        sync(path)
+
+    monkeypatch.setattr(export, "_sync", while_another_begins)
+    with export.new_folder(target) as folder:
+        folder.mkdir()
+        (folder / "part").write_bytes(b"x")
+    assert asked > 0
+    assert (target / "part").read_bytes() == b"x"
+
+
 def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "out"
     ours, other, of_another = (tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c")))
