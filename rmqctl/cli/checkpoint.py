@@ -62,7 +62,6 @@ def command(
         raise click.UsageError("a checkpoint has no such time: 0, or a time after 1970")
     from rmqctl.store.checkpoint_plan import plan_checkpoint
     from rmqctl.store.journals import check_none_unfinished, check_not_in_use
-    from rmqctl.store.profile_guess import looks_like_3x, store_of_3x
 
     opened = open_store(store, broker_conf, follow_links)
     plan = plan_checkpoint(opened, given)
@@ -72,8 +71,6 @@ def command(
     check_not_in_use(opened.storage, store)
     check_none_unfinished(opened.storage, store)
     opened.path.check_can_be_changed()
-    if looks_like_3x(opened):
-        raise store_of_3x(opened)
     changes = plan.changes(Path())
     with plan_shown(dry_run=dry_run):
         _print(_document(plan) | {"actions": [change.to_json() for change in changes]}, output)

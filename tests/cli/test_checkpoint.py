@@ -122,11 +122,3 @@ def test_a_time_ahead_of_the_log_is_warned_of(golden: Golden, rmqctl: Rmqctl) ->
     assert warned.code == 1
     assert "warning: physicMsgTimestamp is later than the log's last message, 2026-11-21T" in warned.err
     assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "5", "--confirm-phy-offset", "9", "--dry-run").err == ""
-
-
-def test_a_store_of_3x_is_not_changed(golden: Golden, rmqctl: Rmqctl) -> None:
-    store = golden("326-basic")
-    before = tree_hash(store)
-    result = rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", 5, "--yes")
-    assert (result.code, tree_hash(store)) == (13, before)
-    assert rmqctl("checkpoint", store, "show").code == 0
