@@ -101,6 +101,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     from rmqctl.cli.append_report import AppendReport
     from rmqctl.store.appender import PUT_AT_ONCE, Appender
     from rmqctl.store.line_appender import LineAppender
+    from rmqctl.store.line_encoder import encoder_of
     from rmqctl.store.message_store import now_ms
     from rmqctl.store.store_stats import StoreStats
 
@@ -115,7 +116,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
         sync = asked["sync"] or opened.conf.writing.sync_flush
         at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
         appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
-        encoder = None if hears_of_each or sync else opened.line_encoder()
+        encoder = None if hears_of_each or sync else encoder_of(opened)
         lines = LineAppender(appender, now_ms, encoder, lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]))
         is_whole = False
         try:

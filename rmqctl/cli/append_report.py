@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.render import print_document, print_table, remark, remark_fields, to_json
 from rmqctl.cli.verb import drop_output
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode
-from rmqctl.format.plural import counted
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from rmqctl.cli.sizes import SizeType
 from rmqctl.cli.times import TimeType
 from rmqctl.cli.verb import CHANGE_VERB, Verb, flush_output
 from rmqctl.errors import ExitCode, StoreInUse
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from rmqctl.store.clean import Cleaned, Leftover

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli.printable import printable
 from rmqctl.cli.render import Row, print_document, print_fields, print_rows
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -89,8 +89,8 @@ def _print_part(what: str, rows: list[Row], keys: tuple[str, ...]) -> None:
 
 def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
     from rmqctl.forensics.state_audit import config_files
-    from rmqctl.store.config import table
-    from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+    from rmqctl.store.config_file import table
+    from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
     configs = {config.name: config for config in config_files(store)}
     problems = [f"config/{config.name}: {config.problem}" for config in configs.values() if config.problem]
@@ -116,8 +116,8 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
     """How far the delivery of each delay level is, by its queue; None: delayOffset.json says nothing of a level that has a queue."""
-    from rmqctl.store.read_only_store import SCHEDULE_TOPIC
     from rmqctl.store.stored_offsets import delay_offsets
+    from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
     stored = {found.queue_id: found.offset for found in delay_offsets(store)}
     queues = {queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC}

@@ -14,7 +14,7 @@ from rmqctl.cli.printable import printable
 from rmqctl.cli.render import remark
 from rmqctl.cli.verb import flush_output
 from rmqctl.errors import NotConfirmed
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqctl.forensics.dump import Dump
-    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Damage
     from rmqctl.store.read_only_store import ReadOnlyStore
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}

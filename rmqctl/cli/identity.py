@@ -12,7 +12,7 @@ import click
 import rmqctl
 from rmqctl.cli.render import import_late_ones, remark
 from rmqctl.errors import ChangeFailed
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from rmqctl.cli.options import note_unfinished_change, open_store, output_option
 from rmqctl.cli.render import print_document, print_fields, print_table
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 UNIT_STEP = 1024

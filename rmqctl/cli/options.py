@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.render import RAW_CSV, remark
-from rmqctl.logfile.remote_path import is_url
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.logfile.remote_storage import is_url
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from rmqctl.store.config import BrokerConf

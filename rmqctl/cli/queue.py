@@ -15,7 +15,7 @@ from rmqctl.cli.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, out
 from rmqctl.cli.render import print_rows, remark
 from rmqctl.cli.verb import STORE_VERB, Verb
 from rmqctl.errors import READ_ALL_HINT, BadRequest, ExitCode, RmqctlError, Unreadable
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 
 if TYPE_CHECKING:
     from rmqctl.store.consume_queue import UnitQueue

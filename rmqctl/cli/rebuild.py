@@ -17,7 +17,7 @@ from rmqctl.cli.repair_view import REPAIR_VERB, check_writable, note_assumed_siz
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ExitCode
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.index_audit import IndexAudit

@@ -27,7 +27,7 @@ from rmqctl.cli.repair_view import (
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.sizes import SizeType
 from rmqctl.cli.verb import Verb
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.recovery_plan import RecoveryPlan

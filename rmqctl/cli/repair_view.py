@@ -12,13 +12,14 @@ from rmqctl.cli.render import print_table, remark
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import CHANGE_VERB
 from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rmqctl.store.losses import QueueOutcome
     from rmqctl.store.read_only_store import ReadOnlyStore
-    from rmqctl.store.repair_plan import QueueOutcome, RepairPlan, Step
+    from rmqctl.store.repair_plan import RepairPlan, Step
 
 STEPS_SHOWN = 12
 PAST = {"recover": "recovered", "truncate": "truncated"}
@@ -84,7 +85,8 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
     """Say so where files are going to be made whose size nothing tells."""
-    from rmqctl.store.geometry import Geometry, index_shape
+    from rmqctl.store.geometry import Geometry
+    from rmqctl.store.store_file_sizes import index_shape
 
     usual = Geometry()
     sized = [queue for queue in store.queues.values() if queue.queue.files]

@@ -23,7 +23,7 @@ from rmqctl.cli.repair_view import (
 )
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import Verb
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 
 @click.command(

@@ -14,7 +14,7 @@ from rmqctl.cli.options import conf_of, output_option, store_argument
 from rmqctl.cli.render import print_document, print_fields, print_table, remark, to_json
 from rmqctl.cli.verb import CHANGE_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from rmqctl.logfile.storage import Storage

@@ -21,7 +21,7 @@ from rmqctl.cli.render import print_document, print_rows, print_table, remark
 from rmqctl.cli.scan_progress import scan_progress
 from rmqctl.cli.verb import SCAN_VERB, Verb
 from rmqctl.errors import ExitCode
-from rmqctl.format.plural import counted
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.verify import VerifyReport

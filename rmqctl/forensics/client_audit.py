@@ -10,8 +10,8 @@ import numpy as np
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.client_check import BAD_COMPRESSION, BAD_PORT
 from rmqctl.format.dispatch_scan import WRONG_COMPRESSION, WRONG_PORT
-from rmqctl.format.plural import counted
 from rmqctl.format.sys_flag import compression
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,17 +26,17 @@ from rmqctl.store.destinations import Destination, batch_size, queue_destination
 from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.light_queues import gets_no_unit, is_left_out_topic
 from rmqctl.store.profile_guess import signs_of_5
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 from rmqctl.store.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 FILES_FOR_A_MAJORITY = 3
 FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for each unit

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.message_row import damage_row, message_row
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
 from rmqctl.store.file_scan import Item, Stretch
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Damage
 
 
 FINDING_KEYS = ("code", "path", "physicalOffset", "detail", "fileOffset", "size", "topic", "queueId", "queueOffset", "msgId", "count")

@@ -15,16 +15,17 @@ from rmqctl.format import index_match
 from rmqctl.format.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.format.index_match import INDEX_EVENTS, MERGE_STATE
-from rmqctl.format.plural import counted
 from rmqctl.store.dispatch_columns import DispatchColumns, NotPassed
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.store.dispatch_columns import Describer
     from rmqctl.store.index_service import IndexFile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
 ENTRIES_PER_BLOCK = 65536

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics import state_audit
 from rmqctl.forensics.crosscheck import QueueCrosscheck
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.consume_queue import ConsumeQueue
@@ -20,8 +19,9 @@ from rmqctl.store.file_scan import Stretch
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.repair_plan import RepairPlan
+    from rmqctl.store.system_topics import QueueKey
 
 LOG_START_MISSING = "log-start-missing"  # counts units of messages before the log's start
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
     from rmqctl.format.profile import Profile
     from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
 BLOCK_SIZE = 1024 * 1024

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.forensics.message_row import plain_body
 from rmqctl.format import properties
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transaction_type
-from rmqctl.store.read_only_store import TRANS_HALF_TOPIC
+from rmqctl.store.system_topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.column_reader import Columns
 
 _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")

@@ -10,8 +10,7 @@ from rmqctl.format import sys_flag
 from rmqctl.format.timestamp import rfc3339
 
 if TYPE_CHECKING:
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
 
 ROW_KEYS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp", "bornTime",

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.losses import QueueOutcome
     from rmqctl.store.read_only_store import ReadOnlyStore
-    from rmqctl.store.repair_plan import QueueOutcome
 
 OFFSET_END = 2**63
 

@@ -22,28 +22,27 @@ from rmqctl.forensics.missing_files import messages_between
 from rmqctl.forensics.renamed_files import MISPLACED, RenamedFiles
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format import dispatch_scan, index_match, queue_fill, queue_span, scan, unit_match
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
-from rmqctl.format.plural import counted
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.broker_walk import LONGEST_V1_TOPIC
 from rmqctl.store.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import FileScan, Stretch, end_position, next_readable
 from rmqctl.store.kernels import prepare
-from rmqctl.store.losses import NO_RECORDS, Losses
+from rmqctl.store.losses import NO_RECORDS, Loss, Losses
 from rmqctl.store.mark_block import MarkBlock, are_served
 from rmqctl.store.queue_spans import QueueSpans
 from rmqctl.store.recovery import Mode, start_file, third_from_end
 from rmqctl.store.rehearsal import loadable
-from rmqctl.store.repair_plan import Loss
 from rmqctl.store.restart import Restart
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch_columns import DispatchColumns
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 MARKS_LIMIT = 4 * 1024**3  # bytes of the log: a file name that is wrong by far would ask for any number
 MARKED_FILES_MAX = 10_000  # missing files; each is a change of its own in the journal

@@ -21,26 +21,27 @@ from rmqctl.forensics.recovery_look import MARKS_LIMIT, RecoveryLook
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
-from rmqctl.format.plural import counted
-from rmqctl.logfile.shell_word import quoted
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
-from rmqctl.store.geometry import geometry_of_store
+from rmqctl.store.losses import Loss, QueueOutcome
 from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.recovery import Mode
 from rmqctl.store.rehearsal import compared, rehearse
-from rmqctl.store.repair_plan import AddLogFile, Loss, QueueOutcome, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.store.repair_plan import AddLogFile, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.store.store_file_sizes import geometry_of_store
+from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore, Stamps
+    from rmqctl.store.read_only_store import ReadOnlyStore, Stamps
     from rmqctl.store.recovered_queues import BuiltSpans
     from rmqctl.store.restart import RestartOutcome
+    from rmqctl.store.system_topics import QueueKey
 
     Settle = Callable[[RepairPlan], tuple[RepairPlan, BuiltSpans]]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.format.message import Blank
-from rmqctl.format.plural import counted
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.store.file_scan import Stretch
 

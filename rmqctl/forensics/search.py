@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import READ_ALL_HINT, BadRequest, Unreadable
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
-from rmqctl.format.damage import Damage
 from rmqctl.format.host import parse_msg_id
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
 from rmqctl.store.destinations import queue_destinations

@@ -21,8 +21,9 @@ from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rmqctl.store.config import ConfigFile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.config_file import ConfigFile
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 CONFIG_FILES = (
     "topics.json",

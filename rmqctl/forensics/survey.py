@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.profile_guess import ends_with_separator, guess_profile, looks_like_3x, signs_of_5
 from rmqctl.store.store_path import CONSUMEQUEUE

@@ -9,13 +9,13 @@ import numpy as np
 
 from rmqctl.format.cq_unit import CQ_UNIT, CqUnit
 from rmqctl.format.unit_match import IGNORED, PLAIN, QUEUE_STATES, RUNS, match
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.store.consume_queue import ConsumeQueue
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 POOL_SIZE = 48 * 1024 * 1024
 WINDOW_MIN, WINDOW_MAX = 16, 16384

@@ -16,15 +16,14 @@ from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.forensics.index_audit import IndexAudit
 from rmqctl.format import crc, dispatch_scan, index_match, properties, scan, unit_match
-from rmqctl.format.damage import Damage
 from rmqctl.format.dispatch_scan import STANDS_IN
-from rmqctl.format.message import HEAD_SIZE_MAX, Message, head_of
-from rmqctl.format.plural import counted
+from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.store.cleaned import RECEIPTS_NAME
 from rmqctl.store.commit_log import UNREADABLE, ScanSummary
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Item, Stretch
 from rmqctl.store.kernels import prepare
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile

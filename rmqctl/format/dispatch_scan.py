@@ -16,9 +16,9 @@ import numpy as np
 from rmqctl.format import properties
 from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
 from rmqctl.format.index_entry import TAG_KEY_PREFIX
-from rmqctl.format.java import hash_code
 from rmqctl.format.kernel import SPREAD, find_byte, find_either, i32, i64, java_hash, kernel, part, u16, u32, word
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, MARK
+from rmqctl.format.properties import hash_code
 from rmqctl.format.scan import RECORD_COLUMNS
 from rmqctl.format.sys_flag import (
     BORNHOST_V6,

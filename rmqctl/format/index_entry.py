@@ -17,10 +17,14 @@ keyHash belongs to the slot that leads to it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format.java import hash_code
+from rmqctl.format import properties
 from rmqctl.format.layout import Field, Layout
+from rmqctl.format.properties import hash_code
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
 
 INDEX_HEADER = Layout(
     "index header",
@@ -105,3 +109,9 @@ def key_hash(topic: str, key: str) -> int:
     """KeyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
     positive = abs(hash_code(f"{topic}#{key}"))
     return 0 if positive == 2**31 else positive
+
+
+def unique_key_hash(message: Message) -> int | None:
+    """The keyHash of UNIQ_KEY; None without one."""
+    unique = message.properties.get(properties.UNIQ_KEY)
+    return key_hash(message.topic, unique) if unique else None

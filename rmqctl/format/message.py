@@ -29,9 +29,8 @@ import struct
 from typing import NamedTuple
 
 from rmqctl.format import crc, host, properties
-from rmqctl.format.damage import Damage
-from rmqctl.format.java import hash_code
 from rmqctl.format.layout import Field, Layout
+from rmqctl.format.properties import hash_code
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 
 MAGIC_V1 = 0xDAA320A7
@@ -78,7 +77,6 @@ MIN_SIZE = HEADS[0].size + 1 + 2  # an empty body, topic and properties, V1
 if (HEADS[0].size, HEAD_SIZE_MAX) != (88, 112):
     raise AssertionError("the record head is 88 bytes, 112 with IPv6 hosts")
 __doc__ = (__doc__ or "").format(table=HEADS[0].table())
-
 BAD_BODY_CRC = "bad-body-crc"  # the code of a Damage
 BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
 PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
@@ -255,3 +253,30 @@ def ends_in_reserve(raw: bytes) -> bool:
     """Return whether the last 20 bytes of PROPERTIES are those that a broker left for `__CRC32#` in a record for light queues."""
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
+
+
+class Damage(NamedTuple):
+    """Bytes that are not what the format says.
+
+    `physical_offset` and `size` (bytes) are the damaged range; a size of 0 is a place without an extent.
+    `message` is what the record says of itself where its frame is whole and only a checksum or its offset is wrong.
+    `path` names the file where the offset alone does not.
+    """
+
+    code: str
+    physical_offset: int
+    size: int
+    detail: str
+    message: Message | None = None
+    path: str = ""
+
+    @property
+    def end(self) -> int:
+        """First physical offset behind the damage."""
+        return self.physical_offset + self.size
+
+    @property
+    def message_in_its_place(self) -> Message | None:
+        """The message, where it is whole enough to tell its place in a queue: it says itself that it belongs here."""
+        found = self.message
+        return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -6,9 +6,10 @@ A pair with an empty name or an empty value is no property (MessageDecoder.strin
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
-
 KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
@@ -39,3 +40,17 @@ def decode(raw: bytes) -> dict[str, str]:
 def keys(properties: dict[str, str]) -> list[str]:
     """The words of KEYS, in order."""
     return [word for word in properties.get(KEYS, "").split(KEY_SEPARATOR) if word]
+
+
+@lru_cache(maxsize=4096)
+def hash_code(text: str) -> int:
+    """`String.hashCode()`: 31*h + c over UTF-16 code units, wrapped to a signed 32-bit integer.
+
+    >>> hash_code("TagA"), hash_code("polygenelubricants")
+    (2598919, -2147483648)
+    """
+    h = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(units), 2):
+        h = (31 * h + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return h - (1 << 32) if h & 0x80000000 else h

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.jobs.message_schema import messages_of
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
+from rmqctl.store.system_topics import GROUP_PREFIXES, SCHEDULE_TOPIC, SYSTEM_PREFIXES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format import properties
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.jobs.message_columns import US_PER_MS
 from rmqctl.jobs.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE

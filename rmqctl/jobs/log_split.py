@@ -15,8 +15,7 @@ from rmqctl.format import dispatch_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.kernel_cache import find_folder
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.remote_path import root_path, root_text
-from rmqctl.logfile.remote_storage import storage_of
+from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.kernels import KernelModule, keep_in, prepare
 from rmqctl.store.parallel_scan import Part, cuts, scan_part

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.store.file_scan import end_position
 

@@ -9,8 +9,7 @@ from rmqctl.format.cq_unit import PRE_BLANK_SIZE
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.jobs.message_schema import KIND_DAMAGE, KIND_MESSAGE
 from rmqctl.store.light_queues import LEFT_OUT_PREFIXES
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.system_topics import SYSTEM_PREFIXES, SYSTEM_TOPICS
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, SYSTEM_PREFIXES, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

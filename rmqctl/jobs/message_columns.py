@@ -12,7 +12,7 @@ from rmqctl.format import host, row_scan
 from rmqctl.format.message import tags_code
 from rmqctl.format.row_scan import TextTable
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rmqctl.forensics.message_filter import Filter
-    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Damage
 
 
 class Task(NamedTuple):

@@ -9,7 +9,7 @@ from rmqctl.store.commit_log import goes_on
 from rmqctl.store.file_scan import FileScan, Unwritten, end_position
 
 if TYPE_CHECKING:
-    from rmqctl.format.damage import Damage
+    from rmqctl.format.message import Damage
     from rmqctl.store.commit_log import CommitLog
 
 

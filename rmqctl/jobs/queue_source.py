@@ -19,8 +19,7 @@ from rmqctl.jobs.item_rows import broker_of
 from rmqctl.jobs.message_schema import arrow_schema, record_batch
 from rmqctl.jobs.source_stores import stores_of
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.remote_path import root_path, root_text
-from rmqctl.logfile.remote_storage import storage_of
+from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
 from rmqctl.store.commit_log import UNREADABLE
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt

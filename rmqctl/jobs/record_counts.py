@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank
+from rmqctl.format.message import Blank, Damage
 from rmqctl.store.commit_log import UNREADABLE
 from rmqctl.store.file_scan import Stretch
 

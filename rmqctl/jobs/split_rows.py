@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format import filter_scan, row_scan, scan
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.jobs.coverage import Range, sequence_split
 from rmqctl.jobs.item_rows import ItemRows, broker_of
 from rmqctl.jobs.log_split import opened, prepare_once
@@ -19,7 +19,7 @@ from rmqctl.jobs.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS
 from rmqctl.jobs.open_end import never_closed
 from rmqctl.jobs.record_counts import RecordCounts, counts_of, total
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.logfile.remote_path import root_path
+from rmqctl.logfile.remote_storage import root_path
 from rmqctl.store.commit_log import goes_on
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.file_scan import FileScan, Stretch, Unwritten, next_readable

@@ -89,7 +89,6 @@ def _source() -> type[DataSource]:
             import pyarrow as pa
 
             from rmqctl.jobs.log_split import Reading, Split
-            from rmqctl.jobs.split_source import answer_of
 
             answer = answer_of(Split(*self._splits[partition.value]), partition.value, Reading(*self._reading))
             columns = [pa.array([answer.number], pa.int32()), pa.array([answer.size], pa.int64()), pa.array([answer.small], pa.binary())]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.dump import last_byte_written
 from rmqctl.format import scan
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.jobs.log_split import Split, head_of, prepare_once
 from rmqctl.jobs.log_walk import steps, written
 from rmqctl.jobs.message_source import Task, Wrong, part_batches

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import message, scan
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import BAD_BODY_CRC, Message
+from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile

@@ -10,9 +10,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from rmqctl.format.damage import Damage
 from rmqctl.format.dledger_entry import ENTRY_HEADER, MAGIC_ENTRY_BLANK, EntryHeader, decode_entry_header
-from rmqctl.format.message import BLANK_SIZE, MAGIC_V1, MAGIC_V2, Blank, Message
+from rmqctl.format.message import BLANK_SIZE, MAGIC_V1, MAGIC_V2, Blank, Damage, Message
 from rmqctl.logfile.record_reader import WINDOW_SIZE, RecordReader, is_framed
 
 if TYPE_CHECKING:

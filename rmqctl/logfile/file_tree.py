@@ -10,9 +10,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.place import FILE_MODE, FOLDER_MODE
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Kind
 

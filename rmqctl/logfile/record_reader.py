@@ -7,7 +7,6 @@ import struct
 from typing import TYPE_CHECKING
 
 from rmqctl.format import crc, message
-from rmqctl.format.damage import Damage
 from rmqctl.format.message import (
     BAD_BODY_CRC,
     BLANK_SIZE,
@@ -16,6 +15,7 @@ from rmqctl.format.message import (
     MAGIC_OFFSET,
     PHYSICALOFFSET_OFFSET,
     Blank,
+    Damage,
     Message,
 )
 from rmqctl.logfile.mapped_file import BLOCK_SIZE, is_zeros

@@ -1,25 +1,76 @@
-"""A store on another file system than this host's, for reading: S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL."""
+"""A store on another file system than this host's, for reading: S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL.
+
+Such a store has a URL, s3://bucket/store. As a Path, which would make one slash of two and look for it in the working directory,
+it is /:s3:/bucket/store. A URL that names no host, hdfs:///store, is /:hdfs:/@/store. A query (?endpoint_override=http://host:9000)
+is kept with the host, its slashes as %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
+"""
 
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from contextlib import contextmanager, suppress
 from itertools import count
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.remote_path import is_remote, root_text
 from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pyarrow.fs
 
     from rmqctl.logfile.storage import Closeable, DiskSpace
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<rest>.+)", re.DOTALL | re.IGNORECASE)
+_SCHEME = re.compile(r":[a-z][a-z0-9+.-]+:")
+_CREDENTIALS = re.compile(r"[^/@]*:[^/]*@")
+_NO_HOST = "@"
+_QUERY, _SLASH_IN_QUERY = "?", "%2F"
+FILE = "file"
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, and no path."""
+    return _URL.fullmatch(text) is not None
+
+
+def root_path(text: str) -> Path:
+    """The absolute path of what a URL, or a path, names. Raises BadRequest for another host's files, and for a password."""
+    found = _URL.fullmatch(text)
+    if found is None:
+        return Path(text).absolute()
+    scheme, rest = found["scheme"].lower(), found["rest"]
+    if scheme == FILE:
+        if not rest.startswith("/"):
+            raise BadRequest(f"{text}: a file of another host", hint=f"file:///{rest} is one of this host")
+        return Path(rest)
+    if _CREDENTIALS.match(rest):
+        hint = "it would be shown: give it as that file system's own tools find it, like AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise BadRequest(f"a {scheme}:// URL with a password in it", hint=hint)
+    place, mark, query = rest.partition(_QUERY)
+    host, _, inner = (_NO_HOST + place if place.startswith("/") else place).partition("/")
+    return Path("/", f":{scheme}:", host + mark + query.replace("/", _SLASH_IN_QUERY), inner.lstrip("/"))
+
+
+def root_text(path: Path) -> str:
+    """The same as people write it: a URL, or the path."""
+    if not is_remote(path):
+        return str(path)
+    _, scheme, host, *rest = path.parts
+    host, mark, query = host.partition(_QUERY)
+    place = "/".join(("" if host == _NO_HOST else host, *rest))
+    return f"{scheme[1:]}//{place}{mark}{query.replace(_SLASH_IN_QUERY, '/')}"
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path stands for a URL."""
+    return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
+
 
 NS_PER_MS = 1_000_000
 GOOGLES = ("gs://", "gcs://")

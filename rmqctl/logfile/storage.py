@@ -15,9 +15,13 @@ import sys
 from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.logfile.place import names_below, naming, reached
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 class Kind(Enum):
@@ -363,3 +367,18 @@ def from_root(root: Path, path: str) -> Path:
         if Path(other).is_relative_to(own):
             return root / Path(other).relative_to(own)
     return Path(path)
+
+
+def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
+    """`path` and all that is below it, what a folder holds before the folder; nothing where nothing is. Raises OSError."""
+    waiting: list[tuple[Path, Stamp | None]] = [(path, None)]  # no recursion: a store may nest its folders deeper than Python calls itself
+    while waiting:
+        found, listed = waiting.pop()
+        stamp = listed or storage.stamp(found)
+        if stamp is None:
+            continue
+        if listed is None and stamp.kind is Kind.DIRECTORY:
+            waiting.append((found, stamp))
+            waiting += [(found / name, None) for name in reversed(storage.names(found))]
+        else:
+            yield found, stamp

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
 from rmqctl.format.sys_flag import INNER_BATCH, TransactionType, transaction_type
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.format.encode import MessageExtBrokerInner
-    from rmqctl.store.line_encoder import EncodedLines
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.put_message import AppendMessageResult, PutMessageResult
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.put_message import AppendMessageResult, EncodedLines, PutMessageResult
+    from rmqctl.store.system_topics import QueueKey
 
 PUT_AT_ONCE = 256
 DISPATCH_BYTES = 64 * 1024 * 1024  # so much of the log may be ahead of queues and index

@@ -11,14 +11,15 @@ import numpy as np
 
 from rmqctl.store.built_queue import QueueCounts, close_built
 from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.dispatch import batch_units, have_units
+from rmqctl.store.units import batch_units, have_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 
 class BatchQueueBuilder:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.consume_queue_ext import ConsumeQueueExt
     from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 
 WHOLE_LOG = range(2**63 - 1)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rmqctl.store.mark_block import MarkBlock
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -98,5 +96,25 @@ class Install:
         return {"action": "install", "path": self.path}
 
 
-InPlace = Write | MarkBlock | Zero | Resize
-Change = Write | MarkBlock | Zero | Resize | Delete | Install
+class BlockWrite(Protocol):
+    """Overwrite `size` bytes at `offset` of a file by `data`, which is made when it is asked for: blocks of placeholders."""
+
+    @property
+    def path(self) -> str: ...  # noqa: D102 -- as in Write
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+    @property
+    def data(self) -> bytes: ...  # noqa: D102
+
+    def describe(self) -> str: ...  # noqa: D102
+
+    def to_json(self) -> dict[str, Any]: ...  # noqa: D102
+
+
+InPlace = Write | BlockWrite | Zero | Resize
+Change = Write | BlockWrite | Zero | Resize | Delete | Install

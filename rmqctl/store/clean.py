@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import ChangeFailed
-from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, tree_of
 from rmqctl.store.expiry_plan import allocated_bytes
 from rmqctl.store.journals import EXPIRED_FOLDER, check_none_unfinished, expired_folder, in_use, rmqctl_folder
 from rmqctl.store.receipts import NO_ROOM

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Message
+from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
 from rmqctl.logfile.entry_reader import EntryReader
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 from rmqctl.store.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable

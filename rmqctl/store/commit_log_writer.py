@@ -34,9 +34,8 @@ from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionTyp
 from rmqctl.store.config import DELAYS_MS
 from rmqctl.store.destinations import INNER_NUM_MAX
 from rmqctl.store.light_queues import is_left_out_topic, is_light_name, java_split
-from rmqctl.store.line_encoder import LineEncoder
-from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.put_message import AppendMessageResult, EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.writing_conf import USUAL
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config import BrokerConf
-    from rmqctl.store.line_encoder import EncodedLines
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.put_message import EncodedLines
+    from rmqctl.store.system_topics import QueueKey
 
 TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
 # their messages go on to the topic and the queue that their properties name
@@ -169,11 +168,11 @@ class CommitLogWriter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
         return self._put(first, batch)
 
-    def line_encoder(self) -> LineEncoder | None:
-        """What makes records of lines as this log has them; None where its records are not to be made without their places."""
+    def encoding_rules(self) -> EncodingRules | None:
+        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
         if self._property_crc:
             return None
-        return LineEncoder(
+        return EncodingRules(
             ends_properties_with_separator=self._end_with_separator,
             body_max=self._max_message_size,
             record_max=self.queue.file_size - BLANK_SIZE,

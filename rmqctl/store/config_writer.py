@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.format.java import fastjson_dumps
-from rmqctl.store.config import CONFIG_SIZE_MAX, load_config
+from rmqctl.store.config_file import CONFIG_SIZE_MAX, load_config
+from rmqctl.store.fastjson import fastjson_dumps
 
 if TYPE_CHECKING:
     from pathlib import Path

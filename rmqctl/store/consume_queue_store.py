@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NeedsRecovery
-from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.store import store_path
 from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
-from rmqctl.store.config import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 from rmqctl.store.message_reader import QueueEnd
+from rmqctl.store.store_file_sizes import writes_extension
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.geometry import Geometry
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
@@ -126,11 +127,3 @@ class ConsumeQueueStore:
 
     def _folder(self, part: str, key: QueueKey) -> Path:
         return self._before.path.part(part) / key[0] / str(key[1])
-
-
-def writes_extension(store: ReadOnlyStore) -> bool:
-    """Whether units go to extensions (enableConsumeQueueExt): as broker.conf says, or else as some queue's last unit did."""
-    if store.conf.consumequeue_ext_enabled is not None:
-        return store.conf.consumequeue_ext_enabled
-    lasts = [store.queues[key].last() for key in store.extensions if key in store.queues]
-    return any(last is not None and is_ext_address(last.tags_code) for last in lasts)

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.store.config import table
+from rmqctl.store.config_file import table
 from rmqctl.store.stored_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
 from rmqctl.store.system_topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rmqctl.store.config import ConfigFile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.config_file import ConfigFile
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER = "subscriptionGroup.json", "consumerFilter.json", "consumerOrderInfo.json"
 GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
-from rmqctl.store.config import load_config, table
+from rmqctl.store.config_file import load_config, table
 from rmqctl.store.config_writer import write_config
 from rmqctl.store.stored_offsets import DELAY_OFFSET
 

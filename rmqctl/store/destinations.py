@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format import properties
 from rmqctl.format.cq_unit import DELAY_UNIT_MS
-from rmqctl.format.index_entry import key_hash
-from rmqctl.format.java import hash_code
+from rmqctl.format.properties import hash_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.light_queues import is_offset, light_offsets
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message
@@ -69,9 +68,3 @@ def right_tags_code(destination: Destination, store_timestamp: int, code: int) -
         return code == destination.tags_code
     delay = code - store_timestamp
     return delay > 0 and delay % DELAY_UNIT_MS == 0
-
-
-def unique_key_hash(message: Message) -> int | None:
-    """The keyHash of UNIQ_KEY; None without one."""
-    unique = message.properties.get(properties.UNIQ_KEY)
-    return key_hash(message.topic, unique) if unique else None

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format.columns import BATCH_UNITS, UNITS
-from rmqctl.format.cq_unit import NOT_COMPACTED
+from rmqctl.format.columns import UNITS
 from rmqctl.format.dispatch_scan import DELAYED, MULTI_DISPATCH
-from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
-from rmqctl.store.destinations import batch_of, queue_destinations
+from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.light_queues import gets_no_unit
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
+from rmqctl.store.units import batch_units, have_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.store.destinations import Destination
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.index_writer import IndexWriter
-    from rmqctl.store.read_only_store import QueueKey
-
+    from rmqctl.store.system_topics import QueueKey
 
 # topic, queueId, the queue offset behind the message, tagsCode, store time in ms since 1970 (MessageArrivingListener.arriving)
 MessageArrivingListener = Callable[[str, int, int, int, int], None]
@@ -130,25 +128,6 @@ class Dispatcher:
     def _key(self, number: int) -> QueueKey:
         topic, queue_id = self._describer.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
-
-
-def have_units(messages: Any) -> Any:
-    """Of each message (DISPATCH_COLUMNS) whether it is in its queue: prepared and rollback records are in none."""
-    kinds = messages["sys_flag"] & TRANSACTION_MASK
-    return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
-
-
-def batch_units(rows: Any, message_at: Callable[[int], Message | None]) -> Any:
-    """Units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
-    units = np.zeros(len(rows), BATCH_UNITS)
-    units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
-    units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
-    units["baseOffset"], units["count"] = rows["queue_offset"], 1
-    for unit in units:
-        message = message_at(int(unit["physicalOffset"]))
-        if message is not None:
-            unit["baseOffset"], unit["count"] = batch_of(message)
-    return units
 
 
 def _consecutive(offsets: Any) -> Iterator[tuple[int, int]]:

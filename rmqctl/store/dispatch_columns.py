@@ -21,10 +21,9 @@ from rmqctl.format.dispatch_scan import (
     WRONG_PORT,
     DispatchTable,
 )
-from rmqctl.format.index_entry import key_hash, tag_key_hash
+from rmqctl.format.index_entry import key_hash, tag_key_hash, unique_key_hash
 from rmqctl.format.message import MARK, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.destinations import unique_key_hash
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.expiry_plan import NOBODY_WAITS, sum_of
 from rmqctl.store.expiry_settings import HOUR_MS
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.store.disk_use import Full, Pressure

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format.cq_unit import ext_offset, is_ext_address
 from rmqctl.logfile.storage import Kind
-from rmqctl.store.config import TOPICS_CONFIG
+from rmqctl.store.config_file import TOPICS_CONFIG
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
 from rmqctl.store.expiry_plan import QueueRise, fate_of
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.expiry_plan import FileFate, FileKind
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 _UNIT_HEAD = struct.Struct(">qi")  # physicalOffset and size, in batch queues, too
 IN_FRONT, STILL_THERE = "in front of the log", "which the log has"

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.format.plural import counted
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
-from rmqctl.store.config import TOPICS_CONFIG
+from rmqctl.store.config_file import TOPICS_CONFIG
 from rmqctl.store.consumer_groups import unreadable_group_files
 from rmqctl.store.expired_log import ExpiredLog
 from rmqctl.store.expired_queues import ExpiredQueues, stored_bytes
@@ -22,9 +21,10 @@ from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.log_files import ahead, log_files
 from rmqctl.store.missing_queues import missing_queue
 from rmqctl.store.outstanding import Outstanding
-from rmqctl.store.read_only_store import TIMER_TOPIC
 from rmqctl.store.room import Room
 from rmqctl.store.stored_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqctl.store.system_topics import TIMER_TOPIC
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import BLANK_SIZE, Blank, Message
+from rmqctl.format.message import BLANK_SIZE, Blank, Damage, Message
 from rmqctl.logfile.mapped_file import BLOCK_SIZE
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable
 from rmqctl.logfile import file_tree
-from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.shell_word import quoted
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, tree_of
 from rmqctl.store import pre_image
-from rmqctl.store.changes import Delete, Install, Resize, Write
+from rmqctl.store.changes import Delete, Install, Resize, Zero
 from rmqctl.store.journal_rules import KEPT, STAGING, may_move, may_write
 from rmqctl.store.journals import (
     DONE,
@@ -50,9 +48,9 @@ from rmqctl.store.journals import (
     watched_prints,
 )
 from rmqctl.store.manifest import Manifest, Moved, PreImage
-from rmqctl.store.mark_block import MarkBlock
 from rmqctl.store.small_file import can_be_read
 from rmqctl.store.store_path import COMMITLOG, LOCK
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -449,7 +447,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
             yield min(size, change.size), size
             size = change.size
             continue
-        begin, end = (change.offset, change.offset + change.size) if isinstance(change, Write | MarkBlock) else (change.begin, change.end)
+        begin, end = (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
         if not 0 <= begin <= end <= size:
             raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
         yield begin, end
@@ -511,10 +509,10 @@ def _carry_out_move(storage: WritableStorage, root: Path, folder: Path, moved: M
 def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -> None:
     descriptor = storage.open_for_writing(path)
     try:
-        if isinstance(change, Write | MarkBlock):
-            storage.write(descriptor, change.offset, change.data)
-        elif isinstance(change, Resize):
+        if isinstance(change, Resize):
             storage.resize(descriptor, change.size)
+        elif not isinstance(change, Zero):
+            storage.write(descriptor, change.offset, change.data)
         elif change.end == _present(storage, path).size:  # a file's tail becomes a hole
             storage.resize(descriptor, change.begin)
             storage.resize(descriptor, change.end)

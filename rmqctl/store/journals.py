@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from rmqctl.errors import ChangedSince, NeedsRecovery, StoreInUse, Unreadable
-from rmqctl.logfile.file_walk import tree_of
-from rmqctl.logfile.shell_word import quoted
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.storage import Kind, Storage, tree_of
 from rmqctl.store.journal_rules import KEPT, STAGING, fault_of, fault_on_disk
 from rmqctl.store.manifest import Manifest, Prints
 from rmqctl.store.small_file import read_json
 from rmqctl.store.store_path import CHECKPOINT, COMMITLOG, LOCK
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -31,8 +31,7 @@ from rmqctl.format import properties
 from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.crc import PROPERTY_CRC_SIZE
 from rmqctl.format.message import MARK, ends_in_reserve
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.system_topics import RETRY_PREFIX, SYSTEM_PREFIX
+from rmqctl.store.system_topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Message

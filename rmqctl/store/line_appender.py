@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.store.line_encoder import LineEncoder
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 SHORT_RUN = 8  # lines: so few are as fast one by one
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,47 +11,25 @@ from rmqctl.format.dispatch_scan import QueueTable
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_lines import BORN_HOST, STORE_HOST, UNIQUE_KEYS
+from rmqctl.store.put_message import EncodedLines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.put_message import EncodingRules
+    from rmqctl.store.system_topics import QueueKey
 
 RECORDS_AT_ONCE = 2 * 1024 * 1024  # bytes
 
 
-class EncodedLines(NamedTuple):
-    """Records without their places: `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
-
-    `end` is the position behind the last of the lines. Good until the encoder's next call.
-    """
-
-    records: Any
-    rows: Any
-    queues: list[QueueKey]
-    end: int
-
-
 class LineEncoder:
-    """Encodes lines of the queues that it was told of. Sizes in bytes; `takes` says whether a message of a queue is a record and no more.
+    """Encodes lines of the queues that it was told of, by the rules of the log that takes them."""
 
-    `now` is the born time of lines that have none, in ms since 1970.
-    """
-
-    def __init__(
-        self,
-        *,
-        ends_properties_with_separator: bool,
-        body_max: int,
-        record_max: int,
-        takes: Callable[[QueueKey], bool],
-        now: Callable[[], int],
-    ) -> None:
+    def __init__(self, rules: EncodingRules) -> None:
         self.prepare()
         unique = np.frombuffer(bytearray(UNIQUE_KEYS.process_part.encode()), np.uint8)
-        self._rules = line_encode.LineRules(ends_properties_with_separator, body_max, record_max, unique)
-        self._takes = takes
-        self._now = now
+        self._rules = line_encode.LineRules(rules.ends_properties_with_separator, rules.body_max, rules.record_max, unique)
+        self._takes = rules.takes
+        self._now = rules.now
         self._hosts = host.encode(BORN_HOST), host.encode(STORE_HOST)
         self._table = QueueTable()
         self._known: set[QueueKey] = set()
@@ -80,3 +58,9 @@ class LineEncoder:
             lines, position, defaults, self._table, self._rules, counter, self._records, self._rows
         )
         return EncodedLines(self._records, self._rows[:count], self._queues, end)
+
+
+def encoder_of(store: MessageStore) -> LineEncoder | None:
+    """Return the encoder for a store; None where it takes no records that are made before their offset is known."""
+    rules = store.encoding_rules()
+    return None if rules is None else LineEncoder(rules)

@@ -6,19 +6,17 @@ pointed there does. So is one that a queue leads to no more, wherever it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store.queue_spans import QueueSpans
-from rmqctl.store.repair_plan import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqctl.format.damage import Damage
-    from rmqctl.format.message import Message
+    from rmqctl.format.message import Damage, Message
     from rmqctl.store.dispatch_columns import Describer
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-overlap", "no-blank", "bad-blank-size"})
 
@@ -72,3 +70,29 @@ class Losses:
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
         return Loss(self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes)
+
+
+class Loss(NamedTuple):
+    """Messages and their bytes."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+class QueueOutcome(NamedTuple):
+    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses.
+
+    `moved` places of it lead to another message of the log afterwards than now, or to none.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    lost: int = 0
+    moved: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The queue with names of JSON."""
+        found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
+        return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})

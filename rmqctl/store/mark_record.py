@@ -56,12 +56,12 @@ from rmqctl.format.sys_flag import (
     STOREHOST_V6,
     TransactionType,
 )
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 NAME = "RMQCTL_DAMAGED"
 FILLER_SIZE_MAX = 4 * 1024 * 1024  # maxMessageSize's default; brokers take as much memory for each record that they check

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.subscription import Subscription
+    from rmqctl.store.system_topics import QueueKey
 
 MAX_MSGS_NUM_BATCH = 64
 TIME_MAX = 2**63 - 1

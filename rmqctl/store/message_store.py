@@ -23,13 +23,10 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
 from rmqctl.format import dispatch_scan, index_build, scan
 from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.logfile.allocate import AllocateMappedFileService
-from rmqctl.logfile.shell_word import quoted
+from rmqctl.logfile.allocate import AllocateMappedFileService, TransientStorePool
 from rmqctl.logfile.storage import Kind
-from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
@@ -41,20 +38,22 @@ from rmqctl.store.delay_offsets import DelayOffsets
 from rmqctl.store.dispatch import Dispatcher
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
-from rmqctl.store.geometry import Geometry, geometry_of_store
+from rmqctl.store.geometry import Geometry
 from rmqctl.store.index_writer import IndexWriter
 from rmqctl.store.journals import check_none_unfinished, in_use
 from rmqctl.store.kernels import prepare
 from rmqctl.store.message_reader import MessageReader, QueueEnd
 from rmqctl.store.new_store import NewStore
 from rmqctl.store.profile_guess import guess_profile, looks_like_3x, store_of_3x
-from rmqctl.store.put_message import PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.put_message import EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import third_from_end
 from rmqctl.store.running_flags import RunningFlags
 from rmqctl.store.schedule import ScheduleMessageService
 from rmqctl.store.store_checkpoint import StoreCheckpoint
+from rmqctl.store.store_file_sizes import geometry_of_store
 from rmqctl.store.topic_config import TopicConfigs
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,9 +62,9 @@ if TYPE_CHECKING:
     from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch import MessageArrivingListener
-    from rmqctl.store.line_encoder import EncodedLines, LineEncoder
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.put_message import EncodedLines
     from rmqctl.store.store_stats import StoreStats
+    from rmqctl.store.system_topics import QueueKey
 
 
 FOLDERS_OF_A_NEW_STORE = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
@@ -186,9 +185,9 @@ class MessageStore:
             self.stats.record(begin, [result])
         return result
 
-    def line_encoder(self) -> LineEncoder | None:
-        """What makes records of lines for `put_encoded`; None where this store's need their places first (`__CRC32#`)."""
-        return self._log.line_encoder()
+    def encoding_rules(self) -> EncodingRules | None:
+        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
+        return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records of its encoder from row `begin` on, or as many as the log's file has room for; `stats` do not count them."""

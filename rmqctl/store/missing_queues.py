@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 
 class MissingQueue(NamedTuple):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.file_walk import tree_of
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,9 +25,8 @@ from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.consumer_groups import ConsumerGroups
 from rmqctl.store.expiry_plan import Waiting
 from rmqctl.store.pop_checkpoints import popped_offsets
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.stored_offsets import consumer_offsets, delay_offsets
-from rmqctl.store.system_topics import DLQ_PREFIX, is_broker_topic
+from rmqctl.store.system_topics import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_broker_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"

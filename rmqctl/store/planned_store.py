@@ -8,10 +8,10 @@ from rmqctl.format import checkpoint
 from rmqctl.logfile.planned_storage import Patch, PlannedFile, PlannedStorage
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize, Write, Zero
-from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.mark_block import MarkBlock
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.repair_plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step
+from rmqctl.store.store_file_sizes import geometry_of_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,16 +22,17 @@ from rmqctl.format import bounded_json
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
 from rmqctl.logfile.storage import Kind
-from rmqctl.store.read_only_store import TIMER_TOPIC
 from rmqctl.store.store_path import CONFIG
 from rmqctl.store.stored_offsets import consumer_offsets
+from rmqctl.store.system_topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.format.message import Message
     from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 REVIVE_PREFIX, REVIVE_GROUP, CHECKPOINT_TAG = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP", "ck"
 TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"

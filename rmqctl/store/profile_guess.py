@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported
-from rmqctl.format.index_entry import ENTRY_FIRST
+from rmqctl.format.index_entry import ENTRY_FIRST, unique_key_hash
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
 from rmqctl.format.properties import PROPERTY_SEPARATOR
-from rmqctl.store.config import TOPICS_CONFIG, table
-from rmqctl.store.destinations import unique_key_hash
+from rmqctl.store.config_file import TOPICS_CONFIG, table
 from rmqctl.store.tag_index import TAGS_IN_INDEX, newest_indexed, signs_of_5_4
 
 if TYPE_CHECKING:

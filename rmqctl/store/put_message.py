@@ -6,14 +6,16 @@ Structs of msgspec: each message makes two, in a quarter of the time that named 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from rmqctl.format.host import Host, msg_id
 
 if TYPE_CHECKING:
-    from rmqctl.store.read_only_store import QueueKey
+    from collections.abc import Callable
+
+    from rmqctl.store.system_topics import QueueKey
 
 
 class PutMessageStatus(Enum):
@@ -86,3 +88,28 @@ class PutEncodedResult(NamedTuple):
     records: int
     failure: PutMessageResult | None
     queues: list[tuple[QueueKey, int, int]]
+
+
+class EncodingRules(NamedTuple):
+    """What a record must be for a log to take it ready-made. Sizes in bytes; `takes` says whether a queue takes such records.
+
+    `now` returns the born time of messages that have none, in ms since 1970.
+    """
+
+    ends_properties_with_separator: bool
+    body_max: int
+    record_max: int
+    takes: Callable[[QueueKey], bool]
+    now: Callable[[], int]
+
+
+class EncodedLines(NamedTuple):
+    """Records without their places: `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
+
+    `end` is the position behind the last of the lines. Good until the encoder's next call.
+    """
+
+    records: Any
+    rows: Any
+    queues: list[QueueKey]
+    end: int

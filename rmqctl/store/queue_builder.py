@@ -39,7 +39,7 @@ from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.light_queues import gets_no_unit, is_left_out_topic
 from rmqctl.store.profile_guess import signs_of_5
 from rmqctl.store.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from rmqctl.store.destinations import Destination
     from rmqctl.store.dispatch_columns import Describer, DispatchColumns
     from rmqctl.store.queue_numbers import Following
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
 WINDOWS_FIRST = 16

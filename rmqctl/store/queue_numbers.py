@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.commit_log import CommitLog
     from rmqctl.store.file_scan import Item
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 FOLLOWING_MAX = 4
 LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which the messages after one are looked for

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Message
     from rmqctl.store.dispatch_columns import Describer
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 
 class QueueSpans:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.errors import BadRequest, ChangedSince, LayoutNotSupported, Unreadable
 from rmqctl.format import checkpoint, properties
 from rmqctl.format.cq_unit import is_ext_address
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message, tags_code
+from rmqctl.format.message import Damage, Message, tags_code
 from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
 from rmqctl.logfile.storage import Kind, Stamp
 from rmqctl.store import store_path
 from rmqctl.store.commit_log import UNREADABLE, CommitLog, message_of
-from rmqctl.store.config import TOPIC_TABLE, TOPICS_CONFIG, BrokerConf, ConfigFile, load_config, table
+from rmqctl.store.config import BrokerConf
+from rmqctl.store.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.store_path import Layout, StorePath, is_rocksdb_name
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, QueueKey
 from rmqctl.store.tag_index import tags_are_indexed
 
 if TYPE_CHECKING:
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.logfile.storage import Storage
 
-QueueKey = tuple[str, int]
 Stamps = tuple[tuple[str, Stamp | None], ...]
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 QUEUE_ID_DIGITS_MAX = 10
 
 

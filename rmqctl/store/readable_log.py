@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.store.commit_log import UNREADABLE, CommitLog, message_of
 
 if TYPE_CHECKING:

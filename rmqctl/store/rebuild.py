@@ -26,13 +26,11 @@ import numpy as np
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format import dispatch_scan, index_build, scan, unit_place
 from rmqctl.format.cq_unit import PLACES_MAX
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import BAD_BODY_CRC, Message
+from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
 from rmqctl.logfile.staging_storage import StagingStorage
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.storage import Kind, tree_of
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import store_path
@@ -40,15 +38,13 @@ from rmqctl.store.batch_consume_queue_writer import BatchConsumeQueueWriter
 from rmqctl.store.batch_queue_builder import BatchQueueBuilder
 from rmqctl.store.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing
 from rmqctl.store.commit_log import FILE_OVERLAP, ScanSummary
-from rmqctl.store.config import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.consume_queue_ext import ConsumeQueueExt
 from rmqctl.store.consume_queue_ext_writer import ConsumeQueueExtWriter
-from rmqctl.store.consume_queue_store import writes_extension
 from rmqctl.store.consume_queue_writer import ConsumeQueueWriter
 from rmqctl.store.dispatch_columns import Describer, NotPassed
 from rmqctl.store.file_scan import Stretch
-from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.index_builder import IndexBuilder
 from rmqctl.store.index_service import IndexService
 from rmqctl.store.kernels import prepare
@@ -56,8 +52,9 @@ from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.mark_block import MarkBlocks
 from rmqctl.store.queue_builder import QueueBuilder, delays_of, is_folder_name
 from rmqctl.store.queue_numbers import one_bit_off
-from rmqctl.store.read_only_store import QueueKey
 from rmqctl.store.small_file import read_json
+from rmqctl.store.store_file_sizes import geometry_of_store, writes_extension
+from rmqctl.store.system_topics import QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,15 +10,16 @@ import numpy as np
 from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT
-from rmqctl.format.plural import counted
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import store_path
 from rmqctl.store.built_queue import lead_into
 from rmqctl.store.changes import Delete, Install, Write
 from rmqctl.store.consume_queue import ConsumeQueue
+from rmqctl.store.losses import Loss, QueueOutcome
 from rmqctl.store.recovered_queues import BuiltSpan
-from rmqctl.store.repair_plan import Loss, QueueOutcome, RebuildQueue, RepairPlan, Step
+from rmqctl.store.repair_plan import RebuildQueue, RepairPlan, Step
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     from rmqctl.store.built_queue import QueueCounts
     from rmqctl.store.changes import Change
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.rebuild import Rebuild, Stray
+    from rmqctl.store.system_topics import QueueKey
 
 INDEX_TIME = "indexMsgTimestamp"
 QUEUES_NAMED = 20

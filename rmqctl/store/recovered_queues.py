@@ -17,7 +17,7 @@ from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.format.queue_fill import FILL_STATES
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import recovery, store_path
-from rmqctl.store.config import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.consume_queue import BatchConsumeQueue
 from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.geometry import geometry_of_conf
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from rmqctl.logfile.storage import Storage
     from rmqctl.store.consume_queue import UnitQueue
     from rmqctl.store.dispatch_columns import Describer
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 _STATES_FIRST = 64
 _NO_ROW = -1

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqctl.format.plural import counted
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.store import store_path
 from rmqctl.store.changes import Delete, Resize, Zero
@@ -21,13 +20,15 @@ from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
-from rmqctl.store.geometry import geometry_of_store
 from rmqctl.store.known_topics import KnownTopics
 from rmqctl.store.planned_store import planned_store
-from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery import Mode, mode_of
 from rmqctl.store.repair_plan import Step
 from rmqctl.store.restart import Restart
+from rmqctl.store.store_file_sizes import geometry_of_store
+from rmqctl.store.system_topics import QueueKey
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile

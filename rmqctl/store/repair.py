@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.format.plural import counted
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store import rebuild_plan, store_path
 from rmqctl.store.changes import Delete, Install
@@ -22,16 +21,18 @@ from rmqctl.store.rebuild import Rebuild, Selection
 from rmqctl.store.repair_plan import AddLogFile, Contested, RebuildIndex, RebuildQueue, SetCheckpoint
 from rmqctl.store.settled_rebuild import is_contested, judge_of_last_round, settle
 from rmqctl.store.tag_index import indexes_tags
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.store.changes import Change
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.rebuild_plan import QueuePlan
     from rmqctl.store.recovered_queues import BuiltSpans
     from rmqctl.store.repair_plan import RepairPlan
+    from rmqctl.store.system_topics import QueueKey
 
     AuditQueues = Callable[[ReadOnlyStore, frozenset[QueueKey]], Counter[str]]  # the findings of queues, by their codes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.store.losses import Loss, QueueOutcome
 from rmqctl.store.mark_block import MarkBlocks
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.store.changes import Change
     from rmqctl.store.mark_block import MarkBlock
-    from rmqctl.store.read_only_store import QueueKey, Stamps
+    from rmqctl.store.read_only_store import Stamps
+    from rmqctl.store.system_topics import QueueKey
 
 
 class RebuildQueue(NamedTuple):
@@ -96,32 +98,6 @@ class Step:
     def to_json(self) -> dict[str, Any]:
         """The step with names of JSON."""
         return self.deed.to_json() | {"why": self.why}
-
-
-class Loss(NamedTuple):
-    """Messages and their bytes."""
-
-    records: int = 0
-    bytes: int = 0
-
-
-class QueueOutcome(NamedTuple):
-    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses.
-
-    `moved` places of it lead to another message of the log afterwards than now, or to none.
-    """
-
-    topic: str
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    lost: int = 0
-    moved: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The queue with names of JSON."""
-        found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
-        return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})
 
 
 class Contested(NamedTuple):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqctl.format import checkpoint, dispatch_scan, queue_fill, queue_span, scan
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.logfile.storage import Kind
 from rmqctl.store import recovery, store_path
 from rmqctl.store.broker_walk import Dispatch, LoadedLog, RecoveryScan, Reput, ScanEnd
@@ -17,10 +16,9 @@ from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
-from rmqctl.store.losses import Losses
+from rmqctl.store.losses import Loss, Losses
 from rmqctl.store.recovered_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 from rmqctl.store.recovery import HEAD_SIZE, FolderEntry, Mode, StartFile
-from rmqctl.store.repair_plan import Loss
 
 if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint

@@ -17,7 +17,7 @@ from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.store.put_message import PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,9 @@ from rmqctl.store.repair_plan import RebuildIndex, RebuildQueue, Step
 
 if TYPE_CHECKING:
     from rmqctl.store.built_queue import QueueCounts
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
     from rmqctl.store.repair_plan import RepairPlan
+    from rmqctl.store.system_topics import QueueKey
 
 ROUNDS_MAX = 12  # where two rounds, three, four or six take turns, a repair as long as this one ends where it began
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
-from rmqctl.logfile.remote_path import root_text
-from rmqctl.logfile.remote_storage import storage_of
+from rmqctl.logfile.remote_storage import root_text, storage_of
 from rmqctl.logfile.storage import Kind, from_root
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.store.config import table
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
+from rmqctl.store.config_file import table
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

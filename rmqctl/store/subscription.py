@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import is_ext_address
-from rmqctl.format.java import hash_code
+from rmqctl.format.properties import hash_code
 
 ALL = "*"
 SEPARATOR = "||"

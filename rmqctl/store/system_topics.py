@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+QueueKey = tuple[str, int]  # topic, queueId
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 SYSTEM_TOPICS = frozenset({"TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC"})
 SYSTEM_TOPICS |= {"OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC"}
 SYSTEM_PREFIX = "rmq_sys_"

@@ -11,10 +11,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format import properties
-from rmqctl.store.config import TOPIC_TABLE, TOPICS_CONFIG, load_config, table
+from rmqctl.store.config_file import TOPIC_TABLE, TOPICS_CONFIG, load_config, table
 from rmqctl.store.config_writer import write_config
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC
-from rmqctl.store.system_topics import GROUP_PREFIXES, SYSTEM_PREFIXES
+from rmqctl.store.system_topics import GROUP_PREFIXES, SCHEDULE_TOPIC, SYSTEM_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.writable_storage import WritableStorage
-    from rmqctl.store.read_only_store import QueueKey
+    from rmqctl.store.system_topics import QueueKey
 
 VERSION = "dataVersion"
 READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"

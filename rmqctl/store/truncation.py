@@ -17,23 +17,23 @@ import numpy as np
 from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format import dispatch_scan, queue_fill, queue_span, scan
 from rmqctl.format.checkpoint import Checkpoint
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
-from rmqctl.format.plural import counted
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
 from rmqctl.store.consume_queue import ConsumeQueue
 from rmqctl.store.cuts import cut_steps, index_steps, log_steps
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch
 from rmqctl.store.kernels import prepare
-from rmqctl.store.losses import Losses
-from rmqctl.store.repair_plan import QueueOutcome, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.store.losses import Losses, QueueOutcome
+from rmqctl.store.repair_plan import RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 
 class Truncation:

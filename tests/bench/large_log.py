@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.format.java import hash_code
+from rmqctl.format.properties import hash_code
 from tests.log_maker import BLANK, Record, encode
 
 FILES, FILE_SIZE = 4, 1 << 30

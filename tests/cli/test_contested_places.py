@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.built_queue import QueueCounts
-from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.rebuild import Rebuild, Selection
+from rmqctl.store.system_topics import QueueKey
 from tests.conftest import Rmqctl, tree_hash, unpack
 
 SECOND, THIRD = f"{65536:020d}", f"{131072:020d}"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Message
     from rmqctl.store.consume_queue import ConsumeQueue
-    from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.system_topics import QueueKey
 
 
 class _SetCursor(QueueCursor):

@@ -22,9 +22,9 @@ from rmqctl.format.index_entry import (
     IndexHeader,
     key_hash,
     tag_key_hash,
+    unique_key_hash,
 )
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.store.destinations import unique_key_hash
 from rmqctl.store.profile_guess import looks_like_3x
 
 if TYPE_CHECKING:

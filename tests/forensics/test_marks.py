@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.forensics import marks as marks_module
 from rmqctl.forensics.marks import Marks
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.format.profile import PROFILE_5_3
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.conftest import unpack

@@ -14,8 +14,7 @@ from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.index_audit import IndexAudit
 from rmqctl.format import dispatch_scan, index_match, scan, unit_match
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.dispatch_columns import Describer
 from rmqctl.store.file_scan import Stretch

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import index_entry
-from rmqctl.format.java import hash_code
+from rmqctl.format.properties import hash_code
 from tests.format.property_settings import PROPERTY
 
 

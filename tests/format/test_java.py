@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.java import fastjson_dumps, fastjson_loads, hash_code
+from rmqctl.format.properties import hash_code
+from rmqctl.store.fastjson import fastjson_dumps, fastjson_loads
 from tests.format.property_settings import PROPERTY
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format import java
+from rmqctl.format import properties
 from rmqctl.format.kernel import find_byte, find_either, java_hash, kernel, word
 from tests.format.property_settings import PROPERTY
 
@@ -55,7 +55,7 @@ def test_the_first_byte_of_its_kind(before: bytes, raw: bytes, behind: bytes) ->
 def test_the_hash_of_text_is_javas(before: bytes, text: str, behind: bytes) -> None:
     is_text, found = _hash(*buffer_of(before, text.encode(), behind))
     assert is_text
-    assert int(found) == java.hash_code(text) & 0xFFFFFFFF
+    assert int(found) == properties.hash_code(text) & 0xFFFFFFFF
 
 
 @PROPERTY

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.format import message
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from tests.format.property_settings import PROPERTY
 from tests.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.mark_record import Claim, MarkRecord, Span, mark_message, mark_records, surroundings
 from rmqctl.store.read_only_store import ReadOnlyStore

@@ -12,7 +12,8 @@ import pytest
 from rmqctl.cli.main import run
 from rmqctl.format.message import Message
 from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.system_topics import QueueKey
 from tests.light_traffic import LIGHT_SETTINGS, SIZES, light_traffic
 from tests.real_store.harness import RealRocketMQ, broker_conf
 

@@ -11,7 +11,8 @@ import pytest
 
 from rmqctl.format.message import MARK, Message
 from rmqctl.store.mark_record import NAME
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 from tests.conftest import unpack
 from tests.interop.mended_stores import mend, overwrite
 from tests.interop.test_served_stores import SETTINGS, content, content_of, message_at, served_queues, to_be_delivered

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.file_tree import Modes, move, remove, remove_leftovers, settle
-from rmqctl.logfile.file_walk import tree_of
+from rmqctl.logfile.storage import tree_of
 from rmqctl.logfile.writable_storage import WritableStorage
 
 

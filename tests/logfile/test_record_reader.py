@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.record_reader import WINDOW_SIZE, RecordReader
 from tests.format.property_settings import PROPERTY

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.format.java import hash_code
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, Profile
+from rmqctl.format.properties import hash_code
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.store_services import StoreServices
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 from tests.store.test_batch_consume_queue_writer import SMALL as SMALL_BATCH
 from tests.store.test_batch_consume_queue_writer import inner_batch, with_batch_topics
 from tests.store.test_message_store import SMALL, created, message, stored

@@ -8,9 +8,10 @@ import pytest
 
 from rmqctl.store.built_units import BuiltUnits
 from rmqctl.store.planned_store import planned_store
-from rmqctl.store.read_only_store import QueueKey, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.rebuild import Rebuild, Selection
 from rmqctl.store.repair_plan import RebuildQueue, Step
+from rmqctl.store.system_topics import QueueKey
 from tests.conftest import unpack
 
 Queues = dict[QueueKey, list[tuple[int, ...]]]

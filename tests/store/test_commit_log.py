@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.format.damage import Damage
 from rmqctl.format.host import Host
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.store.commit_log import PROGRESS_BYTES, CommitLog, ScanSummary
 from rmqctl.store.file_scan import Item

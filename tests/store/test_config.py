@@ -8,7 +8,8 @@ import pytest
 
 from rmqctl.errors import BadRequest
 from rmqctl.logfile.storage import Storage
-from rmqctl.store.config import BrokerConf, ConfigFile, load_config, read_broker_conf, table
+from rmqctl.store.config import BrokerConf, read_broker_conf
+from rmqctl.store.config_file import ConfigFile, load_config, table
 from rmqctl.store.expiry_settings import HOUR_MS
 from tests.logfile.memory_storage import FailingStorage
 

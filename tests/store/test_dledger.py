@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.commit_log import ScanSummary
 from rmqctl.store.file_scan import Item
 from rmqctl.store.read_only_store import ReadOnlyStore

@@ -19,7 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.logfile import allocate
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, QueueKey, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, QueueKey
 from tests.faulty_system import ERRORS, Crashed, Fault, FaultySystem, open_descriptors
 from tests.format.property_settings import PROPERTY
 from tests.store.test_message_store import SMALL

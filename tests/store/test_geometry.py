@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqctl.store.geometry import geometry_of_conf, geometry_of_store
+from rmqctl.store.geometry import geometry_of_conf
 from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.store_file_sizes import geometry_of_store
 
 
 def test_an_index_file_that_was_cut_does_not_say_how_large_others_are(golden: Callable[[str], Path]) -> None:

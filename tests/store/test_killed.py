@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.format.damage import Damage
+from rmqctl.format.message import Damage
 from rmqctl.store.read_only_store import ReadOnlyStore
 from tests.store.killed_writer import assert_no_gaps, killed_while_writing
 from tests.store.test_message_store import stored

@@ -22,7 +22,7 @@ from rmqctl.store.appender import Appender, QueueGrowth, Refused
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.geometry import Geometry
 from rmqctl.store.line_appender import LineAppender
-from rmqctl.store.line_encoder import LineEncoder
+from rmqctl.store.line_encoder import LineEncoder, encoder_of
 from rmqctl.store.message_lines import UNIQUE_KEYS
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import AppendMessageResult, PutEncodedResult, PutMessageResult, PutMessageStatus
@@ -53,7 +53,7 @@ class Store:
         self.root = root
         self.store = MessageStore.create(root, settings or PutSettings(), geometry)
         self.refused: list[tuple[tuple[int, ...], str]] = []
-        self.encoder = self.store.line_encoder() if by_kernel else None
+        self.encoder = encoder_of(self.store) if by_kernel else None
         if self.encoder is not None:
             for key in QUEUES:
                 self.encoder.add_queue(key)
@@ -319,7 +319,7 @@ def test_limits_of_sizes(tmp_path: Path) -> None:
 
 def test_a_store_with_property_crcs_has_no_encoder(tmp_path: Path) -> None:
     store = MessageStore.create(tmp_path / "s", PutSettings(property_crc=True), SMALL)
-    encoder = store.line_encoder()
+    encoder = encoder_of(store)
     store.close()
     assert encoder is None
 

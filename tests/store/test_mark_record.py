@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import properties
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import MARK, Blank, Message, decode, tags_code
+from rmqctl.format.message import MARK, Blank, Damage, Message, decode, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.store.destinations import batch_of, queue_destinations
 from rmqctl.store.mark_record import (
@@ -26,7 +25,7 @@ from rmqctl.store.mark_record import (
     mark_records,
     surroundings,
 )
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from tests.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode
 
 AT = 65536

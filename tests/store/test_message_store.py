@@ -21,7 +21,8 @@ from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.geometry import Geometry
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 from tests.conftest import tree_hash, unpack
 
 SMALL = Geometry(4096, 200, 10, 40)

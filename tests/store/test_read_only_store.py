@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import Unreadable
-from rmqctl.format.damage import Damage
-from rmqctl.format.java import hash_code
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
+from rmqctl.format.properties import hash_code
 from rmqctl.store.config import BrokerConf
 from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore, has_key
+from rmqctl.store.read_only_store import ReadOnlyStore, has_key
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 from tests.conftest import expected, tree_hash
 from tests.log_maker import BLANK, Record, encode, log_bytes, write_log
 from tests.logfile.test_storage import HOLDS_LOCK

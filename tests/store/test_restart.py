@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.damage import Damage
-from rmqctl.format.message import Message
+from rmqctl.format.message import Damage, Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.commit_log_writer import PutSettings
 from rmqctl.store.dispatch_columns import Describer

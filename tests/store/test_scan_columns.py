@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.format.client_check import has_bad_compression, has_bad_port
-from rmqctl.format.damage import Damage
 from rmqctl.format.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, WRONG_COMPRESSION, WRONG_PORT
-from rmqctl.format.message import BAD_BODY_CRC, Message
+from rmqctl.format.index_entry import unique_key_hash
+from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.storage import Storage
 from rmqctl.store.commit_log import CommitLog, ScanSummary
-from rmqctl.store.destinations import queue_destinations, unique_key_hash
+from rmqctl.store.destinations import queue_destinations
 from rmqctl.store.dispatch_columns import Describer, DispatchColumns
 from rmqctl.store.file_scan import Stretch
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack

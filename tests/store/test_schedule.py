@@ -13,15 +13,16 @@ import pytest
 
 from rmqctl.errors import Unreadable
 from rmqctl.format.cq_unit import CQ_UNIT
-from rmqctl.format.java import fastjson_dumps, fastjson_loads, hash_code
 from rmqctl.format.message import Message
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.format.properties import hash_code
 from rmqctl.store.config import BrokerConf
+from rmqctl.store.fastjson import fastjson_dumps, fastjson_loads
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageResult, PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.schedule import message_timed_up
 from rmqctl.store.store_services import StoreServices
+from rmqctl.store.system_topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from tests.conftest import unpack
 from tests.store.test_message_store import IPV6, created, findings, message, stored
 from tests.store.test_store_services import FAST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.format.java import hash_code
+from rmqctl.format.properties import hash_code
 from rmqctl.store.subscription import Subscription
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.java import fastjson_dumps, fastjson_loads
 from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.store.fastjson import fastjson_dumps, fastjson_loads
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.topic_config import QUEUE_NUMS_MAX, usual_queue_nums

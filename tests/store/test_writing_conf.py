@@ -17,8 +17,9 @@ from rmqctl.store.flush import FlushIntervals
 from rmqctl.store.geometry import Geometry, geometry_of_conf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.put_message import PutMessageStatus
-from rmqctl.store.read_only_store import SCHEDULE_TOPIC, ReadOnlyStore
+from rmqctl.store.read_only_store import ReadOnlyStore
 from rmqctl.store.store_services import StoreServices
+from rmqctl.store.system_topics import SCHEDULE_TOPIC
 from tests.store.test_message_store import message, stored
 
 SIZES = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=190\nmaxHashSlotNum=10\nmaxIndexNum=40\n"

@@ -15,9 +15,8 @@ import pytest
 
 from rmqctl.errors import NeedsRecovery, NotAStore
 from rmqctl.forensics.verify import verify
-from rmqctl.format.damage import Damage
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.format.message import Blank, Message
+from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.profile import PROFILE_4_9
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.logfile import allocate

@@ -10,8 +10,8 @@ from rmqctl.cli.jobs.spark_options import spark_session
 from rmqctl.cli.options import open_store
 from rmqctl.cli.render import count_progress, print_document, print_rows, remark
 from rmqctl.errors import ExitCode
-from rmqctl.format.plural import counted
-from rmqctl.logfile.remote_path import root_text
+from rmqctl.logfile.remote_storage import root_text
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

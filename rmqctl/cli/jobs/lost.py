@@ -12,8 +12,8 @@ from rmqctl.cli.jobs.spark_options import spark_options, stores_argument
 from rmqctl.cli.options import output_option, progress_option
 from rmqctl.cli.render import remark
 from rmqctl.cli.verb import SCAN_VERB, Verb
-from rmqctl.format.plural import counted
 from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -30,7 +30,7 @@ from rmqctl.cli.repair_view import REPAIR_VERB
 from rmqctl.cli.verb import Verb
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.jobs.split_size import MIB
-from rmqctl.logfile.remote_path import is_remote, root_text
+from rmqctl.logfile.remote_storage import is_remote, root_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

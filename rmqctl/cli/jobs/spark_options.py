@@ -14,7 +14,7 @@ import click
 from rmqctl.cli.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
 from rmqctl.jobs.split_size import SPLIT_MIB, SPLIT_MIB_MAX
-from rmqctl.logfile.remote_path import is_remote, is_url, root_path
+from rmqctl.logfile.remote_storage import is_remote, is_url, root_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile.file_walk import tree_of
 from rmqctl.logfile.identity import owners_in
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.storage import Storage, tree_of
 
 DEEPER_THAN_PYTHON_CALLS = 1100
 

@@ -1,31 +1,14 @@
-"""What Java does that Python does not: 32-bit String.hashCode, and fastjson's dialect of JSON."""
+"""JSON in the dialect of fastjson, in which brokers write their configuration."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from typing import Any
 
 from rmqctl.format import bounded_json
 
 SIGNS_MAX = 2_000_000  # in about 500,000 fields: 50,000 topics of topics.json
-
-
-@lru_cache(maxsize=4096)
-def hash_code(text: str) -> int:
-    """`String.hashCode()`: 31*h + c over UTF-16 code units, wrapped to a signed 32-bit integer.
-
-    >>> hash_code("TagA"), hash_code("polygenelubricants")
-    (2598919, -2147483648)
-    """
-    h = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(units), 2):
-        h = (31 * h + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return h - (1 << 32) if h & 0x80000000 else h
-
-
 # a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a colon
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
 

@@ -1,0 +1,16 @@
+"""Words for people: numbers with their nouns, and paths as words of a shell."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 message`, `2 messages`: a number and its noun, whose plural is regular."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def quoted(path: PurePath) -> str:
+    """Return a path as one word of a shell's command line, so that a proposed command can be copied and run."""
+    return shlex.quote(str(path))
