@@ -7,7 +7,9 @@ is written to it, so pages are brought in many at once. Who goes on appending ha
 from __future__ import annotations
 
 import errno
+import mmap
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,3 +83,28 @@ class MappedMemory:
     def _prepare(self, wanted: int) -> None:
         self._storage.allocate(self._descriptor, self.ready, wanted - self.ready)
         self._storage.populate(self._descriptor, self.mapping, self.ready, wanted - self.ready)
+
+
+class Spool:
+    """Takes bytes, then shows them. Methods raise OSError, such as where the disk of temporary files is full."""
+
+    def __init__(self) -> None:
+        self._file = TemporaryFile()  # noqa: SIM115 -- `view` and `close` close it
+        self._size = 0
+
+    def put(self, data: bytes | memoryview) -> slice:
+        """Append bytes; return where they lie in the view."""
+        begin = self._size
+        self._size += self._file.write(data)
+        return slice(begin, self._size)
+
+    def view(self) -> memoryview:
+        """Return all bytes, which stay as long as the view does; nothing is taken any more."""
+        self._file.flush()
+        found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
+        self.close()
+        return memoryview(found)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()

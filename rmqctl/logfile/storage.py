@@ -21,7 +21,6 @@ from rmqctl.logfile.place import names_below, naming, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Kind(Enum):

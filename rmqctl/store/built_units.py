@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 from functools import partial
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +10,7 @@ from zlib_ng import zlib_ng
 
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+from rmqctl.logfile.mapped_memory import Spool
 from rmqctl.logfile.planned_storage import Patch, PlannedFile
 
 if TYPE_CHECKING:
@@ -96,28 +95,3 @@ def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, 
         at = first + skipped - begin
         patches = (Patch(0, at, blank.tobytes()), Patch(at, min(end - begin, file_size), data[skipped:]))
         yield begin, PlannedFile(file_size, patches, is_new=True)
-
-
-class Spool:
-    """Takes bytes, then shows them. Methods raise OSError, such as where the disk of temporary files is full."""
-
-    def __init__(self) -> None:
-        self._file = TemporaryFile()  # noqa: SIM115 -- `view` and `close` close it
-        self._size = 0
-
-    def put(self, data: bytes | memoryview) -> slice:
-        """Append bytes; return where they lie in the view."""
-        begin = self._size
-        self._size += self._file.write(data)
-        return slice(begin, self._size)
-
-    def view(self) -> memoryview:
-        """Return all bytes, which stay as long as the view does; nothing is taken any more."""
-        self._file.flush()
-        found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
-        self.close()
-        return memoryview(found)
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
