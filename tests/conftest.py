@@ -19,26 +19,26 @@ from typing import Any
 
 import pytest
 
-from rmqctl.cli.interruption import SIGNALS
 from rmqctl.cli.main import run
-from rmqctl.format import (
+from rmqctl.cli.shared.interruption import SIGNALS
+from rmqctl.kernels import (
+    cq_unit_build,
+    cq_unit_compare,
     dispatch_scan,
     filter_scan,
     index_build,
     index_match,
     json_lines,
     line_encode,
-    queue_fill,
-    queue_span,
+    queue_offset_range,
+    queue_simulate,
     row_scan,
     scan,
-    unit_match,
-    unit_place,
 )
-from rmqctl.logfile.kernel_cache import find_folder
-from rmqctl.store.kernels import keep_in, prepare
-from rmqctl.store.read_only_store import ReadOnlyStore
-from tests.golden_archive import blocks_of, write_archive
+from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.warm_up import keep_in, prepare
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.golden_archive import blocks_of, write_archive
 
 DATA = Path(__file__).parent / "data"
 GOLDEN_NAMES = sorted(path.name.removesuffix(".expected.json.xz") for path in DATA.glob("*.expected.json.xz"))
@@ -199,7 +199,7 @@ def tree_hash(root: Path) -> str:
 # line_encode takes nearly as long to compile as all others
 KERNELS = (
     line_encode, dispatch_scan, filter_scan, index_build, index_match, json_lines,
-    queue_fill, queue_span, row_scan, scan, unit_match, unit_place,
+    queue_simulate, queue_offset_range, row_scan, scan, cq_unit_compare, cq_unit_build,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.logfile import writable_storage
 from rmqctl.logfile.writable_storage import WritableStorage
-from tests.faulty_system import SECTOR_SIZE, Crashed, Fault, FaultySystem, every_fault
+from tests.support.faulty_system import SECTOR_SIZE, Crashed, Fault, FaultySystem, every_fault
 
 # ctypes brings pages of a mapping in, which changes nothing; stat has names for numbers
 HARMLESS_MODULES = {
@@ -23,6 +23,7 @@ HARMLESS_MODULES = {
     "typing",
     "collections.abc",
     "rmqctl.logfile",
+    "rmqctl.logfile.access",
     "rmqctl.logfile.storage",
     "__future__",
 }

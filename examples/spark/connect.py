@@ -6,9 +6,9 @@ STORE is a path that the server and its executors see. They need rmqctl's librar
 import os
 import sys
 
-from rmqctl.jobs.data_source import register
-from rmqctl.jobs.session import Target, session
-from rmqctl.jobs.stats import stats
+from rmqctl.spark.question.stats import stats
+from rmqctl.spark.session.session import Target, session
+from rmqctl.spark.source.data_source import register
 
 with session(Target(remote=sys.argv[1]), os.environ) as spark:
     register(spark)

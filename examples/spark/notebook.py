@@ -1,7 +1,7 @@
 """Stores as tables: cells for a notebook, or `python examples/spark/notebook.py STORE...` (pip install 'rmqctl[spark]').
 
 A notebook that has a session (`spark`) already leaves the first cell out, but for `register(spark)`; where its executors are on other
-hosts, `rmqctl.jobs.session.send_package(spark, FOLDER)` comes before that.
+hosts, `rmqctl.spark.session.session.send_package(spark, FOLDER)` comes before that.
 """
 
 # %% a session, which ends with the process
@@ -11,12 +11,12 @@ from contextlib import ExitStack
 
 from pyspark.sql import functions as f
 
-from rmqctl.jobs.data_source import register
-from rmqctl.jobs.duplicates import duplicates
-from rmqctl.jobs.lost import lost
-from rmqctl.jobs.session import Target, session
-from rmqctl.jobs.stats import stats
-from rmqctl.jobs.timeline import timeline
+from rmqctl.spark.question.duplicates import duplicates
+from rmqctl.spark.question.lost import lost
+from rmqctl.spark.question.stats import stats
+from rmqctl.spark.question.timeline import timeline
+from rmqctl.spark.session.session import Target, session
+from rmqctl.spark.source.data_source import register
 
 STORES = sys.argv[1:]
 stack = ExitStack()

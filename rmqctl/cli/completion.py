@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from rmqctl.cli.verb import Verb
+from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import ExitCode
 
 

@@ -12,27 +12,27 @@ from typing import Any
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.complaint import complain
-from rmqctl.cli.interruption import not_ignored
+from rmqctl.cli.output.complaint import complain
+from rmqctl.cli.shared.interruption import not_ignored
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
-# name -> (module below rmqctl.cli, short help): `--help` imports no verb
+# name -> (module in rmqctl.cli, short help): `--help` imports no verb
 VERBS = {
-    "info": ("info", "What is in a store: files, offsets, times, topics, checkpoint."),
-    "verify": ("verify", "Is the store whole? Log, queues, index, checkpoint, configuration."),
-    "dump": ("dump", "Print the log's records, filtered."),
-    "queue": ("queue", "List the queues, or the units of one."),
-    "query": ("query", "Find messages by key, id, queue offset or time."),
-    "config": ("config", "The broker's configuration kept in the store: topics, groups, offsets."),
-    "append": ("append", "Append messages: one, or JSON Lines as dump prints them."),
-    "recover": ("recover", "Make a store whole after a crash or damage; --dry-run: what a restart would lose."),
-    "truncate": ("truncate", "End the log at a record boundary; queues and index follow."),
-    "rebuild": ("rebuild", "Make queues and index anew from the log."),
-    "clean": ("clean", "Delete expired files, by age, by the disk, or by hand; from cron, too."),
-    "checkpoint": ("checkpoint", "Show the checkpoint, or set its fields."),
-    "undo": ("undo", "Take back what rmqctl changed in a store, byte for byte."),
-    "job": ("job", "The same questions on Spark, to huge stores."),
-    "explain": ("explain", "What a finding or an exit code means, and what to do."),
+    "info": ("verbs.info", "What is in a store: files, offsets, times, topics, checkpoint."),
+    "verify": ("verbs.verify", "Is the store whole? Log, queues, index, checkpoint, configuration."),
+    "dump": ("verbs.dump", "Print the log's records, filtered."),
+    "queue": ("verbs.queue", "List the queues, or the units of one."),
+    "query": ("verbs.query", "Find messages by key, id, queue offset or time."),
+    "config": ("verbs.config", "The broker's configuration kept in the store: topics, groups, offsets."),
+    "append": ("verbs.append", "Append messages: one, or JSON Lines as dump prints them."),
+    "recover": ("verbs.recover", "Make a store whole after a crash or damage; --dry-run: what a restart would lose."),
+    "truncate": ("verbs.truncate", "End the log at a record boundary; queues and index follow."),
+    "rebuild": ("verbs.rebuild", "Make queues and index anew from the log."),
+    "clean": ("verbs.clean", "Delete expired files, by age, by the disk, or by hand; from cron, too."),
+    "checkpoint": ("verbs.checkpoint", "Show the checkpoint, or set its fields."),
+    "undo": ("verbs.undo", "Take back what rmqctl changed in a store, byte for byte."),
+    "job": ("job.job", "The same questions on Spark, to huge stores."),
+    "explain": ("verbs.explain", "What a finding or an exit code means, and what to do."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
 # objects; stretches of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of the time

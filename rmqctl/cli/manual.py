@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.identity import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
 from rmqctl.cli.main import VERBS, rmqctl
-from rmqctl.cli.verb import Verb
+from rmqctl.cli.shared.run_as import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
+from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 
 

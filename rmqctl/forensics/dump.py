@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.errors import BadRequest
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format.message import Blank, Damage, Message
-from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
-from rmqctl.store.file_scan import Item, Stretch
+from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
+from rmqctl.store.read.file_scan import Item, Stretch
 
 if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.logfile.column_reader import Columns
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
 POLL_SECONDS = 0.2
@@ -55,8 +55,8 @@ class Dump:
 
     def prepare(self) -> None:
         """Have the kernels ready that `rows` and `lines` need."""
-        from rmqctl.format import filter_scan, json_lines, scan
-        from rmqctl.store.kernels import prepare
+        from rmqctl.kernels import filter_scan, json_lines, scan
+        from rmqctl.kernels.warm_up import prepare
 
         prepare(scan, filter_scan, json_lines)
 

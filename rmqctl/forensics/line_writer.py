@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.format import json_lines
-from rmqctl.store.system_topics import SCHEDULE_TOPIC
+from rmqctl.kernels import json_lines
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.forensics.message_row import plain_body
 from rmqctl.format import properties
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transaction_type
-from rmqctl.store.system_topics import TRANS_HALF_TOPIC
+from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage, Message
@@ -107,7 +107,7 @@ class Filter:
         """Which rows have the transaction kind (bool, one a row), as `_kind` has it."""
         import numpy as np
 
-        from rmqctl.format import filter_scan
+        from rmqctl.kernels import filter_scan
 
         kinds = columns.rows["sys_flag"] & TRANSACTION_MASK
         if self.transaction not in (TransactionType.NONE, TransactionType.PREPARED):
@@ -121,7 +121,7 @@ class Filter:
         """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""
         import numpy as np
 
-        from rmqctl.format import filter_scan
+        from rmqctl.kernels import filter_scan
 
         if self.topics and not any(_must_be_decoded(topic) for topic in self.topics):
             of_topics = np.zeros(len(kept), np.bool_)

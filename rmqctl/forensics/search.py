@@ -11,11 +11,11 @@ from rmqctl.format import properties
 from rmqctl.format.host import parse_msg_id
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.store.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
-from rmqctl.store.destinations import queue_destinations
-from rmqctl.store.file_scan import Item, Stretch
-from rmqctl.store.read_only_store import has_key
-from rmqctl.store.topic_names import unknown_topic
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
+from rmqctl.store.read.file_scan import Item, Stretch
+from rmqctl.store.read.read_only_store import has_key
+from rmqctl.store.read.topic_names import unknown_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.logfile.column_reader import Columns
-    from rmqctl.store.consume_queue import UnitQueue
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class Question(NamedTuple):
@@ -75,8 +75,8 @@ class Search:
 
     def prepare(self) -> None:
         """Have the kernels ready that `by_scan` needs."""
-        from rmqctl.format import filter_scan, scan
-        from rmqctl.store.kernels import prepare
+        from rmqctl.kernels import filter_scan, scan
+        from rmqctl.kernels.warm_up import prepare
 
         prepare(scan, filter_scan)
 

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqctl.forensics import client_audit, state_audit
+from rmqctl.forensics.audit import client_audit, state_audit
+from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.bit_flip import find_bit_flip
-from rmqctl.forensics.crosscheck import QueueCrosscheck
 from rmqctl.forensics.finding import Finding, of_damage
-from rmqctl.forensics.index_audit import IndexAudit
-from rmqctl.format import crc, dispatch_scan, index_match, properties, scan, unit_match
-from rmqctl.format.dispatch_scan import STANDS_IN
+from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
-from rmqctl.store.cleaned import RECEIPTS_NAME
-from rmqctl.store.commit_log import UNREADABLE, ScanSummary
-from rmqctl.store.dispatch_columns import Describer, DispatchColumns
-from rmqctl.store.file_scan import Item, Stretch
-from rmqctl.store.kernels import prepare
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
+from rmqctl.kernels.dispatch_scan import STANDS_IN
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
+from rmqctl.store.read.file_scan import Item, Stretch
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.read_only_store import ReadOnlyStore
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
 # what a broker's scan at its start does not look at, or is not there for (the store does not load, or we alone cannot read)
@@ -137,7 +138,7 @@ class Verification:
         """Have the kernels ready: the first run of all compiles them, which takes seconds."""
         prepare(scan)
         if self._level >= LEVEL_QUEUES:
-            prepare(dispatch_scan, unit_match)
+            prepare(dispatch_scan, cq_unit_compare)
         if self._level >= LEVEL_ALL:
             prepare(index_match)
 

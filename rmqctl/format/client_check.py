@@ -9,7 +9,7 @@ Measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3: the clien
 | COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 takes all types for zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
-BODYCRC vouches for the body, so what goes wrong is SYSFLAG: the first bytes of the body tell. `rmqctl.format.dispatch_scan` has the
+BODYCRC vouches for the body, so what goes wrong is SYSFLAG: the first bytes of the body tell. `rmqctl.kernels.dispatch_scan` has the
 twins of these functions for columns.
 """
 

@@ -40,7 +40,7 @@ MAGIC_OFFSET = 4
 _PROPERTY_END = properties.PROPERTY_SEPARATOR.encode()
 _LIGHT_OFFSETS = (properties.INNER_MULTI_QUEUE_OFFSET + properties.NAME_VALUE_SEPARATOR).encode()
 BLANK_SIZE = 8
-# PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/store/mark_record.py)
+# PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/operations/placeholder/record.py)
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 
 

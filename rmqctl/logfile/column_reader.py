@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.format import message, scan
+from rmqctl.format import message
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
+from rmqctl.kernels import scan
 
 if TYPE_CHECKING:
     from rmqctl.logfile.mapped_file import MappedFile
@@ -20,7 +21,7 @@ MARGIN = 64 * 1024  # read behind `stop`: what the last record is likely to need
 class Columns(NamedTuple):
     """Good messages one behind the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
 
-    `rows` is a numpy array of `rmqctl.format.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy, uint8). Both are
+    `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy, uint8). Both are
     overwritten by the next read: copy what you keep.
     """
 

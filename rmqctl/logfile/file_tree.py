@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.logfile.place import FILE_MODE, FOLDER_MODE
+from rmqctl.logfile.access.place import FILE_MODE, FOLDER_MODE
 from rmqctl.logfile.storage import Kind, tree_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from rmqctl.logfile.place import names_below, naming, reached
+from rmqctl.logfile.access.place import names_below, naming, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile import place
+from rmqctl.logfile.access import place
 from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage, entry_of, regular, with_path, within_time
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.jobs.session import Target, session
-from rmqctl.jobs.split_size import MIB, SPLIT_MIB
-from rmqctl.jobs.verify import verify
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.spark.question.verify import verify
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
+from rmqctl.spark.session.session import Target, session
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.bench.command import median_seconds, run
 from tests.bench.large_log import large_log
 from tests.conftest import unpack

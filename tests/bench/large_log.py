@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.format.properties import hash_code
-from tests.log_maker import BLANK, Record, encode
+from tests.support.log_maker import BLANK, Record, encode
 
 FILES, FILE_SIZE = 4, 1 << 30
 BODY_SIZE = 1024

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.bench.command import peak_memory
 from tests.bench.stores import written_store
-from tests.log_maker import BLANK, V1
+from tests.support.log_maker import BLANK, V1
 
 FILE_SIZE = 1 << 30
 BODY_SIZE = 256 * 1024

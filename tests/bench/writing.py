@@ -19,9 +19,9 @@ from pathlib import Path
 from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.host import Host
 from rmqctl.format.profile import PROFILE_4_9
-from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.geometry import Geometry
-from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.commit_log_writer import PutSettings
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.engine.message_store import MessageStore
 
 root, count, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 store = MessageStore.create(root, PutSettings(PROFILE_4_9), Geometry())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.geometry import Geometry
+from rmqctl.store.config.file_sizes import Geometry
 from tests.conftest import Rmqctl
-from tests.store.test_batch_consume_queue_writer import inner_batch, with_batch_topics
-from tests.store.test_message_store import message
+from tests.store.engine.test_message_store import message
+from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
 
 SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
 QUEUE = Path("batchconsumequeue") / "topic-0" / "0" / f"{0:020d}"

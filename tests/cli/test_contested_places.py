@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.built_queue import QueueCounts
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.rebuild import Rebuild, Selection
-from rmqctl.store.system_topics import QueueKey
+from rmqctl.operations.rebuild.built_queue import QueueCounts
+from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
 
 SECOND, THIRD = f"{65536:020d}", f"{131072:020d}"

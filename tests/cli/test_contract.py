@@ -19,13 +19,13 @@ import pytest
 
 from rmqctl.cli.main import VERBS
 from rmqctl.cli.main import rmqctl as group
-from rmqctl.cli.times import parse_time
-from rmqctl.cli.verb import Verb
+from rmqctl.cli.shared.times import parse_time
+from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
 from rmqctl.logfile.storage import Entry, Storage
 from tests.conftest import Rmqctl, tree_hash
-from tests.log_maker import Record, encode, write_log
+from tests.support.log_maker import Record, encode, write_log
 
 Golden = Callable[[str], Path]
 STORE_VERBS = (
@@ -384,7 +384,7 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
 
     root = Path(rmqctl.__file__).parent
     used = set()
-    for path in (*root.glob("format/*.py"), *root.glob("logfile/*.py"), *root.glob("store/*.py"), *root.glob("forensics/*.py")):
+    for path in (path for part in ("format", "logfile", "store", "operations", "forensics") for path in root.glob(f"{part}/**/*.py")):
         text = path.read_text()
         used |= set(re.findall(r"(?:Damage|Finding|_foreign|_add|_add_unit)\(\s*\"([a-z-]+)\"", text))
         used |= set(re.findall(r"^[A-Z_]+ = \"([a-z-]+)\"  # the code of a (?:Damage|Finding)$", text, re.MULTILINE))
@@ -500,7 +500,7 @@ def test_completion_is_printed(shell: str, rmqctl: Rmqctl) -> None:
 
 
 def test_progress_as_json(golden: Golden, rmqctl: Rmqctl) -> None:
-    from rmqctl.store import commit_log
+    from rmqctl.store.read import commit_log
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_log, "PROGRESS_BYTES", 1)

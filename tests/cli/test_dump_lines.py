@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.cli.render import to_json
+from rmqctl.cli.output.render import to_json
 from rmqctl.forensics.dump import Dump
 from rmqctl.forensics.message_filter import Filter
 from rmqctl.forensics.message_row import message_row
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TransactionType
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, unpack
-from tests.format.property_settings import PROPERTY
-from tests.log_maker import BORN_V6, STORE_V6, V2, Record, write_log
+from tests.support.log_maker import BORN_V6, STORE_V6, V2, Record, write_log
+from tests.support.property_settings import PROPERTY
 
 BODIES = ("none", "hex", "base64", "utf8")
 YEAR_9999 = 253_402_300_799_999

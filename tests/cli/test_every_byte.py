@@ -10,8 +10,8 @@ import pytest
 
 from rmqctl.forensics.verify import VerifyReport, verify
 from rmqctl.format import message
-from rmqctl.store.read_only_store import ReadOnlyStore
-from tests.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records, write_log
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.support.log_maker import BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records, write_log
 
 COUNT = 16
 VARIANTS = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.store.rebuild import Rebuild
+from rmqctl.operations.rebuild.rebuild import Rebuild
 from tests.conftest import Rmqctl, signals_given_back, tree_hash, unpack
 
 CHANGES = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_recover import CASES, damaged, profile_of, ranges
+from tests.cli.verbs.test_recover import CASES, damaged, profile_of, ranges
 from tests.conftest import Rmqctl, tree_hash, unpack
-from tests.log_maker import V2, sample_records, write_log
+from tests.support.log_maker import V2, sample_records, write_log
 
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 FLIPS = sorted(name for name in CASES if "--body-flip-" in name)

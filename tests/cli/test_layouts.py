@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import Rmqctl, tree_hash, unpack
 
 Golden = Callable[[str], Path]

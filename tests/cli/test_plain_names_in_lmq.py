@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Rmqctl
-from tests.log_maker import Record, write_log
+from tests.support.log_maker import Record, write_log
 
 ALL_PLACES = {("%LMQ%a", 0): 3, ("Orders", 0): 3, ("Orders", 1): 2, ("plain", 0): 3, ("plain", 1): 4}
 

@@ -10,11 +10,11 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.logfile.writable_storage import WritableStorage
-from rmqctl.store.journal import undo_last
-from rmqctl.store.journals import list_journals
-from tests.faulty_system import CRASHES, Fault, FaultySystem
-from tests.log_maker import Record, write_log
-from tests.store.test_journal import crash_points
+from rmqctl.store.journal.journals import list_journals
+from rmqctl.store.journal.transaction import undo_last
+from tests.store.journal.test_transaction import crash_points
+from tests.support.faulty_system import CRASHES, Fault, FaultySystem
+from tests.support.log_maker import Record, write_log
 
 CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=5\nmaxIndexNum=10\n"
 

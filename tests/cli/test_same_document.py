@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.dispatch_columns import Describer
+from rmqctl.store.dispatch.dispatch_requests import Describer
 from tests.conftest import Rmqctl, unpack
 
 Damage = Callable[[Path], None]

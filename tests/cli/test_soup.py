@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rmqctl.cli.main import run
 from tests.conftest import unpack
-from tests.log_maker import V1, sample_records, write_log
+from tests.support.log_maker import V1, sample_records, write_log
 
 EXAMPLES = [40, pytest.param(600, marks=pytest.mark.slow)]
 KINDS = {

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from rmqctl.logfile.kernel_cache import find_folder
-from rmqctl.store.kernels import keep_in
+from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.warm_up import keep_in
 from tests.conftest import DATA
 from tests.damage.case import Case, draw
 from tests.damage.pristine import Pristine, stores_of

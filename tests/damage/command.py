@@ -13,7 +13,7 @@ from unittest.mock import patch
 import click
 
 from rmqctl.cli.main import rmqctl, run
-from rmqctl.cli.verb import Verb
+from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import ExitCode
 from tests.conftest import Result, signals_given_back
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.format.profile import PROFILES
-from tests.golden_archive import blocks_of, write_archive
+from tests.support.golden_archive import blocks_of, write_archive
 
 V1, V2, BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 BORNHOST_V6, STOREHOST_V6 = 16, 32

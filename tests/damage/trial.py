@@ -15,7 +15,7 @@ from tests.damage.case import Case, conf_of
 from tests.damage.command import TooLong, breach, call
 from tests.damage.pristine import Pristine
 from tests.damage.witness import Place, differences, reachable, snapshot
-from tests.faulty_system import open_descriptors
+from tests.support.faulty_system import open_descriptors
 
 Document = dict[str, Any]
 LOOKED = (ExitCode.CLEAN, ExitCode.FINDINGS)

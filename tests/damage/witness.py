@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.damage.pristine import Record, records_of
 from tests.damage.victim import UNIT, is_offset
-from tests.golden_archive import blocks_of
+from tests.support.golden_archive import blocks_of
 
 LMQ = "%LMQ%"
 POSITIVE = 0x7FFFFFFF

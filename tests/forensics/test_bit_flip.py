@@ -8,10 +8,10 @@ import pytest
 
 from rmqctl.forensics.finding import Finding
 from rmqctl.forensics.verify import verify
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
-from tests.forensics.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, peek, poke
-from tests.log_maker import Record, write_log
+from tests.forensics.audit.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, peek, poke
+from tests.support.log_maker import Record, write_log
 
 BODY_CRC_AT, FLAG_AT, BORN_AT, BODY_AT = 8, 16, 40, 88
 MIB = 1024 * 1024

@@ -12,9 +12,9 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import Result, Rmqctl, expected
-from tests.forensics.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
-from tests.log_maker import Record, write_log
-from tests.store.test_destinations import java_hash, of_properties
+from tests.forensics.audit.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
+from tests.store.dispatch.test_dispatch_rules import java_hash, of_properties
+from tests.support.log_maker import Record, write_log
 
 Query = Callable[..., Result]
 SLOTS, ENTRIES = 100, 400

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from rmqctl.forensics import index_audit, unit_audit
-from rmqctl.forensics.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit import index_audit, unit_audit
+from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.finding import Finding
-from rmqctl.forensics.index_audit import IndexAudit
-from rmqctl.format import dispatch_scan, index_match, scan, unit_match
 from rmqctl.format.message import Damage, Message
-from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.dispatch_columns import Describer
-from rmqctl.store.file_scan import Stretch
-from rmqctl.store.kernels import prepare
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
-from tests.forensics import one_record_index_audit
-from tests.forensics.one_record_crosscheck import OneRecordCrosscheck
+from tests.support import one_record_index_audit
+from tests.support.one_record_crosscheck import OneRecordCrosscheck
 
 NAMES = [
     "471-batch",
@@ -44,7 +44,7 @@ Said = tuple[list[Any], list[str], int]
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows, blocks and lists of events so small that their borders lie everywhere."""
-    prepare(scan, dispatch_scan, unit_match, index_match)
+    prepare(scan, dispatch_scan, cq_unit_compare, index_match)
     monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
     monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
     monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)

@@ -14,8 +14,18 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import expected, tree_hash
-from tests.forensics.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, edit_json, get_unit, placed, poke, set_unit, write_queue
-from tests.log_maker import Record, sample_records, write_log
+from tests.forensics.audit.test_crosscheck import (
+    FIRST_FILE,
+    LOG_FILE_SIZE,
+    Golden,
+    edit_json,
+    get_unit,
+    placed,
+    poke,
+    set_unit,
+    write_queue,
+)
+from tests.support.log_maker import Record, sample_records, write_log
 
 Info = Callable[..., dict[str, Any]]
 

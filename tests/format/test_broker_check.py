@@ -9,7 +9,7 @@ import pytest
 from rmqctl.format.broker_check import Checked, check_message_and_return_size
 from rmqctl.format.message import Message, decode
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
-from tests.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records
+from tests.support.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode, sample_records
 
 ALL = tuple(PROFILES.values())
 OLD = (PROFILE_4_7, PROFILE_4_9)

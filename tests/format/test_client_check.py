@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.format.client_check import LZ4_START, ZSTD_START, has_bad_compression, has_bad_port
 from rmqctl.format.message import Message, decode
-from tests.log_maker import Record, encode
+from tests.support.log_maker import Record, encode
 
 ZLIB = zlib.compress(b"hello world" * 50)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import crc
-from tests.format.property_settings import PROPERTY
-from tests.log_maker import Record, encode
+from tests.support.log_maker import Record, encode
+from tests.support.property_settings import PROPERTY
 
 RECORD = encode(Record(property_crc=True), 4096)
 TAIL_AT = len(RECORD) - crc.PROPERTY_CRC_SIZE

@@ -12,9 +12,9 @@ from rmqctl.format.encode import MessageExtBrokerInner, encode, properties_to_by
 from rmqctl.format.host import Host
 from rmqctl.format.message import MAGIC_V1, MAGIC_V2, Message, decode
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, unpack
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 HOST = Host(bytes([10, 1, 2, 3]), 34567)
 HOST_V6 = Host(bytes(range(16)), 10911)

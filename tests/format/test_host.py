@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rmqctl.format import host
 from rmqctl.format.host import Host
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 V4 = Host(bytes([192, 168, 7, 9]), 10911)
 V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 10911)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rmqctl.format import index_entry
 from rmqctl.format.properties import hash_code
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 
 def test_the_header_is_times_offsets_and_counts() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rmqctl.format import message
 from rmqctl.format.message import Blank, Damage, Message
-from tests.format.property_settings import PROPERTY
-from tests.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode
+from tests.support.log_maker import BLANK, BORN_V6, STORE_V6, V1, V2, Record, encode
+from tests.support.property_settings import PROPERTY
 
 BODY_AT, TOPIC_LENGTH_AT = 88, 93  # of a record with IPv4 hosts and the body `hello`
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import properties
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 NAMES = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=8)
 

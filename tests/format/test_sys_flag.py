@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format.sys_flag import COMPRESSED, TransactionType, compression, transaction_type
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format.timestamp import rfc3339
-from tests.format.property_settings import PROPERTY
+from tests.support.property_settings import PROPERTY
 
 
 @pytest.mark.parametrize(

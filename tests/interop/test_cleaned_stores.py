@@ -13,7 +13,7 @@ from rmqctl.cli.main import run
 from tests.conftest import READABLE_NAMES, expected, unpack
 from tests.interop.test_repaired_stores import conf_of, messages, real_answers, settings_of
 from tests.interop.test_written_stores import PROFILE_OF
-from tests.interop.time_look_ups import assert_time_look_ups
+from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.conftest import Rmqctl
 from tests.interop.test_written_stores import PROFILE_OF
-from tests.log_maker import Record, write_log
 from tests.real_store.harness import Geometry, RealRocketMQ
+from tests.support.log_maker import Record, write_log
 
 pytestmark = pytest.mark.interop
 

@@ -15,18 +15,18 @@ import pytest
 
 from rmqctl.errors import BadRequest
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
-from rmqctl.store.config import read_broker_conf
-from rmqctl.store.disk_use import DiskUse, Pressure, disk_use, pressure, stops_writing
-from rmqctl.store.expiry import plan_expiry
-from rmqctl.store.expiry_plan import ExpiryPlan
-from rmqctl.store.expiry_settings import ExpirySettings, known_to
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.store_path import QUEUE_PARTS
+from rmqctl.operations.clean.disk_use import DiskUse, Pressure, disk_use, pressure, stops_writing
+from rmqctl.operations.clean.plan import plan_expiry
+from rmqctl.operations.clean.plan_types import ExpiryPlan
+from rmqctl.store.config.broker_conf import read_broker_conf
+from rmqctl.store.config.clean_config import ExpirySettings, known_to
+from rmqctl.store.config.store_path import QUEUE_PARTS
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.interop.test_queue_kinds import REAL_SIZES as REAL_BATCH_SIZES
 from tests.interop.test_queue_kinds import SIZES as BATCH_SIZES
 from tests.interop.test_queue_kinds import put_batches
 from tests.real_store.harness import Geometry, RealRocketMQ, broker_conf
-from tests.store.test_batch_consume_queue_writer import with_batch_topics
+from tests.store.write.test_batch_consume_queue_writer import with_batch_topics
 
 pytestmark = pytest.mark.interop
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.store_path import ABORT
-from tests.faulty_system import CRASHES, Fault, FaultySystem
+from rmqctl.store.config.store_path import ABORT
 from tests.real_store.harness import Geometry, RealRocketMQ
-from tests.store.test_faults import GOLDEN, written_with
+from tests.store.engine.test_faults import GOLDEN, written_with
+from tests.support.faulty_system import CRASHES, Fault, FaultySystem
 
 pytestmark = pytest.mark.interop
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.real_store.harness import Geometry, RealRocketMQ
-from tests.store.killed_writer import assert_no_gaps, killed_while_writing
-from tests.store.test_message_store import SMALL, stored
+from tests.store.engine.test_message_store import SMALL, stored
+from tests.support.killed_writer import assert_no_gaps, killed_while_writing
 
 pytestmark = pytest.mark.interop
 

@@ -11,11 +11,11 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.format.message import Message
-from rmqctl.store.commit_log import ScanSummary
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.system_topics import QueueKey
-from tests.light_traffic import LIGHT_SETTINGS, SIZES, light_traffic
+from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.real_store.harness import RealRocketMQ, broker_conf
+from tests.support.light_traffic import LIGHT_SETTINGS, SIZES, light_traffic
 
 pytestmark = pytest.mark.interop
 

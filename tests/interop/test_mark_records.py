@@ -11,16 +11,16 @@ import pytest
 from rmqctl.format.message import BLANK_SIZE, MARK, Blank, Message
 from rmqctl.format.profile import PROFILES
 from rmqctl.format.sys_flag import TransactionType
-from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.geometry import Geometry
-from rmqctl.store.mark_record import Span, Surroundings, mark_records
-from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.operations.placeholder.record import Span, Surroundings, mark_records
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import LIKE_OTHERS, apply_damage, damage_cases, expected, unpack
-from tests.interop.mended_stores import mend, overwrite
 from tests.interop.test_written_stores import PROFILE_OF, sizes
 from tests.real_store.harness import RealRocketMQ
-from tests.store.test_message_store import message
+from tests.store.engine.test_message_store import message
+from tests.support.mended_stores import mend, overwrite
 
 pytestmark = pytest.mark.interop
 

@@ -9,17 +9,17 @@ import pytest
 
 from rmqctl.forensics.verify import verify
 from rmqctl.format.profile import PROFILES
-from rmqctl.store.commit_log_writer import PutSettings, put_settings
-from rmqctl.store.config import BrokerConf, read_broker_conf
-from rmqctl.store.consume_queue import BatchConsumeQueue
-from rmqctl.store.geometry import Geometry
-from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.write.commit_log_writer import PutSettings, put_settings
 from tests.interop.test_written_stores import PROFILE_OF, WRITTEN_FOR, assert_the_same
 from tests.real_store.harness import Geometry as RealGeometry
 from tests.real_store.harness import RealRocketMQ
-from tests.store.test_batch_consume_queue_writer import inner_batch, with_batch_topics
-from tests.store.test_message_store import findings, message
+from tests.store.engine.test_message_store import findings, message
+from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_batch_topics
 
 pytestmark = pytest.mark.interop
 

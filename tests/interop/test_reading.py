@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from rmqctl.format.profile import PROFILES
-from rmqctl.store.commit_log_writer import PutSettings
-from rmqctl.store.config import BrokerConf
-from rmqctl.store.geometry import Geometry as Sizes
-from rmqctl.store.message_reader import TIME_MAX, MessageReader
-from rmqctl.store.message_store import MessageStore, now_ms
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.subscription import Subscription
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.config.file_sizes import Geometry as Sizes
+from rmqctl.store.engine.message_store import MessageStore, now_ms
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.serve.message_reader import TIME_MAX, MessageReader
+from rmqctl.store.serve.subscription import Subscription
+from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.real_store.harness import Geometry, RealRocketMQ
-from tests.store.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
-from tests.store.test_message_store import message
+from tests.store.engine.test_message_store import message
+from tests.support.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, STEP_MS, WHOLE, damage, write
 
 pytestmark = pytest.mark.interop
 

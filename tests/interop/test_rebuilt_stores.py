@@ -11,7 +11,7 @@ import pytest
 from rmqctl.cli.main import run
 from tests.conftest import unpack
 from tests.interop.test_written_stores import real_answer
-from tests.interop.time_look_ups import assert_time_look_ups
+from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
 

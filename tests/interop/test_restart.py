@@ -9,11 +9,11 @@ import pytest
 
 from rmqctl.format.message import Message, head_of
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.restart import plan_restart
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.recovery.simulation import plan_restart
 from tests.conftest import unpack
 from tests.real_store.harness import Geometry, RealRocketMQ
-from tests.store.test_restart import assert_is_the_real_one
+from tests.store.recovery.test_simulation import assert_is_the_real_one
 
 pytestmark = pytest.mark.interop
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from rmqctl.format.message import MARK, Message
-from rmqctl.store.mark_record import NAME
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.system_topics import SCHEDULE_TOPIC
+from rmqctl.operations.placeholder.record import NAME
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
-from tests.interop.mended_stores import mend, overwrite
 from tests.interop.test_served_stores import SETTINGS, content, content_of, message_at, served_queues, to_be_delivered
 from tests.interop.test_written_stores import PROFILE_OF, sizes, written
 from tests.real_store.harness import RealRocketMQ
+from tests.support.mended_stores import mend, overwrite
 
 pytestmark = pytest.mark.interop
 

@@ -15,10 +15,10 @@ from rmqctl.cli.main import run
 from rmqctl.format import properties
 from rmqctl.format.message import Message
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.store.config_file import table
-from rmqctl.store.consume_queue import UnitQueue
-from rmqctl.store.read_only_store import ReadOnlyStore
-from rmqctl.store.system_topics import SCHEDULE_TOPIC, QueueKey
+from rmqctl.store.config.config_file import table
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
+from rmqctl.store.read.consume_queue import UnitQueue
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.interop.test_written_stores import PROFILE_OF, SCENARIOS, sizes, written
 from tests.real_store.harness import RealRocketMQ

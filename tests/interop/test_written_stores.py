@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.store.read_only_store import ReadOnlyStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.cli.test_golden import host
 from tests.conftest import unpack
-from tests.interop.time_look_ups import assert_time_look_ups
 from tests.real_store.harness import Geometry, RealRocketMQ
-from tests.store.test_dispatch import geometry
+from tests.store.engine.test_dispatcher import geometry
+from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rmqctl.logfile.mapped_file import BLOCK_SIZE, MappedFile
 from rmqctl.logfile.storage import Storage
-from tests.format.property_settings import PROPERTY
-from tests.logfile.memory_storage import FOLDER, MemoryStorage, memory_file
+from tests.support.memory_storage import FOLDER, MemoryStorage, memory_file
+from tests.support.property_settings import PROPERTY
 
 NAME = f"{65536:020d}"
 

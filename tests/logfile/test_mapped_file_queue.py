@@ -7,7 +7,7 @@ import pytest
 
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.storage import Storage
-from tests.logfile.memory_storage import FOLDER, MemoryStorage, memory_queue
+from tests.support.memory_storage import FOLDER, MemoryStorage, memory_queue
 
 
 def anomalies(queue: MappedFileQueue) -> list[tuple[str, int, int]]:

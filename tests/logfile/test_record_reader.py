@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.record_reader import WINDOW_SIZE, RecordReader
-from tests.format.property_settings import PROPERTY
-from tests.log_maker import BLANK, V1, V2, Record, encode, log_bytes, sample_records
-from tests.logfile.memory_storage import FOLDER, CountingStorage, MemoryStorage, memory_file
+from tests.support.log_maker import BLANK, V1, V2, Record, encode, log_bytes, sample_records
+from tests.support.memory_storage import FOLDER, CountingStorage, MemoryStorage, memory_file
+from tests.support.property_settings import PROPERTY
 
 NAME = f"{0:020d}"
 

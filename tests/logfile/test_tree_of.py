@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile.identity import owners_in
+from rmqctl.logfile.access.owner import owners_in
 from rmqctl.logfile.storage import Storage, tree_of
 
 DEEPER_THAN_PYTHON_CALLS = 1100

@@ -14,7 +14,7 @@ import pytest
 
 from rmqctl.logfile import writable_storage
 from rmqctl.logfile.writable_storage import WritableStorage
-from tests.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
+from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
 
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.IO_ERROR])

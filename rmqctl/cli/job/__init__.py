@@ -1,0 +1,1 @@
+"""`rmqctl job`: a module a question."""

@@ -1,0 +1,130 @@
+"""`rmqctl job diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.job.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.job.spark_options import StoreParam, spark_options
+from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.options import COUNT, layout_options, output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from rmqctl.spark.question.log_records import Scan
+
+KEYS = ("physicalOffset", "difference", "fields", "a", "b")
+DEFAULT_LIMIT = 1000
+DIFFERENT = ("missing", "extra", "different")
+WORDS = {
+    "expired-in-a": "A begins later, where B has {}",
+    "expired-in-b": "B begins later, where A has {}",
+    "behind-in-a": "A ends earlier, where B has {}",
+    "behind-in-b": "B ends earlier, where A has {}",
+}
+
+
+def _of_either(key: str) -> Any:
+    return lambda row: (row["a"] or row["b"])[key]
+
+
+COLUMNS = {
+    "PHYSICALOFFSET": lambda row: row["physicalOffset"],
+    "DIFFERENCE": lambda row: row["difference"],
+    "FIELDS": lambda row: " ".join(row["fields"]),
+    "TOPIC": _of_either("topic"),
+    "QUEUE": _of_either("queueId"),
+    "OFFSET": _of_either("queueOffset"),
+    "SIZE": _of_either("size"),
+    "STORED": _of_either("storeTime"),
+}
+
+
+@click.command(
+    cls=Verb,
+    short_help="How two copies of one log differ.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job diff master/store slave/store", "does the slave have what the master has"),
+        ("rmqctl job diff store copy --bodies -o jsonl", "bodies and properties, too, a difference a line"),
+    ),
+)
+@click.argument("a", metavar="A", type=StoreParam())
+@click.argument("b", metavar="B", type=StoreParam())
+@layout_options
+@click.option("--bodies", is_flag=True, help="Compare bodies byte by byte (by SHA-256), and properties.")
+@click.option("--limit", type=COUNT, default=DEFAULT_LIMIT, show_default=True, help="List at most so many, in the order of the log.")
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: Any) -> int:
+    """How two copies of one log differ, as a master's and its slave's: records missing in B, extra in B, or different.
+
+    Records are compared at the same physical offset: size, topic, queue, queue offset, store time, body checksum, and damage. Where one log
+    begins later (files expired) or ends earlier (it is behind), what the other has there is told on stderr and in JSON, but is no
+    difference. Exit 1 with differences, damage, or where the logs have no offset in common.
+    """
+    from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
+    from rmqctl.spark.question.log_records import ask
+
+    def compared(left: DataFrame, right: DataFrame) -> DataFrame:
+        found = unequal(left, right, bodies=bodies).persist()
+        found.count()  # the action that reads both logs
+        return found
+
+    if a.resolve() == b.resolve():
+        raise click.UsageError("A and B are the same store")
+    with job_run("diff", [a, b], **asked) as run:
+        needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
+        found, read = ask([run.records(needed, store) for store in run.stores], compared)
+        totals, rows = _answers(with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit)
+        found.unpersist()
+        sides = {side: {"store": path_of(store)} | _side(scan) for side, store, scan in zip("ab", run.stores, read, strict=True)}
+    return _report(run, sides, totals, [_row(row) for row in rows], read, output)
+
+
+def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
+    """How much there is of each difference, and the first of the real ones."""
+    from pyspark.sql import functions as f
+
+    totals = found.groupBy("difference").agg(
+        f.count("*").alias("records"),
+        f.sum(f.coalesce("a.size", "b.size")).alias("bytes"),
+        f.min("physicalOffset").alias("firstPhysicalOffset"),
+    )
+    real = found.where(f.col("difference").isin(*DIFFERENT))
+    return rows_of(totals.orderBy("difference")), rows_of(real.orderBy("physicalOffset").limit(limit))
+
+
+def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
+    by_name = {row.pop("difference"): row for row in totals}
+    real = [row for name, row in by_name.items() if name not in WORDS]
+    first = min((row["firstPhysicalOffset"] for row in real), default=None)
+    document = sides | {"totals": by_name, "firstDivergence": first, "differences": rows}
+    print_result("diff", document, "differences", output, KEYS, COLUMNS)
+    for name, words in WORDS.items():
+        if name in by_name:
+            remark(words.format(f"{counted(by_name[name]['records'], 'more record')}, {counted(by_name[name]['bytes'], 'byte')}"))
+    told = ", ".join(f"{by_name[name]['records']} {name}" for name in sorted(by_name.keys() - WORDS.keys()))
+    remark(f"{told}; the first at {first}" if real else "no differences")
+    begins, ends = [one.counts.begin for one in read], [one.counts.end for one in read]
+    apart = None in begins or None in ends or max(filter(None, begins), default=0) >= min(filter(None, ends), default=0)
+    if apart:
+        remark("the logs have no offset in common")
+    return finish(run, read, found=bool(real) or apart)
+
+
+def _side(scan: Scan) -> Row:
+    return {"minPhyOffset": scan.counts.begin, "maxPhyOffset": scan.counts.end} | scanned(scan)
+
+
+def _row(row: Row) -> Row:
+    shown = {side: row[side] and row[side] | {"storeTime": rfc3339(row[side]["storeTimestamp"] or 0)} for side in ("a", "b")}
+    return {key: row[key] for key in KEYS} | shown

@@ -1,0 +1,66 @@
+"""`rmqctl job duplicates`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.job.job_run import Row, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted
+
+KEYS = ("topic", "uniqKey", "count", "bodyCrc", "bodyLength", "places")
+COLUMNS = {
+    "TOPIC": lambda row: row["topic"],
+    "UNIQ_KEY": lambda row: row["uniqKey"],
+    "COUNT": lambda row: row["count"],
+    "BROKER/QUEUE@PHYSICALOFFSET": lambda row: " ".join(map(_place_words, row["places"])),
+}
+
+
+@click.command(
+    cls=Verb,
+    short_help="Messages that were stored more than once.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job duplicates /mnt/incident/*/store", "messages that were stored twice, on one broker or on several"),
+        ("rmqctl job duplicates store -o jsonl | jq -r .uniqKey", "their UNIQ_KEYs"),
+    ),
+)
+@stores_argument
+@click.option("--all-topics", is_flag=True, help="The brokers' own topics, too: delays, half messages, retries, dead letters.")
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: Any) -> int:
+    """Messages that were stored more than once: a producer sent again what a broker had taken.
+
+    They have the same topic, UNIQ_KEY and body. What a broker itself copies is none: a delayed message and its delivery, a half message
+    and its commit, retries and dead letters. Give one copy of each broker's store, not its slave's, too. Messages of one batch have one
+    UNIQ_KEY from brokers of 4.9 on: those of one queue and millisecond are one. Exit 1 where there are any, or damage in the log.
+    """
+    from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
+    from rmqctl.spark.question.duplicates import duplicates
+    from rmqctl.spark.question.log_records import ask
+
+    with job_run("duplicates", stores, **asked) as run:
+        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
+    found = sorted(map(_row, rows), key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]))
+    print_result("duplicates", scanned(read[0]) | {"duplicates": found}, "duplicates", output, KEYS, COLUMNS)
+    remark(f"{counted(len(found), 'message')} stored more than once")
+    return finish(run, read, found=bool(found))
+
+
+def _row(row: Row) -> Row:
+    places = [place | {"storeTime": rfc3339(place["storeTimestamp"])} for place in row["places"]]
+    return {key: row[key] for key in KEYS} | {"places": places}
+
+
+def _place_words(place: Row) -> str:
+    return f"{place['broker']}/{place['queueId']}@{place['physicalOffset']}"

@@ -1,0 +1,71 @@
+"""`rmqctl job export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.job.job_run import finish, job_run, scanned
+from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.shared.options import RAW_HELP, LocalPath, output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.errors import BadRequest, Unreadable
+
+
+@click.command(
+    cls=Verb,
+    short_help="Messages as Parquet, JSON Lines or CSV.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages", "all messages as Parquet, by topic and day"),
+        ("rmqctl job export store --to messages --format jsonl", "as `rmqctl dump --body base64 -o jsonl` has them"),
+    ),
+)
+@stores_argument
+@click.option("--to", "target", required=True, metavar="DIR", type=LocalPath(), help="A new folder, or an empty one.")
+@click.option("--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True)
+@click.option(
+    "--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text)."
+)
+@click.option("--raw", is_flag=True, help=RAW_HELP)
+@spark_options
+@output_option("table", "json")
+@progress_option
+def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any) -> int:
+    """Write the messages of the log into files: Parquet in folders topic=T/day=D (UTC), or JSON Lines, or CSV.
+
+    Only whole messages are written. They go to a hidden folder beside DIR, which gets its name when all of the log was read: there is
+    never a part of an export. If an export is killed, the next one to the same DIR removes that folder. Executors must see it under
+    the same path. Characters of a topic's name that a folder must not have are
+    written as %XX, as Hive does; readers of such folders give it back. Exit 1 with damage in the log.
+    """
+    from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
+    from rmqctl.spark.question.log_records import ask
+
+    needed = (*(PARQUET_COLUMNS if file_format == "parquet" else COLUMNS), *(("body",) if body == "binary" else ()))
+    _check_outside(target, stores)
+    left = remove_leftovers(target)
+    for folder in left.removed:
+        remark(f"{folder}: removed, an export that was killed left it")
+    for folder in left.unknown:
+        remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
+    with new_folder(target) as folder, job_run("export", stores, **asked) as run:
+        _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
+        if run.is_partial or read[0].counts.unreadable:
+            raise Unreadable("a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which")
+    document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
+    if output == "json":
+        print_document("job.export", document)
+    else:
+        print_fields(document.items())
+    return finish(run, read)
+
+
+def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
+    """Raises BadRequest where the export would write into a store."""
+    for store in stores:
+        if target.resolve().is_relative_to(store.resolve()):
+            raise BadRequest("is inside the store", path=str(target), hint="nothing is ever written into a store that is looked at")

@@ -1,0 +1,33 @@
+"""`rmqctl job NAME`."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.job import diff, duplicates, export, lost, rebuild, sql, stats, timeline, verify
+
+JOBS = {
+    "verify": verify.command,
+    "stats": stats.command,
+    "timeline": timeline.command,
+    "export": export.command,
+    "diff": diff.command,
+    "lost": lost.command,
+    "duplicates": duplicates.command,
+    "sql": sql.command,
+    "rebuild": rebuild.command,
+}
+
+
+class Jobs(click.Group):
+    """The jobs, listed in the order of JOBS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In that order."""
+        del ctx
+        return list(self.commands)
+
+
+@click.group(name="job", cls=Jobs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, commands=JOBS)
+def command() -> None:
+    """The same questions on Spark: to stores that one machine is too small for."""

@@ -1,0 +1,126 @@
+"""What every job on records does: stores looked at, a session, the records, tasks' progress, and what was read at the end."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.cli.job.spark_options import spark_session
+from rmqctl.cli.output.render import count_progress, print_document, print_rows, remark
+from rmqctl.cli.shared.options import open_store
+from rmqctl.errors import ExitCode
+from rmqctl.logfile.remote_storage import root_text
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+Row = dict[str, Any]
+
+
+class JobRun(NamedTuple):
+    """A session that knows our data sources, and the stores that a job is asked about."""
+
+    spark: SparkSession
+    stores: list[ReadOnlyStore]
+    layout: dict[str, str]
+    split_mib: int
+
+    def records(self, columns: Sequence[str], *stores: ReadOnlyStore) -> LogRecords:
+        """The records of all stores, or of those named."""
+        from rmqctl.spark.question.log_records import LogRecords
+
+        options = self.layout | {"splitMiB": str(self.split_mib)}
+        return LogRecords(self.spark, [path_of(store) for store in stores or self.stores], options, columns)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something that belongs to a store was not read: a link, or a folder that is closed."""
+        return any(store.partly_read for store in self.stores)
+
+    def table(self, name: str) -> DataFrame:
+        """Another of the data sources, for all stores."""
+        return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
+
+
+@contextmanager
+def job_run(
+    name: str,
+    stores: Sequence[Path],
+    *,
+    broker_conf: Path | None,
+    follow_links: bool,
+    master: str | None,
+    remote: str | None,
+    split_mib: int,
+    progress_mode: str,
+) -> Iterator[JobRun]:
+    """A run of the job `name` with the options that all jobs share; what Spark raises in it is one line.
+
+    Raises what opening a store raises, before Spark is begun; BadRequest, Unreadable.
+    """
+    opened = [open_store(store, broker_conf, follow_links) for store in dict.fromkeys(stores)]
+    layout = {"followLinks": str(follow_links).lower()} | ({} if broker_conf is None else {"brokerConf": str(broker_conf.absolute())})
+    with spark_session(master, remote) as spark, count_progress(progress_mode, name) as told:
+        from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
+        from rmqctl.spark.session.task_watch import watched
+        from rmqctl.spark.source.data_source import register
+
+        quiet_query_logs()
+        with spark_errors(f"job {name}"), watched(spark, told):
+            register(spark)
+            yield JobRun(spark, opened, layout, split_mib)
+
+
+def path_of(store: ReadOnlyStore) -> str:
+    """The path of a store as rows have it."""
+    return root_text(store.path.root.absolute())
+
+
+def rows_of(frame: DataFrame) -> list[Row]:
+    """All rows, inner ones as dicts, too."""
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
+    """A table's columns: their headings, and the keys of their cells."""
+
+    def cell(key: str) -> Callable[[Row], Any]:
+        return lambda row: row[key]
+
+    return {heading: cell(key) for heading, key in keys.items()}
+
+
+def print_result(name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]) -> None:
+    """The document where JSON is asked for, else its `rows` alone."""
+    if output == "json":
+        print_document(f"job.{name}", document)
+    else:
+        print_rows(f"job.{name}", rows, document[rows], output, keys, columns)
+
+
+def scanned(scan: Scan) -> Row:
+    """What was read, for a JSON document."""
+    return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
+
+
+def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
+    """What was read and what not, on stderr; the exit code, where `found` says that there are findings."""
+    read_counts = [scan.counts for scan in read]
+    for counts in read_counts:
+        remark(
+            f"read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, {counted(counts.blanks, 'blank')}, "
+            f"{counted(counts.damages, 'damaged place')}"
+        )
+    for store in run.stores:
+        for damage in store.foreign:
+            remark(f"{root_text(store.path.root.absolute() / damage.path)}: {damage.detail}")
+    if run.is_partial or any(counts.unreadable for counts in read_counts):
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if found or any(counts.damages for counts in read_counts) else ExitCode.CLEAN)

@@ -1,0 +1,86 @@
+"""`rmqctl job lost`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.job.job_run import JobRun, Row, columns_of, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEYS = (
+    "broker", "store", "topic", "queueId", "why", "messages", "bytes", "firstPhysicalOffset", "lastPhysicalOffset",
+    "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime",
+)  # fmt: skip
+COLUMNS = columns_of(
+    BROKER="broker",
+    TOPIC="topic",
+    QUEUE="queueId",
+    WHY="why",
+    MESSAGES="messages",
+    BYTES="bytes",
+    FROM="firstPhysicalOffset",
+    TO="lastPhysicalOffset",
+    FIRST="firstStoreTime",
+    LAST="lastStoreTime",
+)
+
+
+@click.command(
+    cls=Verb,
+    short_help="Messages that no queue reaches.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job lost /mnt/incident/*/store", "which topics' consumers miss messages that the log still has"),
+        ("rmqctl rebuild store queues --dry-run", "what rebuilding the queues would bring back"),
+    ),
+)
+@stores_argument
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+    """Messages in the log that no queue reaches, by queue: no consumer ever sees them.
+
+    WHY is missing-unit where consumers should see them (`rmqctl verify` calls them missing-unit or unit-mismatch; `rmqctl rebuild` mends
+    it); deleted-topic where neither config/topics.json nor a group's offsets have the topic, and it has no queue; superseded for messages
+    from before the topic was deleted and created again. Prepared and rolled back messages are in no queue by design. Exit 1 for
+    missing-unit, or damage in the log.
+    """
+    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.lost import COLUMNS as NEEDED
+    from rmqctl.spark.question.lost import MISSING_UNIT, lost
+
+    with job_run("lost", stores, **asked) as run:
+        known, units = _known_topics(run), run.table("rocketmq-queues")
+        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
+    found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]))
+    print_result("lost", scanned(read[0]) | {"lost": found}, "lost", output, KEYS, COLUMNS)
+    remark(f"{counted(sum(row['messages'] for row in found), 'message')} that no queue reaches")
+    return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))
+
+
+def _known_topics(run: JobRun) -> DataFrame:
+    """Return the topics of each store that has a topics.json: listed in it, in a group's offsets, or with a queue."""
+    from rmqctl.store.read.known_topics import KnownTopics
+
+    rows = []
+    for store in run.stores:
+        listed = KnownTopics(store).names
+        rows += [(path_of(store), topic) for topic in (listed | {topic for topic, _ in store.queues} if listed else ())]
+    return run.spark.createDataFrame(rows, "store string, topic string")
+
+
+def _row(row: Row) -> Row:
+    found = row | {f"{name}StoreTime": rfc3339(row[f"{name}StoreTimestamp"]) for name in ("first", "last")}
+    return {key: found[key] for key in KEYS}

@@ -1,0 +1,185 @@
+"""`rmqctl job rebuild`: Spark's tasks read and describe the logs, the driver places units and index entries.
+
+By measure: placing costs the driver 0.1 us a message (0.2 with its keys), which is 1 to 5 GiB of log in a second; a shuffle by queue,
+so that executors write, costs 0.9 us more. It would pay from some 20 cores on that read faster than that. And what place a message gets
+depends on all of the log before it (damage, a topic that was made again), where an index entry goes on all keys before it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import rmqctl
+from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
+from rmqctl.cli.output.complaint import complain
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.shared.confirm import change_options, check_can_ask
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
+from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
+from rmqctl.cli.shared.verb import Verb
+from rmqctl.cli.verbs.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
+from rmqctl.cli.views.repair_view import REPAIR_VERB
+from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
+from rmqctl.logfile.remote_storage import is_remote, root_text
+from rmqctl.spark.scan.split_size import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+
+    Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Stamps]]]
+
+# of several stores: done, then what a dry run found, then whatever failed
+BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
+
+
+@click.command(
+    cls=Verb,
+    short_help="As `rmqctl rebuild`, byte for byte, many stores.",
+    exit_codes=REPAIR_VERB,
+    examples=(
+        (
+            "rmqctl job rebuild /mnt/incident/broker-*/store --dry-run",
+            "what would be made in each of many stores",
+        ),
+        (
+            "rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes",
+            "make it, with the logs read by a cluster whose workers see /mnt, too",
+        ),
+        ("rmqctl undo /mnt/incident/broker-a/store --yes", "take it back"),
+    ),
+)
+@stores_argument
+@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
+@click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@profile_option("Make the index as brokers of this version do.")
+@spark_options
+@change_options
+@output_option("table", "json", "jsonl")
+@progress_option
+def command(
+    stores: tuple[Path, ...],
+    broker_conf: Path | None,
+    follow_links: bool,
+    what: str,
+    all_topics: bool,
+    profile: str | None,
+    master: str | None,
+    remote: str | None,
+    split_mib: int,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Make queues and index anew from the log, byte for byte as `rmqctl rebuild`, with the logs read by Spark's tasks.
+
+    One store after the other: its plan, the question, and the change, which `rmqctl undo` takes back. What is wrong with one store
+    does not stop the others; the exit status is that of the worst. All are looked at before Spark is asked. Ctrl-C leaves the store
+    that it comes in as it was.
+
+    Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
+    Tasks only read: queues and index are written here, beside the old ones, and put in their places once they are checked. A task
+    that dies with its worker is done again by another. Needs the extra: pip install 'rmqctl[spark]'.
+
+    Where root becomes the owner, Spark starts as that user too: all stores of one run must belong to one user, who must be able to
+    read Python, rmqctl and Java.
+    """
+    if len(stores) > 1 and broker_conf is not None:
+        raise click.UsageError("--broker-conf tells of one broker: give one STORE")
+    if len(stores) > 1 and output == "json":
+        raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
+    selected = selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics})
+    how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
+    opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
+    logs: dict[Path, Sequence[Path]] = {}
+    codes = {store: _attempt(partial(_look, store, opened, logs, dry_run=dry_run)) for store in stores}
+    ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
+    if ready:
+        check_can_ask(yes=yes or dry_run)
+        prepared(prepare_kernels)
+        if not dry_run:
+            _act_as_owner_with_spark({store: logs[store] for store in ready})
+        with spark_session(master, remote) as spark:
+            for store in ready:
+                codes[store] = _attempt(partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1))
+    return max(codes.values(), key=_badness)
+
+
+@contextmanager
+def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Iterator[tuple[ReadOnlyStore, Stamps]]:
+    """A store that may be rebuilt, and how its files are now. Raises BadRequest for a URL."""
+    if is_remote(store):
+        raise BadRequest("a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it")
+    opened = open_store(store, broker_conf, follow_links)
+    try:
+        stamps = opened.stamps()
+        check_store(opened)
+        yield opened, stamps
+    finally:
+        opened.close()
+
+
+def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
+    """Note the folders of the log where a store may be rebuilt. Raises RmqctlError where it may not be."""
+    with opened(store) as (found, _):
+        if not dry_run:
+            other_owner(found.path.root, found.path.commitlogs)
+        logs[store] = found.path.commitlogs
+        return int(ExitCode.CLEAN)
+
+
+def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
+    """Become the owner of the stores before Spark starts: its JVM and its workers then run as that user, since they share files.
+
+    Raises ChangeFailed where the stores belong to several users, or their owner may not use what Spark needs.
+    """
+    needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
+    act_as_owner_of(stores)
+    for path in needed:
+        if not os.access(path, os.R_OK):
+            hint = "install rmqctl where that user may read it, or give --as-root"
+            raise ChangeFailed("the owner of the store may not read it, so that Spark cannot run as that user", path=str(path), hint=hint)
+
+
+def _pyspark() -> Iterator[Path]:
+    """Yield the file that is imported as PySpark, where it is installed."""
+    found = find_spec("pyspark")
+    if found is not None and found.origin is not None:
+        yield Path(found.origin)
+
+
+def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
+    from rmqctl.spark.scan.cluster_scan import scan_by_tasks
+
+    with opened(store) as (found, stamps):
+        if headed and how.output == "table":
+            print(f"{printable(str(store))}:")
+        scan = scan_by_tasks(spark, found, split_size)
+        return look_or_make(found, stamps, how._replace(scan=scan))
+
+
+def _attempt(one: Callable[[], int]) -> int:
+    """What became of one store; what ends that is told, and ends no other."""
+    try:
+        return one()
+    except BrokenPipeError:  # the reader of all plans
+        raise
+    except (RmqctlError, OSError) as error:
+        return complain(error)
+
+
+def _badness(code: int) -> int:
+    return BEST_FIRST.index(code) if code in BEST_FIRST else len(BEST_FIRST) + code

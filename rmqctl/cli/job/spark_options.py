@@ -1,0 +1,68 @@
+"""Options that all jobs share, and the session that they make of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqctl.cli.shared.options import LocalPath, layout_options
+from rmqctl.errors import BadRequest
+from rmqctl.logfile.remote_storage import is_remote, is_url, root_path
+from rmqctl.spark.scan.split_size import SPLIT_MIB, SPLIT_MIB_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class StoreParam(LocalPath):
+    """A store's folder, or a URL: s3://bucket/store."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path, of a URL as `root_path` has it."""
+        text = os.fsdecode(value)
+        path = root_path(text)
+        return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
+
+
+def store_argument(command: F) -> F:
+    """STORE, and how it is laid out."""
+    return click.argument("store", type=StoreParam())(layout_options(command))
+
+
+def stores_argument(command: F) -> F:
+    """STORE..., and how they are laid out."""
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(layout_options(command))
+
+
+def spark_options(command: F) -> F:
+    """--master, --remote, --split-mib."""
+    mib = click.IntRange(1, SPLIT_MIB_MAX)
+    split = click.option("--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="MiB of the log for each task.")
+    remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
+    master = click.option("--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]")
+    return master(remote(split(command)))
+
+
+@contextmanager
+def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
+    """The session that the options ask for. Raises BadRequest without PySpark, Unreadable where nobody answers."""
+    if master and remote:
+        raise click.UsageError("--master or --remote, not both")
+    if find_spec("pyspark") is None:
+        raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
+    from rmqctl.spark.session.session import Target, session
+
+    # py4j logs a traceback where Ctrl-C comes, by the root logger; what goes wrong reaches us as an exception
+    logging.getLogger().addHandler(logging.NullHandler())
+    with session(Target(master, remote), os.environ) as spark:
+        yield spark

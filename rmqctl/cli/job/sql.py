@@ -1,0 +1,83 @@
+"""`rmqctl job sql`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.job.job_run import finish, job_run, print_result, scanned
+from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.spark.question.log_records import LogRecords, Scan
+    from rmqctl.spark.scan.log_split import Split
+
+OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
+
+
+@click.command(
+    cls=Verb,
+    short_help="A SELECT over messages, damage, queues, index.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ('rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store', "messages by topic"),
+        ("rmqctl job sql \"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" store", "any property"),
+        ('rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store', "what is damaged"),
+    ),
+)
+@click.argument("query")
+@stores_argument
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+    """Ask QUERY, a SELECT in Spark's SQL, of the views messages, damage, queues and index.
+
+    messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag bornTimestamp bornHost
+    storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode tags keys uniqKey properties body. damage:
+    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues, the
+    units of consume queues: broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index, its entries: broker
+    store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
+
+    QUERY may do all that Spark's SQL can, with your rights: read any file that you may read, such as csv.`/etc/passwd`, and call any
+    Java method by reflect(). Run no QUERY that you do not understand, and do not pass on one that others wrote.
+
+    Bytes are shown as base64, times as RFC 3339. For many rows `rmqctl job export` is the better way.
+    """
+    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.sql import columns_of, is_named, rows, select
+
+    with job_run("sql", stores, **asked) as run:
+        for name, source in OTHER_VIEWS.items():
+            if is_named(name, query):
+                run.table(source).createOrReplaceTempView(name)
+        read: list[Scan] = []
+        if is_named("messages", query) or is_named("damage", query):
+            records = run.records(columns_of(query))
+            _make_views(records)
+            select(run.spark, query)  # what is refused is refused before the log is read
+            _, read = ask([records._replace(columns=())], lambda frame: frame.groupBy("kind").count().collect())
+            _make_views(records, read[0].splits)
+        answer = select(run.spark, query)
+        names, found = answer.columns, rows(answer)
+    document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
+    print_result("sql", document, "rows", output, names, {name: _cell(name) for name in names})
+    return finish(run, read)
+
+
+def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
+    """Of splits that join, or only so that the query can be looked at."""
+    from rmqctl.spark.question.sql import views
+
+    for name, frame in views(records.table(splits)).items():
+        frame.createOrReplaceTempView(name)
+
+
+def _cell(name: str) -> Any:
+    return lambda row: row[name]

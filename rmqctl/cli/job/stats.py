@@ -1,0 +1,70 @@
+"""`rmqctl job stats`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.shared.options import output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.format.timestamp import rfc3339
+
+KEYS = (
+    "broker", "store", "topic", "queueId", "messages", "bytes", "bodyBytes", "minSize", "avgSize", "maxSize", "minQueueOffset",
+    "maxQueueOffset", "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime", "messagesPerSecond",
+)  # fmt: skip
+COLUMNS = columns_of(
+    BROKER="broker",
+    TOPIC="topic",
+    QUEUE="queueId",
+    MESSAGES="messages",
+    BYTES="bytes",
+    AVG="avgSize",
+    MAX="maxSize",
+    FIRST="firstStoreTime",
+    LAST="lastStoreTime",
+    PER_S="messagesPerSecond",
+)
+DIGITS = 3
+
+
+@click.command(
+    cls=Verb,
+    short_help="Messages, bytes, sizes and rates by queue.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job stats /mnt/incident/*/store", "all brokers' messages, by topic and queue"),
+        ("rmqctl job stats store -o json | jq '.queues | sort_by(-.bytes) | .[:10]'", "the ten largest queues"),
+    ),
+)
+@stores_argument
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+    """How many messages of what size, since when, and how fast: by broker, topic and queue.
+
+    Messages are those of the log that are whole, as `rmqctl dump` has them, in a queue or not. A rate is that between the first and the
+    last message. Exit 1 with damage in the log.
+    """
+    from rmqctl.spark.question.log_records import ask
+    from rmqctl.spark.question.stats import COLUMNS as NEEDED
+    from rmqctl.spark.question.stats import stats
+
+    with job_run("stats", stores, **asked) as run:
+        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(stats(records)))
+    found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"]))
+    print_result("stats", scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
+    return finish(run, read)
+
+
+def _row(row: Row) -> Row:
+    times = {f"{name}StoreTime": rfc3339(row[f"{name}StoreTimestamp"]) for name in ("first", "last")}
+    rate = row["messagesPerSecond"]
+    rounded = {"avgSize": round(row["avgSize"], DIGITS), "messagesPerSecond": None if rate is None else round(rate, DIGITS)}
+    found = row | times | rounded
+    return {key: found[key] for key in KEYS}

@@ -1,0 +1,61 @@
+"""`rmqctl job verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.job.spark_options import spark_options, spark_session, store_argument
+from rmqctl.cli.output.render import progress
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import ignore_receipts_option, open_store, output_option, progress_option
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.spark.scan.split_size import MIB
+
+
+@click.command(
+    cls=Verb,
+    short_help="As `rmqctl verify`, finding by finding.",
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl job verify /mnt/incident/broker-a/store", "on all cores of this machine"),
+        (
+            "rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077",
+            "on a cluster whose workers see /mnt, too",
+        ),
+    ),
+)
+@store_argument
+@click.option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="As `rmqctl verify`.")
+@ignore_receipts_option
+@spark_options
+@output_option("table", "json", "jsonl", "csv")
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    level: int,
+    ignore_receipts: bool,
+    master: str | None,
+    remote: str | None,
+    split_mib: int,
+    output: str,
+    progress_mode: str,
+) -> int:
+    """Is the store whole? As `rmqctl verify`, finding by finding, with the log read by Spark's tasks.
+
+    STORE is a path that every executor sees, too, or a URL (s3://bucket/store). Executors need rmqctl's libraries (numba, numpy, ...);
+    rmqctl itself is sent. The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
+    """
+    from rmqctl.cli.verbs.verify import print_report
+    from rmqctl.spark.question.verify import verification
+
+    opened = open_store(store, broker_conf, follow_links)
+    with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
+        opened.commit_log.on_progress = advance
+        found = verification(spark, opened, level=level, split_size=split_mib * MIB, receipts=not ignore_receipts)
+        prepared(found.prepare)
+        found.run()
+    return print_report(found.report, output)

@@ -1,0 +1,47 @@
+"""What ended a command, or one store of several: one line on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from rmqctl.cli.output.printable import printable
+from rmqctl.errors import ExitCode, RmqctlError
+
+
+def complain(error: BaseException) -> int:
+    """Say in one line what ended a command; its exit status."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return int(exit_status(error))
+    try:
+        print(f"rmqctl: {printable(_words(error))}", file=sys.stderr)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    return int(exit_status(error))
+
+
+def exit_status(error: BaseException) -> ExitCode:
+    """The exit status that a command ends with where this ended it."""
+    if isinstance(error, RmqctlError):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        return ExitCode.USAGE
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.PIPE_CLOSED
+    return ExitCode.PARTIAL if isinstance(error, OSError) else ExitCode.BUG
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, RmqctlError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}" if error.filename else error.strerror or str(error)
+    what = f"{type(error).__name__}: {error}"
+    return f"this is a bug of rmqctl: {what} (run `rmqctl --debug ...` and report what it shows)"

@@ -1,0 +1,75 @@
+"""A plan is shown, then somebody says yes: with --yes, or at a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.run_as import AS_ROOT, as_root_option
+from rmqctl.cli.shared.verb import flush_output
+from rmqctl.errors import NotConfirmed
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def change_options(command: F) -> F:
+    """--yes, --dry-run and --as-root."""
+    command = as_root_option(command)
+    command = click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
+
+
+def check_can_ask(*, yes: bool) -> None:
+    """Before long work that ends with a question. Raises NotConfirmed where nobody can be asked."""
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise NotConfirmed("not confirmed, nothing was changed", hint="--yes does it without asking")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Whether what was shown is to be done. Raises NotConfirmed, also where nobody can be asked."""
+    if yes:
+        return
+    check_can_ask(yes=yes)
+    try:
+        answer = click.confirm(printable(question), err=True)
+    except click.Abort:  # Ctrl-C
+        remark("nothing was changed")
+        raise
+    if not answer:
+        raise NotConfirmed("not confirmed, nothing was changed")
+
+
+@contextmanager
+def plan_shown(*, dry_run: bool) -> Iterator[None]:
+    """Around what prints a plan: it is out before anything is done, and a reader of stdout who goes away is told that nothing was."""
+    try:
+        yield
+        flush_output()
+    except BrokenPipeError:
+        if not dry_run:
+            remark("nothing was changed: the reader of the plan went away")
+        raise
+
+
+def undo_hint(store: Path) -> str:
+    """Return the undo to propose after a change: it needs the options that name the store's files and the user."""
+    context = click.get_current_context()
+    words = [quoted(store)]
+    conf = context.params.get("broker_conf")
+    if conf is not None:
+        words.append(f"--broker-conf {quoted(conf)}")
+    if context.params.get("follow_links"):
+        words.append("--follow-links")
+    if context.meta.get(AS_ROOT):
+        words.append("--as-root")
+    return f"`rmqctl undo {' '.join(words)}` takes it back"

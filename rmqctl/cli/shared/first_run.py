@@ -1,0 +1,32 @@
+"""What the first run of all says while it compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqctl.cli.output.render import remark
+
+PATIENCE_SECONDS = 0.7
+
+
+def prepared(prepare: Callable[[], None]) -> None:
+    """Run `prepare`, which has kernels made ready; where that compiles, say so before the user wonders."""
+    import threading
+
+    from rmqctl.kernels.compile import compiling
+    from rmqctl.kernels.kernel_cache import find_folder
+    from rmqctl.kernels.warm_up import keep_in
+
+    def watch() -> None:
+        while not done.wait(PATIENCE_SECONDS):
+            if compiling():
+                remark("the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time")
+                return
+
+    keep_in(find_folder())
+    done = threading.Event()
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        prepare()
+    finally:
+        done.set()

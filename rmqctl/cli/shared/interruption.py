@@ -1,0 +1,89 @@
+"""Ctrl-C, SIGTERM and SIGHUP for a verb that writes: noted, so that what was begun is ended in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from rmqctl.cli.output.render import remark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
+    """Those that the caller did not have ignored, as nohup does, and a shell for what it runs in the background."""
+    return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+class Interruption:
+    """While it is entered, the first signal only sets `noted`; a second one is raised where it comes, as KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.noted = False
+        self._is_waiting = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in not_ignored(*SIGNALS)}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around what may wait for ever and changes nothing: there the signal ends it, and is noted."""
+        self._is_waiting = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self.noted:
+                raise
+        finally:
+            self._is_waiting = False
+
+    def _note(self, *_: object) -> None:
+        again, self.noted = self.noted, True
+        if again or self._is_waiting:
+            raise KeyboardInterrupt
+
+
+class ChangeInterruption(Interruption):
+    """For what changes a store through a journal: up to `commit` a signal ends it, and nothing was changed; from there on none does.
+
+    Then it comes to its end, and so does the process, with the exit status that says so: signals stay ignored. `at_once`: until then
+    the first signal is raised, too.
+    """
+
+    def __init__(self, *, at_once: bool = True) -> None:
+        super().__init__()
+        self._at_once = at_once
+        self._is_committed = False
+
+    def commit(self) -> None:
+        """The change begins. Raises KeyboardInterrupt where a signal came before."""
+        if self.noted:
+            raise KeyboardInterrupt
+        self._is_committed = True
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)  # the one disposition that Python's own end leaves as it is
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self._is_committed:
+            super().__exit__(kind, error, trace)
+        if kind is KeyboardInterrupt:
+            remark("nothing was changed")
+
+    def _note(self, *_: object) -> None:
+        super()._note()
+        if self._at_once:
+            raise KeyboardInterrupt

@@ -1,0 +1,172 @@
+"""Arguments and options that several verbs share, and what they make of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqctl.cli.output.render import RAW_CSV, remark
+from rmqctl.logfile.remote_storage import is_url
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from rmqctl.store.config.broker_conf import BrokerConf
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OFFSET = click.IntRange(0, 2**63 - 1)
+COUNT = click.IntRange(0, 10**9)
+POSITIVE = click.IntRange(1, 10**9)
+THREADS_MAX = 256
+CORES_USED_MAX = 8  # more wait for the disk, and each holds buffers
+BODIES = click.Choice(("none", "utf8", "hex", "base64"))
+PROFILES = ("4.7", "4.9", "5.3", "5.4")
+RAW_HELP = "CSV: put no ' before texts that begin with = + - or @, which a spreadsheet takes for formulas."
+OUTPUTS = ("table", "json", "jsonl", "csv")
+
+
+class LocalPath(click.Path):
+    """A path of this host: of a URL no folder is made that is called s3:."""
+
+    def __init__(self) -> None:
+        # one that is not readable was not typed wrongly: opening it says so, with exit code 4
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path."""
+        text = os.fsdecode(value)
+        if not text:
+            self.fail("the path is empty", param, ctx)
+        if is_url(text):
+            self.fail(f"{text} is a URL, this needs a path of this host (`rmqctl job verify` and the like read by URLs)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def store_argument(command: F) -> F:
+    """STORE, and how it is laid out."""
+    return click.argument("store", type=LocalPath())(layout_options(command))
+
+
+def layout_options(command: F) -> F:
+    """--broker-conf, --follow-links."""
+    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(command)
+    return click.option(
+        "--broker-conf",
+        type=click.Path(path_type=Path),
+        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it they are read off the files.",
+    )(command)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """-o with the formats that make sense for a verb; the first is the default. With csv among them, --raw."""
+    option = click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout.")
+    if "csv" not in formats:
+        return option
+    raw = click.option("--raw", is_flag=True, expose_value=False, callback=_note_raw_csv, help=RAW_HELP)
+
+    def both(command: F) -> F:
+        return option(raw(command))
+
+    return both
+
+
+def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[RAW_CSV] = value
+
+
+def profile_option(text: str) -> Callable[[F], F]:
+    """--profile: whose ways a change follows."""
+    return click.option("--profile", type=click.Choice(PROFILES), help=f"{text}  [default: as the store shows]")
+
+
+def progress_option(command: F) -> F:
+    """--progress."""
+    choice = click.Choice(("auto", "json", "none"))
+    text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
+    return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(command)
+
+
+def ignore_receipts_option(command: F) -> F:
+    """--ignore-receipts."""
+    text = "Do not believe STORE/rmqctl-clean.log: report a missing start of the log although `rmqctl clean` is said to have deleted it."
+    return click.option("--ignore-receipts", is_flag=True, help=text)(command)
+
+
+def threads_option(command: F) -> F:
+    """--threads."""
+    text = "Threads that read the log.  [default: one a core, at most 8]"
+    return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX)
+
+
+def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
+    """Read broker.conf, if one is given; say so where it names another store, or a log elsewhere. Raises BadRequest."""
+    from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
+
+    if broker_conf is None:
+        return BrokerConf()
+    conf = read_broker_conf(broker_conf)
+    used = []
+    if conf.store_root and not _is_same(Path(conf.store_root), store):
+        used.append(f"storePathRootDir is {conf.store_root}, but STORE is used: {store}")
+    elsewhere = [path for path in conf.commitlog_paths if not _is_below(Path(path), store)]
+    own = store / "commitlog"
+    if elsewhere and (used or os.access(own, os.F_OK)):
+        used.append(f"the log is that of storePathCommitLog, {', '.join(elsewhere)}, not {own}")
+    if used:
+        remark(f"note: {broker_conf}: {'; '.join(used)}")
+    return conf
+
+
+def _is_same(path: Path, store: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(store)
+
+
+def _is_below(path: Path, store: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(store))
+
+
+def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
+    """The store that the shared options name; `log_only`: the verb reads nothing but the log."""
+    from rmqctl.store.config.store_path import Layout
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    conf = conf_of(store, broker_conf)
+    opened = ReadOnlyStore(store, conf, follow_links=follow_links, log_only=log_only)
+    click.get_current_context().call_on_close(opened.close)
+    if opened.path.layout is Layout.ROCKSDB:
+        remark("note: the queues of this store are in RocksDB: only its log is read, not the queues and not the configuration in RocksDB")
+    elif opened.path.layout is Layout.DLEDGER:
+        remark(
+            "note: the log of this store is a DLedger group's: entries that the group has not agreed on are shown, too. The log alone is "
+            "checked: not the queues, not the index, and not DLedger's own index and checkpoint"
+        )
+    return opened
+
+
+def note_unfinished_change(store: ReadOnlyStore) -> None:
+    """Say so, on stderr, where a change by rmqctl was left half done, or what it keeps cannot be trusted."""
+    from rmqctl.errors import NeedsRecovery, Unreadable
+    from rmqctl.store.journal.journals import check_finished, list_journals
+
+    root = store.path.root
+    try:
+        entries = list_journals(store.storage, root)
+        check_finished(root, entries)
+    except (Unreadable, PermissionError) as error:
+        remark(f"note: whether a change was left half done is not known: {error}")
+        return
+    except NeedsRecovery as error:
+        remark(f"note: {error.what}; `rmqctl undo {quoted(root)}` brings it back")
+        return
+    for fault in (entry.fault for entry in entries if entry.fault is not None):
+        remark(f"note: a change by rmqctl cannot be taken back: {fault}")

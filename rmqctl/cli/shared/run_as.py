@@ -1,0 +1,110 @@
+"""Root that changes the store of another user becomes that user first."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import rmqctl
+from rmqctl.cli.output.render import import_late_ones, remark
+from rmqctl.errors import ChangeFailed
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.access.owner import Owner
+
+F = TypeVar("F", bound=Callable[..., Any])
+AS_ROOT = "rmqctl.as-root"
+ROOT_BECOMES_THE_OWNER = (
+    "As root, rmqctl becomes the owner of STORE before it opens a file for writing, and reports this in one line. New files belong to "
+    "that user. It then has no more rights than that user, whatever links that user puts into the store meanwhile. If the files of the "
+    "store belong to several users, nothing is changed (exit 4): chown them, or give --as-root to stay root."
+)
+WHICH_USER = (
+    "Run it as the user that the broker runs as, or as root.",
+    ROOT_BECOMES_THE_OWNER,
+    "Any other user must be able to write to all that the change touches; this is checked before the first change.",
+)
+WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the change itself would run."
+
+
+def as_root_option(command: F) -> F:
+    """--as-root, which `act_as_owner` asks for."""
+
+    def note(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[AS_ROOT] = value
+
+    text = "Stay root, even if the store belongs to another user, or its files to several users."
+    return click.option("--as-root", is_flag=True, expose_value=False, callback=note, help=text)(command)
+
+
+def takes_as_root(command: click.Command) -> bool:
+    """Return whether the verb changes a store: it has --as-root."""
+    return any("--as-root" in parameter.opts for parameter in command.params)
+
+
+def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
+    """Become, as root, the owner of the store before any of its files is opened for writing; report it. `logs` lie elsewhere.
+
+    What this process imports must be imported by then: the owner may not read it. Raises ChangeFailed where files belong to several
+    users; not with --as-root.
+    """
+    act_as_owner_of({store: logs})
+
+
+def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
+    """Do as `act_as_owner` does before several stores are changed, each with its `logs`. Raises ChangeFailed where their owners differ."""
+    from rmqctl.logfile.access.owner import Owner, become
+
+    owners = {store: other_owner(store, logs) for store, logs in stores.items()}
+    if len(set(owners.values())) > 1:
+        who = ", ".join(f"{quoted(store)} to {owner or Owner(0, 0)}" for store, owner in owners.items())
+        hint = "rebuild the stores of each user by themselves, or give --as-root to go on as root"
+        raise ChangeFailed(f"the stores belong to several users: {who}; nothing was changed", hint=hint)
+    owner = next(iter(owners.values()))
+    if owner is not None:
+        import_late_ones()
+        _import_package()
+        become(owner, [folder for store, logs in stores.items() for folder in (store, *logs)])
+        remark(f"running as {owner}, the owner of the store{'s' if len(stores) > 1 else ''}")
+
+
+def _import_package() -> None:
+    """Import every module of rmqctl that a verb without Spark may need; what root installed for itself the owner may not read."""
+    for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
+        if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
+            importlib.import_module(module.name)
+
+
+def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
+    """Report, for --dry-run, the user that `act_as_owner` would become, or why it would refuse."""
+    try:
+        owner = other_owner(store, logs)
+    except ChangeFailed as error:
+        remark(f"the change itself would be refused: {error}")
+    else:
+        if owner is not None:
+            remark(f"the change itself would run as {owner}, the owner of the store")
+
+
+def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
+    """Return the user that root has to become; None: this process keeps its user. Raises ChangeFailed."""
+    from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
+
+    if not is_root() or click.get_current_context().meta.get(AS_ROOT):
+        return None
+    try:
+        owner, owners = owner_of(store), owners_in((store, *logs))
+    except OSError as error:
+        raise ChangeFailed(f"its owner cannot be read: {error.strerror}; nothing was changed", path=str(error.filename)) from error
+    if owners - {owner.uid}:
+        who = ", ".join(str(Owner(uid, uid)) for uid in sorted(owners))
+        hint = f"run `chown -R {owner.uid} {quoted(store)}`, or give --as-root to go on as root"
+        raise ChangeFailed(f"its files belong to several users: {who}; nothing was changed", path=str(store), hint=hint)
+    return owner if owner.uid else None

@@ -1,0 +1,68 @@
+"""Times as an operator types them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from rmqctl.cli.output.render import remark
+from rmqctl.format.timestamp import rfc3339
+
+_RELATIVE = r"-(\d+)(ms|s|m|h|d|w)"
+EPOCH_SECONDS_DIGITS = 10
+UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
+
+
+def parse_time(text: str, now: int) -> int:
+    """Milliseconds since 1970 of `text`; `now` (ms) is what relative times count from. Raises ValueError.
+
+    RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s` gives them), `-2h`, `now`, `today`,
+    `yesterday` (local midnight), mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
+    """
+    if text.isdecimal():
+        return int(text) * 1000 if is_epoch_seconds(text) else int(text)
+    relative = re.fullmatch(_RELATIVE, text)
+    if relative:
+        return now - int(relative[1]) * UNIT_MS[relative[2]]
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        midnight = datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
+        return _milliseconds(midnight - timedelta(days=1 if text == "yesterday" else 0))
+    mqadmin = re.fullmatch(_MQADMIN, text)
+    if mqadmin:
+        year, month, day, hour, minute, second, milli = map(int, mqadmin.groups())
+        return _milliseconds(datetime(year, month, day, hour, minute, second, milli * 1000))
+    return _milliseconds(datetime.fromisoformat(text))
+
+
+def is_epoch_seconds(text: str) -> bool:
+    """Return whether a number has the 10 digits of seconds since 1970 in the years 2001 to 2286; as ms those are days of 1970."""
+    return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
+
+
+def _milliseconds(moment: datetime) -> int:
+    """A moment without a zone is local time."""
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class TimeType(click.ParamType):  # type: ignore[type-arg]
+    """A point in time, in ms since 1970."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse what was typed."""
+        text = str(value)
+        try:
+            found = parse_time(text, int(time.time() * 1000))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a time: use RFC 3339, epoch ms, -2h, yesterday, or yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
+        if is_epoch_seconds(text):
+            remark(f"note: {text} is read as seconds since 1970: {rfc3339(found)}")
+        return found

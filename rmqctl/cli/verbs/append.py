@@ -1,0 +1,269 @@
+"""`rmqctl append`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from codecs import BOM_UTF8
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import click
+
+from rmqctl.cli.output.render import progress, remark
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
+from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
+from rmqctl.cli.shared.verb import STORE_VERB, Verb
+from rmqctl.errors import BadRequest, ExitCode, NotAStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedIOBase
+
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.operations.append.line_appender import LineAppender
+    from rmqctl.store.engine.message_store import MessageStore
+
+TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
+SIZE = click.IntRange(1024, 2**31 - 1)
+COUNT = click.IntRange(1, 2**31 - 1)
+QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.write.topic_config
+BLOCK_SIZE = 1024 * 1024  # bytes of lines
+OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
+OPTIONS_OF_PROPERTIES = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
+OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=(*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE),
+    examples=(
+        ("rmqctl append store --topic OrderPaid --body '{\"order\":4711}' --tags paid --keys 'order-4711 user-7'", "one message"),
+        ("rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -", "the messages of another store"),
+        ("rmqctl append new --create --profile 5.3 --from messages.jsonl", "a new store, as 5.3 lays it out"),
+        ("rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3", "ten seconds after a broker runs"),
+    ),
+)
+@click.argument("store", type=LocalPath())
+@click.option("--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does.")
+@click.option("--topic", help="Topic of the one message.")
+@click.option("--body", help="Its body, as text.")
+@click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
+@click.option("--tags", help="Its TAGS.")
+@click.option("--keys", help="Its KEYS, words separated by spaces.")
+@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times.")
+@click.option("--queue", "queue_id", type=QUEUE_ID, help="Its queueId; the topic gets as many queues as that takes.  [default: 0]")
+@click.option("--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that.")
+@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
+@click.option("--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin.")
+@click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Append so many at once where they follow in one queue.")
+@click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
+@click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
+@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not be there.")
+@profile_option("Write as brokers of this version do; with --create the default is the newest.")
+@click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
+@click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
+@click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
+@click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
+@click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
+@click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
+@click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
+@as_root_option
+@progress_option
+def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
+    """Append messages to a store as a broker would: log, queues and index.
+
+    The store must have been shut down in order, be in use by nobody, and its log's last three files must be whole, as a
+    broker checks them. Offsets and store times are given anew, those of copied messages, too.
+
+    Topics and queues that config/topics.json lacks are added to it, or a broker would give none of their messages to anyone.
+
+    A line has dump's keys; of a new message: topic, and any of body, bodyEncoding (utf8, hex, base64), queueId (at most
+    65535), properties (TAGS, KEYS, and your own), flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. Where it
+    has bodyCrc, as dump's have, its body must match it: `dump --body base64` gives the exact body of every message.
+
+    A line that cannot be stored is reported with its number and the reason; the other lines are stored, and the exit status is 4.
+    Of several such lines in a row with the same fault the first is reported, then the number of the last.
+
+    `rmqctl undo` does not take an append back: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+
+    Ctrl-C, a full disk, --stop-on-error or a reader of stdout that goes away stops it cleanly: the last line on stderr reports
+    how many messages are stored, and which line to resume from. If --create has stored no message then, nothing of the new
+    store is left.
+
+    -o jsonl prints where each message went, the other formats each queue's new offsets.
+    """
+    _check_usage(source, asked)
+    from rmqctl.cli.views.append_report import AppendReport
+    from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender
+    from rmqctl.operations.append.line_appender import LineAppender
+    from rmqctl.operations.append.line_encoder import encoder_of
+    from rmqctl.store.engine.message_store import now_ms
+    from rmqctl.store.engine.store_stats import StoreStats
+
+    named = None if source is None else "" if source is sys.stdin.buffer else source.name
+    report = AppendReport(store, named, output)
+    given = _one(asked) if source is None else None
+    hears_of_each = source is None or asked["sync"] or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
+    prepared(partial(_prepare, with_lines=not hears_of_each))
+    with Interruption() as interruption:  # from before the store is opened: that makes `abort`
+        opened = _open(store, asked)
+        opened.stats = StoreStats() if asked["stats"] else None
+        sync = asked["sync"] or opened.conf.writing.sync_flush
+        at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
+        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
+        encoder = None if hears_of_each or sync else encoder_of(opened)
+        lines = LineAppender(appender, now_ms, encoder, lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]))
+        is_whole = False
+        try:
+            if given is not None and not interruption.noted:
+                appender.put(1, given, is_copy=False)
+                appender.finish()
+            if source is not None:
+                _put_lines(source, lines, interruption, progress_mode)
+            is_whole = not lines.takes_no_more
+        except OSError as error:
+            if error is not opened.failure:  # that one is told with how the store is left
+                raise
+        finally:
+            try:
+                report.close(opened, keeps_empty=is_whole and not report.lines_refused and appender.ended is None)
+            finally:
+                report.print_all(opened, appender, None if is_whole else lines.next_line)
+    return int(ExitCode.INTERRUPTED if interruption.noted else report.exit_code(appender))
+
+
+def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption, progress_mode: str) -> None:
+    size = _size_of(source)
+    with progress(progress_mode if size else "none", size, "append") as advance:
+        for number, block in enumerate(_blocks(source, interruption)):
+            lines.put(block if number else block.removeprefix(BOM_UTF8))
+            advance(len(block))
+            if lines.takes_no_more:
+                return
+
+
+def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
+    from rmqctl.format.cq_unit import CQ_UNIT
+
+    given = [name for name in OF_ONE_MESSAGE if asked[name] not in (None, ())]
+    if (source is None) == (not given):
+        raise click.UsageError("say what to append: --topic and --body, or --from FILE")
+    if source is None and asked["topic"] is None:
+        raise click.UsageError("a message needs its --topic")
+    if source is None and (asked["body"] is None) == (asked["body_file"] is None):
+        raise click.UsageError("a message needs one of --body and --body-file")
+    sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
+    if sizes and not asked["create"]:
+        raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
+    if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
+        raise click.BadParameter(f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size")
+    if asked["property_crc"] and asked["profile"] in ("4.7", "4.9"):
+        raise click.UsageError("--property-crc is for --profile 5.3 and later: older brokers do not know it")
+
+
+def _prepare(*, with_lines: bool) -> None:
+    from rmqctl.operations.append.line_encoder import LineEncoder
+    from rmqctl.store.engine.message_store import MessageStore
+
+    MessageStore.prepare()
+    if with_lines:
+        LineEncoder.prepare()
+
+
+def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
+    from rmqctl.format.profile import NEWEST_PROFILE, PROFILES
+    from rmqctl.store.config.file_sizes import geometry_of_conf
+    from rmqctl.store.config.store_path import named_commitlogs
+    from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.read.version_guess import shows_version
+    from rmqctl.store.write.commit_log_writer import put_settings
+
+    conf = conf_of(store, asked["broker_conf"])
+    profile = PROFILES[asked["profile"]] if asked["profile"] else None
+    act_as_owner(store, named_commitlogs(store, conf))
+    if not asked["create"]:
+        try:
+            opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+        except NotAStore as error:
+            error.hint = error.hint or "--create makes a new store"
+            raise
+        with closing(ReadOnlyStore(store, conf)) as as_written:
+            if profile is None and not shows_version(as_written):
+                remark(f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)")
+        return opened
+    usual = geometry_of_conf(conf)
+    sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
+    try:
+        settings = put_settings(conf, profile or NEWEST_PROFILE, property_crc=asked["property_crc"])
+        return MessageStore.create(store, settings, usual._replace(**sizes), conf)
+    except FileExistsError as error:
+        raise BadRequest(
+            "already exists and is not empty", path=error.filename, hint="to append to an existing store, leave out --create"
+        ) from error
+    except NotADirectoryError as error:
+        raise NotAStore("a store is a folder, but this is a file", path=str(store)) from error
+
+
+def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
+    """The message that the options say."""
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, checked_properties
+    from rmqctl.store.engine.message_store import now_ms
+    from rmqctl.store.write.commit_log_writer import TOPIC_LENGTH_MAX, is_topic
+
+    if not is_topic(asked["topic"]):
+        raise click.BadParameter(f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic")
+    given = _given_properties(asked)
+    try:
+        found = checked_properties(given, is_copy=False)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
+    kind = TRANSACTIONS[asked["transaction"] or "none"]
+    return MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind)
+
+
+def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
+    """What --property, --tags, --keys and --delay-level say."""
+    if any("=" not in pair for pair in asked["pairs"]):
+        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
+    said = [pair.partition("=")[::2] for pair in asked["pairs"]]
+    said += [(name, str(asked[option])) for name, option in OPTIONS_OF_PROPERTIES.items() if asked[option] is not None]
+    given: dict[str, str] = {}
+    for name, value in said:
+        if name in given:
+            raise click.UsageError(f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)")
+        given[name] = value
+    return given
+
+
+def _blocks(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
+    """Whole lines, as soon as they are there."""
+    reader = cast("BufferedIOBase", source)
+    rest: list[bytes] = []
+    while not interruption.noted:
+        read = b""
+        with interruption.waiting():
+            read = reader.read1(BLOCK_SIZE)
+        if not read:
+            break
+        cut = read.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((*rest, read[:cut]))
+            rest = []
+        rest.append(read[cut:])
+    if any(rest) and not interruption.noted:
+        yield b"".join(rest)
+
+
+def _size_of(source: BinaryIO | None) -> int:
+    """Bytes of a file; 0 for what has no size."""
+    if source is None or source is sys.stdin.buffer or not source.seekable():
+        return 0
+    return os.fstat(source.fileno()).st_size

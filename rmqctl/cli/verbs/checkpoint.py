@@ -1,0 +1,154 @@
+"""`rmqctl checkpoint`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_fields, print_table, remark
+from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown, undo_hint
+from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.options import OFFSET, open_store, output_option, store_argument
+from rmqctl.cli.shared.run_as import act_as_owner, note_owner
+from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.operations.repair.checkpoint_plan import CheckpointPlan
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+NEW = ("newValue", "newTime")
+TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples=(
+        ("rmqctl checkpoint store show", "each field, raw and as a time"),
+        ("rmqctl checkpoint store set --physic-msg-timestamp 0 --yes", "the next start after a crash reads the whole log"),
+        ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "what that would change"),
+    ),
+)
+@store_argument
+@click.argument("action", type=click.Choice(("show", "set")), default="show")
+@click.option("--physic-msg-timestamp", type=TimeType(), help="The log is on the disk up to a message of this time.")
+@click.option("--logics-msg-timestamp", type=TimeType(), help="The queues are.")
+@click.option("--index-msg-timestamp", type=TimeType(), help="The index is; moves when an index file is full.")
+@click.option("--master-flushed-offset", type=OFFSET, help="5.x: bytes.")
+@click.option("--confirm-phy-offset", type=OFFSET, help="5.x: where the last valid record begins, bytes.")
+@change_options
+@output_option("table", "json")
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, action: str, yes: bool, dry_run: bool, output: str, **fields: int | None
+) -> int:
+    """Show the checkpoint, or set its fields.
+
+    After a crash a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. Times that are too late make it
+    miss messages; zero makes it read everything. Index files that end behind indexMsgTimestamp are deleted then.
+
+    show: exit 1 where the checkpoint is missing or of a wrong length. set: exit 0 when it is set, which repairs nothing; 1 with
+    --dry-run where there is something to set. While a broker has the store open there is only `show` (else exit 11).
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    if action == "show" and (given or yes or dry_run):
+        raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
+    if action == "set" and not given:
+        raise click.UsageError("say which field to set")
+    if not all(0 <= value < 2**63 for value in given.values()):
+        raise click.UsageError("a checkpoint has no such time: 0, or a time after 1970")
+    from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
+    from rmqctl.store.journal.journals import check_none_unfinished, check_not_in_use
+
+    opened = open_store(store, broker_conf, follow_links)
+    plan = plan_checkpoint(opened, given)
+    if action == "show":
+        _print(_shown(plan), output)
+        return int(ExitCode.CLEAN if plan.is_whole else ExitCode.FINDINGS)
+    check_not_in_use(opened.storage, store)
+    check_none_unfinished(opened.storage, store)
+    opened.path.check_can_be_changed()
+    changes = plan.changes(Path())
+    with plan_shown(dry_run=dry_run):
+        _print(_document(plan) | {"actions": [change.to_json() for change in changes]}, output)
+    if not changes:
+        remark("nothing to do: the checkpoint says that already")
+        return int(ExitCode.CLEAN)
+    _warn(opened, given)
+    if dry_run:
+        note_owner(opened.path.root, opened.path.commitlogs)
+        return int(ExitCode.FINDINGS)
+    confirm("Set the checkpoint?", yes=yes)
+    with ChangeInterruption() as interruption:
+        _execute(opened, plan, interruption)
+    remark(f"the checkpoint is set; {undo_hint(store)}")
+    return int(ExitCode.CLEAN)
+
+
+def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
+    """Times that vouch for messages which the log has not: a recovery would begin too late. Raises OSError."""
+    from rmqctl.format.checkpoint import CHECKPOINT
+    from rmqctl.format.timestamp import rfc3339
+
+    _, last = store.commit_log.end()
+    newest = last.store_timestamp if last is not None else 0
+    for name, field in zip(TIMES, CHECKPOINT.fields, strict=False):
+        if given.get(name, 0) > newest:
+            of = f"the log's last message, {rfc3339(newest)}" if newest else "what the log has: no message"
+            remark(f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must")
+
+
+def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal.transaction import Journal
+
+    act_as_owner(store.path.root, store.path.commitlogs)
+    storage = WritableStorage.like(store.storage)
+    with Journal.begin(store.path.root, "checkpoint", plan.summary, storage) as journal:
+        plan.build(storage, journal.staging)
+        journal.execute(plan.changes(journal.staging), interruption.commit)
+
+
+def _shown(plan: CheckpointPlan) -> dict[str, Any]:
+    """The fields as they are; none where there are none."""
+    document = _document(plan)
+    fields = [] if plan.is_new else document["fields"]
+    return document | {"fields": [{name: value for name, value in field.items() if name not in NEW} for field in fields]}
+
+
+def _print(document: dict[str, Any], output: str) -> None:
+    if output == "json":
+        print_document("checkpoint", document)
+        return
+    print_fields([("file", document["state"])])
+    names = ("field", "value", "time", *(NEW if "actions" in document else ()))
+    if document["fields"]:
+        print()
+        print_table([name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]])
+
+
+def _document(plan: CheckpointPlan) -> dict[str, Any]:
+    from rmqctl.format.checkpoint import CHECKPOINT
+    from rmqctl.format.timestamp import rfc3339
+
+    fields: list[dict[str, Any]] = []
+    for at, (field, old, new) in enumerate(zip(CHECKPOINT.fields, plan.before, plan.after, strict=True)):
+        is_time = at < len(TIMES)
+        row: dict[str, Any] = {"field": field.name, "value": old, "newValue": new}
+        if is_time:
+            row |= {"time": rfc3339(old), "newTime": rfc3339(new)}
+        fields.append(row)
+    return {"path": "checkpoint", "state": _state(plan.size), "bytes": plan.size, "fields": fields}
+
+
+def _state(size: int | None) -> str:
+    from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE
+
+    if size is None:
+        return "missing"
+    if size < CHECKPOINT.size:
+        return f"too short: {size} bytes"
+    return "whole" if size == CHECKPOINT_FILE_SIZE else f"of a wrong length: {size} bytes instead of {CHECKPOINT_FILE_SIZE}"

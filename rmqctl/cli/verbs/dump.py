@@ -1,0 +1,197 @@
+"""`rmqctl dump`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import is_terminal, print_lines, print_rows, remark, to_json
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import (
+    BODIES,
+    COUNT,
+    OFFSET,
+    OUTPUTS,
+    POSITIVE,
+    open_store,
+    output_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
+from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.views.message_table import message_columns
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.errors import ExitCode
+from rmqctl.format.sys_flag import TransactionType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.forensics.dump import Dump
+    from rmqctl.format.message import Damage
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
+DEFAULT_CONTEXT = 2
+CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset", "to_offset", "transaction", "body_match")
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl dump store --tail 20", "the last 20 records"),
+        ("rmqctl dump store --topic OrderPaid --key order-4711 --body utf8", "a message with its body"),
+        ("rmqctl dump store --since -2h --until -1h -o jsonl", "an hour of messages, a JSON line each"),
+        ("rmqctl dump store --around 198175", "what is around an offset, damaged or not"),
+        ("rmqctl dump store --body base64 -o jsonl > messages.jsonl", "everything, bodies byte for byte"),
+        ("rmqctl dump store --follow --topic OrderPaid", "new messages as the broker writes them"),
+    ),
+)
+@store_argument
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be given several times.")
+@click.option("--queue", "queue_id", type=int, help="Only this queueId.")
+@click.option("--key", help="Only messages with this word among KEYS, or as UNIQ_KEY.")
+@click.option("--tag", help="Only messages with these TAGS.")
+@click.option(
+    "--since",
+    type=TimeType(),
+    help="Stored at or after: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
+)
+@click.option("--until", type=TimeType(), help="Stored at or before.")
+@click.option("--from-offset", type=OFFSET, help="Physical offset to begin at; inside a record: at the next one.")
+@click.option("--to-offset", type=OFFSET, help="Physical offset to end before.")
+@click.option(
+    "--transaction",
+    type=click.Choice(list(TRANSACTIONS)),
+    help="Only records of this transaction kind; prepared: half messages, of all versions.",
+)
+@click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
+@click.option(
+    "--body", type=BODIES, default="none", show_default=True, help="Show bodies: utf8 inflates zlib; hex and base64 are as stored."
+)
+@click.option("--limit", type=COUNT, help="At most so many records.")
+@click.option("--tail", type=POSITIVE, help="Only the last so many records.")
+@click.option("--around", type=OFFSET, metavar="OFFSET", help="The record that holds a physical offset, and its neighbours.")
+@click.option("--context", type=COUNT, default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around.")
+@click.option(
+    "--follow", is_flag=True, help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written."
+)
+@click.option("--damaged", is_flag=True, help="Damaged places as rows, too, with `damage` and `detail`.")
+@output_option(*OUTPUTS)
+@threads_option
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    body: str,
+    damaged: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+    **asked: Any,
+) -> int:
+    """Print the log's records in their order, those that meet all conditions.
+
+    Damage does not end it: what is wrong is said on stderr (exit 1), and it goes on at the next whole record.
+    """
+    from rmqctl.forensics.dump import Dump
+    from rmqctl.forensics.message_row import ROW_KEYS
+
+    wanted = _filter(asked)
+    opened = open_store(store, broker_conf, follow_links, log_only=True)
+    dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads)
+    whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
+    if whole_files:
+        prepared(dump.prepare)
+    quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
+    try:
+        with scan_progress(opened, "none" if quiet else progress_mode, "dump"):
+            if output == "jsonl" and whole_files:
+                print_lines(dump.lines(to_json), asked["limit"])
+            else:
+                rows = islice(_rows(dump, asked), asked["limit"])
+                print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
+    except KeyboardInterrupt:
+        _finish(opened, dump, asked["topics"])
+        raise
+    return _finish(opened, dump, asked["topics"])
+
+
+def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The rows asked for; --follow goes on where the others end."""
+    if asked["around"] is not None:
+        return dump.around(asked["around"], asked["context"])
+    if asked["tail"] is not None:
+        last = dump.tail(asked["tail"])
+        return chain(last, dump.follow(dump.summary.end)) if asked["follow"] else last
+    if not asked["follow"]:
+        return dump.rows()
+    if asked["from_offset"] is None and asked["since"] is None:
+        return dump.follow()
+    return _rows_and_more(dump)
+
+
+def _rows_and_more(dump: Dump) -> Iterator[dict[str, Any]]:
+    yield from dump.rows()
+    yield from dump.follow(dump.summary.end)
+
+
+def _filter(asked: dict[str, Any]) -> Any:
+    from rmqctl.forensics.message_filter import Filter
+
+    conditions = [name for name in CONDITIONS if asked[name] not in (None, ())]
+    if asked["around"] is not None and (conditions or asked["tail"] is not None or asked["follow"]):
+        raise click.UsageError("--around shows a place as it is: give no other condition with it")
+    for low, high in (("since", "until"), ("from_offset", "to_offset")):
+        if asked[low] is not None and asked[high] is not None and asked[low] > asked[high]:
+            raise click.UsageError(f"nothing can match: --{low.replace('_', '-')} is after --{high.replace('_', '-')}")
+    try:
+        pattern = re.compile(os.fsencode(asked["body_match"]), re.DOTALL) if asked["body_match"] is not None else None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
+    return Filter(
+        topics=frozenset(asked["topics"]),
+        queue_id=asked["queue_id"],
+        key=asked["key"],
+        tag=asked["tag"],
+        since=asked["since"],
+        until=asked["until"],
+        from_offset=asked["from_offset"],
+        to_offset=asked["to_offset"],
+        transaction=TRANSACTIONS[asked["transaction"]] if asked["transaction"] else None,
+        body=pattern,
+    )
+
+
+def _remark_damage(damage: Damage) -> None:
+    remark(f"damage: {damage.code} at {damage.physical_offset}, {damage.size} bytes: {damage.detail}")
+
+
+def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:
+    """The end of the scan on stderr; the exit code."""
+    from rmqctl.store.read.topic_names import unknown_topic
+
+    store.list_all()
+    summary = dump.summary
+    stopped = "--limit, or interrupted" if summary.stopped == "interrupted" else summary.stopped
+    read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
+    remark(f"{read}; stopped at {summary.end}: {stopped}")
+    for topic in topics:
+        unknown = unknown_topic(store, topic)
+        if unknown:
+            remark(f"note: {unknown}")
+    for damage in store.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    if dump.incomplete or store.partly_read:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if dump.damages else ExitCode.CLEAN)

@@ -1,0 +1,97 @@
+"""`rmqctl info`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_fields, print_table
+from rmqctl.cli.shared.options import note_unfinished_change, open_store, output_option, store_argument
+from rmqctl.cli.shared.verb import STORE_VERB, Verb
+from rmqctl.errors import ExitCode
+from rmqctl.text import counted
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+UNIT_STEP = 1024
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=STORE_VERB,
+    examples=(
+        ("rmqctl info /data/rocketmq/store", "what is in this store"),
+        ("rmqctl info store -o json | jq .commitLog.maxPhyOffset", "one number for a script"),
+        ("rmqctl info store --broker-conf /etc/rocketmq/broker.conf", "a store whose commit log is elsewhere"),
+    ),
+)
+@store_argument
+@output_option("table", "json")
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
+    """What is in a store: files, offsets, time span, topics, checkpoint, abort, lock, disk use, the broker's version as far as it shows.
+
+    Reads folders, small files and the ends of the log; it does not scan the log and says nothing of its health: that is `verify`.
+    """
+    from rmqctl.forensics.survey import survey
+
+    opened = open_store(store, broker_conf, follow_links, log_only=True)
+    document = survey(opened)
+    if output == "json":
+        print_document("info", document)
+    else:
+        print_fields(_fields(document))
+        if document["topics"]:
+            print()
+            rows = [[topic["topic"], topic["queues"], topic["messages"]] for topic in document["topics"]]
+            print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
+    note_unfinished_change(opened)
+    return int(ExitCode.PARTIAL if opened.partly_read else ExitCode.CLEAN)
+
+
+def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
+    log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
+    version, lock = document["version"], document["lock"]
+    of_topics = f"{queues['queues']} of {counted(queues['topics'], 'topic')}"
+    holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
+    fields = [
+        ("store", document["store"]),
+        ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
+        ("  taken for", f"{version['profile']}: as that `append` and `recover` go on, unless --profile says otherwise"),
+        ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
+        ("lock", holder if lock["file"] else "no lock file"),
+        ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
+        ("commit log", f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),
+        ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
+        ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
+        ("  last message", _moment(log["lastStoreTime"], log["lastStoreTimestamp"])),
+        ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
+        ("consume queues", f"{of_topics}, {counted(queues['files'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk"),
+        ("index", f"{counted(index['files'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
+        *_checkpoint_fields(document["checkpoint"]),
+    ]
+    return fields + [("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]") for anomaly in document["anomalies"]]
+
+
+def _process(pid: int) -> str:
+    return f"pid {pid}" if pid else "a process outside this container"
+
+
+def _checkpoint_fields(checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    if checkpoint is None:
+        return [("checkpoint", "missing")]
+    names = (("checkpoint log", "physicMsg"), ("  queues", "logicsMsg"), ("  index", "indexMsg"))
+    return [(name, _moment(checkpoint[key + "Time"], checkpoint[key + "Timestamp"])) for name, key in names]
+
+
+def _moment(time: str | None, raw: int | None) -> str:
+    return "none" if not raw else f"{time or 'no date'} ({raw})"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in UNITS:
+        if size < UNIT_STEP or unit == UNITS[-1]:
+            break
+        size /= UNIT_STEP
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"

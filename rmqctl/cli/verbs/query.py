@@ -1,0 +1,119 @@
+"""`rmqctl query`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import is_terminal, print_rows, remark
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import BODIES, OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.views.message_table import message_columns
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.search import Question
+
+WAYS = (
+    (("msg_id",), "--msg-id ID"),
+    (("unique_key",), "--unique-key K [--topic T]"),
+    (("topic", "key"), "--topic T --key K"),
+    (("topic", "queue_id", "offset"), "--topic T --queue Q --offset N"),
+    (("topic", "queue_id", "at"), "--topic T --queue Q --at TIME"),
+)
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl query store --topic OrderPaid --key order-4711", "messages with a key"),
+        ("rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8", "a message by the id that a broker gave it"),
+        ("rmqctl query store --unique-key 0A010200000000000000000000000018", "by the id that its producer gave it"),
+        ("rmqctl query store --topic OrderPaid --queue 2 --offset 17", "by its place in a queue"),
+        ("rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z", "the first one stored then or later"),
+        ("rmqctl query store --topic OrderPaid --key order-4711 --scan", "without the index: reads the whole log"),
+    ),
+)
+@store_argument
+@click.option("--topic", help="The topic.")
+@click.option("--key", help="A word of KEYS, or a UNIQ_KEY.")
+@click.option("--msg-id", help="The offset message id: 32 or 56 hex digits.")
+@click.option("--unique-key", help="The UNIQ_KEY (client message id).")
+@click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
+@click.option("--offset", type=OFFSET, help="The queue offset.")
+@click.option("--at", type=TimeType(), help="The first message stored then or later.")
+@click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
+@click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
+@output_option(*OUTPUTS)
+@threads_option
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    scan: bool,
+    body: str,
+    output: str,
+    threads: int,
+    progress_mode: str,
+    **asked: Any,
+) -> int:
+    """Find messages: by key, by id, by place in a queue, or by time.
+
+    Keys are looked up in the index, and every message found there is checked: hashes collide. Where there is no index, or
+    not all of it, --scan reads the log. Nothing found is no error: stdout stays empty.
+    """
+    from rmqctl.forensics.message_row import ROW_KEYS
+    from rmqctl.forensics.search import Search
+
+    question = _question(asked)
+    opened = open_store(store, broker_conf, follow_links, log_only=scan or asked["msg_id"] is not None)
+    search = Search(opened, question, body=body, threads=threads)
+    if scan:
+        prepared(search.prepare)
+    rows = _counted(search.by_scan() if scan else search.rows())
+    quiet = not scan or (output == "table" and is_terminal(sys.stdout))
+    with scan_progress(opened, "none" if quiet else progress_mode, "query"):
+        print_rows("query", "messages", rows, output, ROW_KEYS, message_columns(body))
+    for damage in search.findings:
+        remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
+    for remark_text in search.remarks:
+        remark(remark_text)
+    opened.list_all()
+    for damage in opened.foreign:
+        remark(f"{damage.path}: {damage.detail}")
+    if search.incomplete or opened.partly_read:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if search.findings else ExitCode.CLEAN)
+
+
+def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    count = 0
+    for row in rows:
+        count += 1
+        yield row
+    if not count:
+        remark("no message found")
+
+
+def _question(asked: dict[str, Any]) -> Question:
+    from rmqctl.forensics.search import Question
+    from rmqctl.format.host import parse_msg_id
+
+    given = {name for name, value in asked.items() if value is not None}
+    if not any(given - {"topic"} == set(names) - {"topic"} and given >= set(names) for names, _ in WAYS):
+        raise click.UsageError("ask one of: " + " | ".join(usage for _, usage in WAYS))
+    if asked["msg_id"] is not None:
+        try:
+            parse_msg_id(asked["msg_id"])
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--msg-id") from error
+    return Question(**asked)

@@ -1,0 +1,180 @@
+"""`rmqctl recover`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_fields
+from rmqctl.cli.shared.confirm import change_options, plan_shown
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.sizes import SizeType
+from rmqctl.cli.shared.verb import Verb
+from rmqctl.cli.views.repair_view import (
+    REPAIR_VERB,
+    HowToRepair,
+    carry_out,
+    check_index_can_be_rebuilt,
+    check_writable,
+    note_assumed_sizes,
+    plan_json,
+    print_repair,
+    words_of_loss,
+)
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples=(
+        ("rmqctl recover store --dry-run", "what there is to do, what is lost, and what a plain restart would lose"),
+        ("rmqctl recover store --yes", "do it"),
+        ("rmqctl recover store --keep-going --yes", "keep what stands behind a damaged record"),
+        ("rmqctl undo store --yes", "take it back"),
+    ),
+)
+@store_argument
+@click.option("--mode", type=click.Choice(("auto", "normal", "abnormal")), default="auto", show_default=True, help="Auto: as `abort` says.")
+@profile_option("Recover as brokers of this version do.")
+@click.option(
+    "--keep-going", is_flag=True, help="A damaged record does not end the log: a mark takes its place, the messages after it stay."
+)
+@click.option(
+    "--marks-limit",
+    type=SizeType(),
+    default="4GiB",
+    show_default=True,
+    help="Refuse where marks are needed for more bytes of the log than this, missing files included.",
+)
+@click.option("--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does.")
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, threads: int, progress_mode: str, **asked: Any) -> int:
+    """Make a store whole after a crash or damage, as a broker's start would, but losing less.
+
+    The log ends where the broker's own recovery ends it; stale bytes behind that are zeroed. Queues and index are brought to
+    what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
+    restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
+
+    Counted as lost, for both: messages after the new end of the log, damaged messages, and messages that only a queue still points
+    to. `already gone` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
+    the repair does not lose them. A restart may also cut messages out of a queue that are still in the log; recover keeps those.
+
+    --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
+    property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
+    get marks as they get any message: they must know what to do with them. `verify` counts the marks of a store. A file of the
+    log that is too short, or missing, is filled up with marks, too, up to --marks-limit in all: a wrong file name may ask for any number.
+
+    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
+    """
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    planner = _planner(opened, asked, threads)
+    prepared(planner.prepare)
+    with scan_progress(opened, progress_mode, "recover"):
+        plan = planner.plan()
+        plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
+    check_index_can_be_rebuilt(opened, plan.repair)
+    with plan_shown(dry_run=asked["dry_run"]):
+        if output == "json":
+            print_document("recover", plan.to_json() | plan_json(plan.repair))
+        else:
+            _print_plan(plan, explain=asked["explain"])
+    note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)
+    how = HowToRepair(asked["dry_run"], asked["yes"], threads, progress_mode)
+    return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
+
+
+def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
+    from rmqctl.operations.repair.execute import without_vain_rebuilds
+    from rmqctl.operations.repair.leaves import count_findings
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
+    from rmqctl.store.read.version_guess import guess_profile
+    from rmqctl.store.recovery.rules import Mode
+
+    profile = _profile(asked) or guess_profile(store)
+    mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
+    settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
+    return RecoveryPlanner(store, profile, mode, threads, settle, keep_going=asked["keep_going"], marks_limit=asked["marks_limit"])
+
+
+def _profile(asked: dict[str, Any]) -> Profile | None:
+    from rmqctl.format.profile import PROFILES
+
+    return PROFILES[asked["profile"]] if asked["profile"] else None
+
+
+def _summary(plan: RecoveryPlan) -> str:
+    lost, steps = counted(plan.repair.lost.records, "message"), counted(len(plan.repair.steps), "step")
+    return f"log ends at {plan.repair.max_phy_offset}, {lost} lost, {steps}"
+
+
+def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
+    repair, restart = plan.repair, plan.restart
+    print_fields(
+        (
+            ("recovery", f"{restart.mode.value}, as {restart.profile.name} brokers do{_start(plan)}"),
+            ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
+            ("ends because", repair.end_reason or "there are no more records"),
+            ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
+            *_missing(plan),
+            *_marks(plan),
+            ("a plain restart", _restart_in_words(plan)),
+        )
+    )
+    print()
+    print_repair(repair, explain=explain)
+
+
+def _keepable(plan: RecoveryPlan) -> str:
+    return f"; --keep-going would keep {plan.keepable} of them" if plan.keepable else ""
+
+
+def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
+    if not plan.missing:
+        return []
+    rest = max(plan.repair.lost.records - plan.missing, 0)
+    return [("already gone", f"{plan.missing} of them: no file of the log has their bytes; this repair loses {rest}")]
+
+
+def _marks(plan: RecoveryPlan) -> list[tuple[str, str]]:
+    """Report how many messages and bytes marks stand for; fillers are marks that no consumer gets."""
+    if not plan.marks_bytes:
+        return []
+    served = counted(plan.repair.marks.served, "message")
+    files = f" and {counted(plan.marks_files, 'missing file')}" if plan.marks_files else ""
+    words = f"{served} written in place of what is damaged or missing ({counted(plan.marks_bytes, 'byte')} of the log{files})"
+    return [("marks", f"{words}: consumers get them (`rmqctl explain mark`)")]
+
+
+def _start(plan: RecoveryPlan) -> str:
+    restart = plan.restart
+    return f", from {restart.start_file_path}: {restart.start_file.why}" if restart.start_file else ""
+
+
+def _restart_in_words(plan: RecoveryPlan) -> str:
+    """What the broker alone would come to."""
+    restart = plan.restart
+    if restart.refused is not None:
+        return f"the broker does not load this store: {restart.refused}"
+    if restart.hangs is not None:
+        return f"the broker never gets ready: {restart.hangs}"
+    units = sum(queue.max_offset - queue.min_offset for queue in restart.queues)
+    ours = sum(queue.max_offset - queue.min_offset for queue in plan.repair.queues)
+    fewer = f"; {counted(ours - units, 'message')} fewer in its queues than after this" if units < ours else ""
+    lost = f"{counted(restart.lost.records, 'message')} ({counted(restart.lost.bytes, 'byte')})"
+    return f"the log up to {restart.max_phy_offset}, {lost} lost{fewer}"

@@ -1,0 +1,110 @@
+"""`rmqctl truncate`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_fields
+from rmqctl.cli.shared.confirm import change_options, plan_shown
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.verb import Verb
+from rmqctl.cli.views.repair_view import (
+    REPAIR_VERB,
+    HowToRepair,
+    carry_out,
+    check_index_can_be_rebuilt,
+    check_writable,
+    plan_json,
+    print_repair,
+    words_of_loss,
+)
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.text import counted
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=REPAIR_VERB,
+    examples=(
+        ("rmqctl truncate store --to 40668 --dry-run", "what would go"),
+        ("rmqctl truncate store --to 40668 --yes", "end the log there"),
+        ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left behind the log's end"),
+    ),
+)
+@store_argument
+@click.option("--to", type=OFFSET, help="Physical offset at which the log is to end: where a record begins or ends.")
+@click.option("--dirty", is_flag=True, help="At its end: only what stands behind that goes.")
+@click.option(
+    "--keep-tail",
+    is_flag=True,
+    help="Leave the bytes behind the end in its file, as a broker does. Good messages there are part of the log again at once.",
+)
+@click.option("--explain", is_flag=True, help="Show each step, and each queue.")
+@profile_option("Rebuild the index as brokers of this version do.")
+@change_options
+@output_option("table", "json")
+@threads_option
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    to: int | None,
+    dirty: bool,
+    keep_tail: bool,
+    explain: bool,
+    profile: str | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+) -> int:
+    """End the log at a record boundary; queues and index follow.
+
+    Whole files behind the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
+    brings it back.
+
+    --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
+    the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files behind go all the same.
+
+    The plan also simulates the broker's next start: with fewer files it may begin at an earlier file, and end the log at damage there.
+    Messages that it would no longer serve count as lost.
+
+    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
+    """
+    if to is not None and dirty:
+        raise click.UsageError("--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them")
+    if to is None and not dirty:
+        raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
+    opened = open_store(store, broker_conf, follow_links)
+    check_writable(opened)
+    from rmqctl.format.profile import PROFILES
+    from rmqctl.operations.repair.rehearsal import with_next_start
+    from rmqctl.operations.repair.truncation import Truncation
+    from rmqctl.store.read.version_guess import guess_profile
+
+    end = opened.commit_log.end()[0] if to is None else to
+    truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
+    prepared(truncation.prepare)
+    with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
+        plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
+        if plan.steps:
+            plan = with_next_start(opened, plan, plan.profile or guess_profile(opened), {}, threads)
+    check_index_can_be_rebuilt(opened, plan)
+    if dirty:
+        truncation.check_nothing_good_is_lost()
+    with plan_shown(dry_run=dry_run):
+        if output == "json":
+            print_document("truncate", plan_json(plan))
+        else:
+            print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
+            print()
+            print_repair(plan, explain=explain)
+    summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
+    how = HowToRepair(dry_run, yes, threads, progress_mode)
+    return carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)

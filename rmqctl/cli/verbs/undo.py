@@ -1,0 +1,261 @@
+"""`rmqctl undo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_fields, print_table, remark, to_json
+from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown
+from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.options import conf_of, output_option, store_argument
+from rmqctl.cli.shared.run_as import act_as_owner, note_owner
+from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.errors import ExitCode
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.journal.journals import JournalEntry
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=CHANGE_VERB,
+    examples=(
+        ("rmqctl undo store", "take the newest change back, after a look at what that means"),
+        ("rmqctl undo store --list", "what rmqctl changed in this store and can take back"),
+        ("rmqctl undo store --drop --yes", "the repair is good: forget what was before, and free its space"),
+        ("rmqctl undo store --drop-damaged 0002-recover --yes", "forget the one change whose journal is damaged"),
+    ),
+)
+@store_argument
+@click.option("--list", "only_list", is_flag=True, help="List the changes that can be taken back, the oldest first.")
+@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they cannot be taken back any more.")
+@click.option(
+    "--drop-damaged",
+    metavar="NAME",
+    help="Forget one change whose journal is damaged, by the name of its folder, as --list shows it.",
+)
+@click.option("--force", is_flag=True, help="Undo although the store was written to since: part of that is lost.")
+@change_options
+@output_option("table", "json", "jsonl")
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    only_list: bool,
+    is_drop: bool,
+    drop_damaged: str | None,
+    force: bool,
+    yes: bool,
+    dry_run: bool,
+    output: str,
+) -> int:
+    """Take back the newest change that rmqctl made in a store, byte for byte.
+
+    What a change deletes or overwrites is kept in STORE/.rmqctl until it is undone or dropped; after the last one nothing of that
+    is left. A change that was left half done (the process was killed, the disk was full) is taken back the same way.
+
+    A journal is followed only as far as rmqctl itself could have written it: into the store, and into those folders of the log
+    elsewhere that --broker-conf names. A journal that leads anywhere else, or that cannot be read, is damaged: --list shows it and
+    exits with 4, and no change of the store begins while it is there. A newer change can still be taken back. --drop-damaged forgets a
+    damaged one whose change came to its end; --drop leaves it.
+
+    An append is not undone: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+
+    Where a broker or `rmqctl append` wrote to the store since, an undo would lose that: it is refused (exit 1).
+
+    Exit 0: undone, or dropped; 1: with --dry-run, where there is something to take back. While a broker has the store open there is
+    only --list (else exit 11).
+    """
+    if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
+        raise click.UsageError("--list, --drop, --drop-damaged and --force do not go together")
+    from rmqctl.store.journal.journals import check_not_in_use, has_traces, list_journals
+
+    storage = _storage(store, broker_conf, follow_links=follow_links)
+    entries = list_journals(storage, store)
+    is_touched = has_traces(storage, store)
+    if not is_touched:
+        _check_is_store(store)
+    forgets = is_drop or drop_damaged is not None
+    chosen = _to_forget(entries, drop_damaged) if forgets else entries[-1:]
+    if only_list or not is_touched:
+        return _list(storage, entries, output)
+    check_not_in_use(storage, store)
+    changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
+    rows = _rows(storage, chosen) if forgets else [_row(storage, entry) | _steps(storage, store, entry) for entry in chosen]
+    if dry_run or output == "table":
+        with plan_shown(dry_run=dry_run):
+            _print(rows, output, as_list=forgets)
+    if dry_run:
+        note_owner(store, storage.named[1:])
+        return int(ExitCode.FINDINGS)
+    confirm(f"Forget {_names(rows)}?" if forgets else f"Take {_names(rows)} back?", yes=yes)
+    with ChangeInterruption() as interruption:
+        said = _drop(storage, rows, drop_damaged, interruption) if forgets else _undo(storage, changed, interruption, force=force)
+    remark(said)
+    if output != "table":
+        _print([row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets)
+    return _note_damaged(store, entries) if is_drop else int(ExitCode.CLEAN)
+
+
+def _list(storage: Storage, entries: list[JournalEntry], output: str) -> int:
+    _print(_rows(storage, entries), output, as_list=True)
+    if not entries:
+        remark("nothing to undo: no change by rmqctl is kept here")
+    return _note_damaged(storage.root, entries)
+
+
+def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
+    """Say what to do about each damaged journal. Return the exit code."""
+    from rmqctl.store.journal.journals import advice
+
+    damaged = [entry for entry in entries if entry.fault is not None]
+    for entry in damaged:
+        remark(f"{entry.folder.name} is damaged: {advice(store, entry)}")
+    return int(ExitCode.PARTIAL if damaged else ExitCode.CLEAN)
+
+
+def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
+    """Return the sound journals, or the damaged one in the folder of that name. Raises UsageError where there is none."""
+    if damaged is None:
+        return [entry for entry in entries if entry.fault is None]
+    names = [entry.folder.name for entry in entries if entry.fault is not None]
+    if damaged not in names:
+        raise click.UsageError(
+            f"--drop-damaged: '{damaged}' is not the folder of a damaged journal (there is: {', '.join(names) or 'none'})"
+        )
+    return [entry for entry in entries if entry.folder.name == damaged]
+
+
+def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
+    """Raises NeedsRecovery, Unreadable where the store may be half changed, or where nothing but damaged journals is left."""
+    from rmqctl.store.journal.journals import check_finished, refusal
+
+    check_finished(store, chosen if chosen and chosen[0].fault is not None else entries)
+    if entries and not chosen:
+        raise refusal(store, entries[-1])
+    return []
+
+
+def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
+    """Return the paths that were written to since, with `force`. Raises ChangedSince without, Unreadable, OSError."""
+    from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
+
+    for entry in chosen:
+        if entry.fault is not None:
+            raise refusal(storage.root, entry)
+        if force:
+            return changed_since(storage, storage.root, entry)
+        check_unchanged(storage, storage.root, entry)
+    return []
+
+
+def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> Storage:
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.config.store_path import named_commitlogs
+
+    found = Storage(store, follow_links=follow_links)
+    for folder in named_commitlogs(store, conf_of(store, broker_conf)):
+        found.trust(folder)
+    return found
+
+
+def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
+    """Take the newest change back; `changed` are the paths that were written to since, with `force`."""
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder
+    from rmqctl.store.journal.transaction import undo_last
+
+    store = storage.root
+    act_as_owner(store, storage.named[1:])
+    entry = undo_last(store, WritableStorage.like(storage), force=force, commit=interruption.commit)
+    if entry is None or entry.state is JournalState.NOT_BEGUN:
+        if has_traces(storage, store):
+            return f"there is nothing to take back: what lies in {quoted(rmqctl_folder(store))} is not of rmqctl's making, and stays"
+        return "removed what an interrupted rmqctl left; there is nothing to take back"
+    undone = f"undone: {entry.number} {entry.verb}"
+    if not changed:
+        return f"{undone}; the store is as it was before"
+    return (
+        f"{undone}; the store was written to since ({first_of(changed)}), and what else that changed stays: "
+        f"`rmqctl verify {quoted(store)}` says whether it fits, `rmqctl recover {quoted(store)}` makes it fit"
+    )
+
+
+def _drop(storage: Storage, rows: list[dict[str, Any]], damaged: str | None, interruption: ChangeInterruption) -> str:
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal.transaction import drop
+
+    act_as_owner(storage.root, storage.named[1:])
+    dropped = drop(storage.root, WritableStorage.like(storage), damaged=damaged, commit=interruption.commit)
+    freed = sum(row["keptBytes"] for row in rows)
+    return f"dropped: {len(dropped)}, which took {freed} bytes of the disk; they cannot be taken back any more"
+
+
+def _check_is_store(store: Path) -> None:
+    from rmqctl.store.config.broker_conf import BrokerConf
+    from rmqctl.store.config.store_path import StorePath
+
+    StorePath(store, BrokerConf())
+
+
+def _names(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['number']} {row['verb']}" for row in rows) or "what an interrupted rmqctl left"
+
+
+def _rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str, Any]]:
+    return [_row(storage, entry) for entry in entries]
+
+
+def _steps(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
+    from rmqctl.store.journal.undo_steps import undo_steps
+
+    return {"undo": undo_steps(storage, store, entry)}
+
+
+def _row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
+    from rmqctl.format.timestamp import rfc3339
+    from rmqctl.store.journal.journals import kept_bytes
+
+    manifest = entry.manifest
+    summary = manifest.summary if manifest is not None else ""
+    if entry.fault is not None:
+        summary = f"{storage.display(Path(entry.fault.path))}: {entry.fault.what}"
+    return {
+        "number": entry.number,
+        "verb": entry.verb,
+        "folder": entry.folder.name,
+        "state": entry.state.value,
+        "timestamp": manifest.time_ms if manifest is not None else None,
+        "time": rfc3339(manifest.time_ms) if manifest is not None else None,
+        "keptBytes": kept_bytes(storage, entry),
+        "summary": summary,
+        "changes": manifest.changes if manifest is not None else [],
+    }
+
+
+def _print(rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
+    """All of them as a list; or what is going to be taken back, and how."""
+    if output == "json":
+        print_document("undo", {"journals": rows})
+    elif output == "jsonl":
+        for row in rows:
+            print(to_json(row))
+    elif not as_list:
+        for row in rows:
+            fields = ("number", "verb", "state", "time", "summary")
+            print_fields((name, row[name]) for name in fields)
+            _print_steps(row["undo"])
+    elif rows:
+        names = ("number", "verb", "state", "time", "keptBytes", "summary")
+        print_table([name.upper() for name in names], [[row[name] for name in names] for row in rows])
+
+
+def _print_steps(steps: list[dict[str, Any]]) -> None:
+    if steps:
+        print("\nto take it back:\n")
+        print_table(["ACTION", "PATH", "BYTES"], [[step["action"], step["path"], step.get("bytes")] for step in steps])

@@ -1,0 +1,138 @@
+"""`rmqctl verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.render import print_document, print_rows, print_table, remark
+from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.options import (
+    ignore_receipts_option,
+    note_unfinished_change,
+    open_store,
+    output_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
+from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.errors import ExitCode
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.forensics.verify import VerifyReport
+
+
+@click.command(
+    cls=Verb,
+    exit_codes=SCAN_VERB,
+    examples=(
+        ("rmqctl verify /data/rocketmq/store", "everything: log, queues, index, checkpoint, configuration"),
+        ("rmqctl verify store --level 1", "the log alone: structure, checksums, offsets"),
+        ("rmqctl verify store -o jsonl | jq -r .code | sort | uniq -c", "how many findings of each kind"),
+        ("rmqctl explain bad-body-crc", "what a finding means"),
+    ),
+)
+@store_argument
+@click.option(
+    "--level",
+    type=click.IntRange(1, 3),
+    default=3,
+    show_default=True,
+    help="1: the log. 2: and the queues. 3: and index, checkpoint, configuration.",
+)
+@ignore_receipts_option
+@output_option("table", "json", "jsonl", "csv")
+@threads_option
+@progress_option
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    level: int,
+    ignore_receipts: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+) -> int:
+    """Is the store whole?
+
+    Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
+    behind the log's end. Level 2 compares every message with its queue unit, and every unit with its message. Level 3 adds
+    the index, the checkpoint, abort, and config/*.json. Damage does not end the reading: it goes on at the next whole record.
+
+    -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
+    """
+    from rmqctl.forensics.verify import Verification
+
+    opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
+    verification = Verification(opened, level, threads, receipts=not ignore_receipts)
+    report = verification.report
+    prepared(verification.prepare)
+    try:
+        with scan_progress(opened, progress_mode, "verify"):
+            verification.run()
+    except KeyboardInterrupt:
+        _remark_summary(report)
+        raise
+    note_unfinished_change(opened)
+    return print_report(report, output)
+
+
+def print_report(report: VerifyReport, output: str) -> int:
+    """Print what verify found; its exit code."""
+    if output == "json":
+        print_document("verify", report.to_json())
+    elif output == "table":
+        _print_findings(report)
+    else:
+        from rmqctl.forensics.finding import FINDING_KEYS
+
+        print_rows("verify", "findings", (finding.to_json() for finding in report.findings), output, FINDING_KEYS, {})
+    for note in report.notes:
+        remark(f"note: {note}")
+    _remark_summary(report)
+    if report.incomplete:
+        return int(ExitCode.PARTIAL)
+    return int(ExitCode.FINDINGS if report.findings else ExitCode.CLEAN)
+
+
+def _remark_summary(report: VerifyReport) -> None:
+    summary = report.summary
+    remark(
+        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: {counted(summary.messages, 'message')}, "
+        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to {summary.ok_up_to}; "
+        f"stopped at {summary.end}: {summary.stopped}"
+    )
+    if report.marks:
+        marks = f"{report.marks} {'is a mark' if report.marks == 1 else 'are marks'}"
+        remark(f"of the messages {marks}, which `recover --keep-going` wrote in place of others (`rmqctl explain mark`)")
+    if any(finding.code == "file-length" for finding in report.findings):
+        remark("a broker does not load this store as it is: a file has a wrong length")
+    elif report.broker_stops_at is not None:
+        remark(
+            f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is behind it: "
+            f"{counted(report.behind_damage_messages, 'good message')}, {counted(report.behind_damage_bytes, 'byte')}"
+        )
+
+
+def _print_findings(report: VerifyReport) -> None:
+    if not report.findings:
+        print(f"level {report.level}: no findings")
+        return
+    rows = [
+        [
+            finding.code,
+            finding.path,
+            finding.physical_offset,
+            finding.file_offset,
+            finding.count if finding.count > 1 else None,
+            finding.detail,
+        ]
+        for finding in report.findings
+    ]
+    print_table(["CODE", "FILE", "PHYSICALOFFSET", "AT BYTE", "COUNT", "DETAIL"], rows)

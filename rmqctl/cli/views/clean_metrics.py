@@ -1,0 +1,114 @@
+"""What a run of `clean` came to, for Prometheus: a text file for node_exporter's textfile collector.
+
+A dozen gauges are a dozen lines: the client library would be one more thing to install, and serves processes that stay.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.output.complaint import exit_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+PREFIX = "rmqctl_clean_"
+HELP = {
+    "last_run_timestamp_seconds": "When clean was run last.",
+    "duration_seconds": "How long that took.",
+    "exit_status": "Its exit status; 0: done, or nothing to do.",
+    "expired_files": "Files that its plan says go.",
+    "expired_bytes": "What they take on the disk, and with them what an interrupted clean left.",
+    "waiting_messages": "Messages in them that a group has not consumed, undelivered scheduled ones, and open half messages.",
+    "deleted_files": "Files that it deleted.",
+    "deleted_bytes": "What they took on the disk, and with them what an interrupted clean left.",
+    "kept_files": "Files of the commit log that stay.",
+    "log_min_offset_bytes": "The commit log's first physical offset.",
+    "disk_used_percent": "How full the disk of a folder of the store was before; -1: unknown.",
+}
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class CleanMetrics:
+    """The gauges of a run on `store`; what was not measured is left out."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = str(store.absolute())
+        self._began = time.time()
+        self._descriptor: int | None = None
+        self._values: dict[tuple[str, str], float] = {("last_run_timestamp_seconds", ""): round(self._began, 3)}
+
+    def set(self, name: str, value: float) -> None:
+        """`name` is one of HELP's."""
+        self._values[name, ""] = value
+
+    def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
+        """Folders of the store, and how full their disks are, in percent."""
+        self._values |= {("disk_used_percent", str(path)): percent for path, percent in disks}
+
+    def hold(self, path: Path | None) -> None:
+        """Keep the file at `path` open: root becomes another user, and that user may not replace it. Raises OSError."""
+        from rmqctl.logfile.access.owner import is_root
+        from rmqctl.logfile.storage import Kind
+        from rmqctl.logfile.writable_storage import WritableStorage
+
+        if path is not None and is_root():
+            storage = WritableStorage(path.parent)
+            is_there = storage.entry(path).kind is not Kind.MISSING
+            self._descriptor = storage.open_for_writing(path) if is_there else storage.make_file(path)
+
+    def text(self) -> str:
+        """In the text format, version 0.0.4."""
+        lines = []
+        for name, meaning in HELP.items():
+            found = [self._line(name, path, value) for (of, path), value in self._values.items() if of == name]
+            if found:
+                lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} gauge", *found]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _line(self, name: str, path: str, value: float) -> str:
+        labels = f'store="{_escaped(self._store)}"' + (f',path="{_escaped(path)}"' if path else "")
+        return f"{PREFIX}{name}{{{labels}}} {value}"
+
+    def write(self, path: Path, exit_status: int) -> None:
+        """The run is over: the file at `path` appears with all of it. Raises OSError."""
+        from rmqctl.logfile.writable_storage import WritableStorage
+
+        self.set("exit_status", exit_status)
+        self.set("duration_seconds", round(time.time() - self._began, 3))
+        storage, data = WritableStorage(path.parent), self.text().encode()
+        try:
+            storage.replace_file(path, data)
+        except PermissionError:
+            if self._descriptor is None:
+                raise
+            storage.write(self._descriptor, 0, data)
+            storage.resize(self._descriptor, len(data))
+
+
+def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:
+    """Run, and whatever ends it, the file at `path` says so; None: no file. Raises OSError where only that fails.
+
+    A command line that is wrong is no run: it may be `path` that is wrong.
+    """
+    if path is None:
+        return run()
+    try:
+        status = run()
+    except click.UsageError:
+        raise
+    except BaseException as error:
+        with suppress(OSError):
+            metrics.write(path, exit_status(error))
+        raise
+    metrics.write(path, status)
+    return status
+
+
+def _escaped(label: str) -> str:
+    return label.translate(_ESCAPED)

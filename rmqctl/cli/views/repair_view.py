@@ -1,0 +1,174 @@
+"""What the verbs that repair have in common: whom they refuse, and how they show what they are going to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.cli.output.printable import printable
+from rmqctl.cli.output.render import print_table, remark
+from rmqctl.cli.shared.confirm import confirm, undo_hint
+from rmqctl.cli.shared.interruption import ChangeInterruption
+from rmqctl.cli.shared.run_as import act_as_owner, note_owner
+from rmqctl.cli.shared.verb import CHANGE_VERB
+from rmqctl.cli.views.scan_progress import scan_progress
+from rmqctl.errors import READ_ALL_HINT, ExitCode, Unreadable
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.operations.plan import RepairPlan, Step
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.data_loss import QueueOutcome
+
+STEPS_SHOWN = 12
+PAST = {"recover": "recovered", "truncate": "truncated"}
+REPAIR_VERB = (*CHANGE_VERB, ExitCode.REPAIRED)
+# several steps of a kind in words: how many, and of which folder of the store, or topic
+WORDS_OF_STEPS = {
+    "add-file": ("add {} to {place}", "missing file"),
+    "delete": ("delete {} of {place}", "item"),
+    "rebuild-queue": ("rebuild {} of {place}", "queue"),
+    "resize": ("give {} of {place} the right length", "file"),
+    "write": ("put marks into {} of {place}", "range"),
+    "zero": ("zero {} of {place}", "range"),
+}
+
+
+class HowToRepair(NamedTuple):
+    """Options of the verbs that repair."""
+
+    dry_run: bool
+    yes: bool
+    threads: int
+    progress_mode: str
+
+
+def check_writable(store: ReadOnlyStore) -> None:
+    """Raises StoreInUse, and as `check_complete`."""
+    from rmqctl.store.journal.journals import check_not_in_use
+
+    check_not_in_use(store.storage, store.path.root)
+    check_complete(store)
+
+
+def check_complete(store: ReadOnlyStore) -> None:
+    """Raises NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
+
+    LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file sizes.
+    What was not read must not be taken for what is not there: without the log every queue would be one too many.
+    """
+    from rmqctl.store.journal.journals import check_none_unfinished
+    from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
+
+    check_none_unfinished(store.storage, store.path.root)
+    store.path.check_can_be_changed()
+    if looks_like_3x(store):
+        raise store_of_3x(store)
+    queues = len(store.queues)
+    if store.partly_read:
+        what = "a part of it was not read: `rmqctl verify` shows which"
+        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+    store.check_one_queue_type()
+    store.check_size_of_conf()
+    if queues and not store.commit_log.queue.files:
+        raise Unreadable(f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies")
+
+
+def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
+    """Raises BadRequest where the index is rebuilt, and nothing shows whether with TAGS."""
+    from rmqctl.store.read.tag_index import indexes_tags
+
+    if plan.rebuilds_index:
+        indexes_tags(store, plan.profile)
+
+
+def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
+    """Say so where files are going to be made whose size nothing tells."""
+    from rmqctl.store.config.file_sizes import Geometry
+    from rmqctl.store.read.store_file_sizes import index_shape
+
+    usual = Geometry()
+    sized = [queue for queue in store.queues.values() if queue.queue.files]
+    if queues and not sized and not store.conf.consumequeue_file_size:
+        size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
+        remark(f"no queue shows how large its files are: they get {size} (--broker-conf says otherwise)")
+    if index and not store.conf.index_slots and index_shape(store) is None:
+        size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
+        remark(f"no index file shows its size: it gets {size} (--broker-conf says otherwise)")
+
+
+def words_of_loss(plan: RepairPlan) -> str:
+    """What is lost."""
+    return f"{counted(plan.lost.records, 'message')}, {counted(plan.lost.bytes, 'byte')}"
+
+
+def plan_json(plan: RepairPlan) -> dict[str, Any]:
+    """The keys of a plan in the documents of the verbs."""
+    return {
+        "minPhyOffset": plan.min_phy_offset,
+        "maxPhyOffset": plan.max_phy_offset,
+        "lost": plan.lost._asdict(),
+        "queues": [queue.to_json() for queue in plan.queues],
+        "actions": [step.to_json() for step in plan.steps],
+        "notes": list(plan.notes),
+    }
+
+
+def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair) -> int:
+    """What follows once a plan was shown: the question, the repair, the exit status."""
+    if asked.dry_run and plan.steps:
+        note_owner(store.path.root, store.path.commitlogs)
+    if asked.dry_run or not plan.steps:
+        return int(ExitCode.FINDINGS if plan.steps or plan.start_problem else ExitCode.CLEAN)
+    confirm(question, yes=asked.yes)
+    from rmqctl.operations.rebuild.rebuild import Rebuild
+    from rmqctl.operations.repair.execute import repair
+
+    if plan.queues_to_rebuild or plan.rebuilds_index:
+        Rebuild.prepare()
+    act_as_owner(store.path.root, store.path.commitlogs)
+    with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
+        repair(store, plan, verb, summary, asked.threads, interruption.commit)
+    remark(f"{PAST[verb]}; {undo_hint(store.path.root)}")
+    return int(ExitCode.PARTIAL if plan.start_problem else ExitCode.REPAIRED)
+
+
+def print_repair(plan: RepairPlan, *, explain: bool) -> None:
+    """The queues that lose messages and the steps; with `explain` all queues, and each step by itself."""
+    _print_queues([queue for queue in plan.queues if queue.lost or explain])
+    _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)
+    for note in plan.notes:
+        remark(f"note: {note}")
+
+
+def _print_queues(queues: Sequence[QueueOutcome]) -> None:
+    if queues:
+        rows = [[queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost or None] for queue in queues]
+        print_table(["TOPIC", "QUEUEID", "MINOFFSET", "MAXOFFSET", "LOST"], rows)
+        print()
+
+
+def _print_steps(steps: Sequence[Step], *, each: bool) -> None:
+    if not steps:
+        print("nothing to do")
+    elif each:
+        for step in steps:
+            print(printable(step.describe()))
+    else:
+        kinds: dict[tuple[str, str], list[Step]] = {}
+        for step in steps:
+            kinds.setdefault((step.to_json()["action"], _place(step)), []).append(step)
+        for (action, place), of_kind in kinds.items():
+            print(printable(of_kind[0].describe()) if len(of_kind) == 1 else _in_words(action, place, len(of_kind)))
+        print("(--explain shows each)")
+
+
+def _in_words(action: str, place: str, count: int) -> str:
+    words, noun = WORDS_OF_STEPS[action]
+    return printable(words.format(counted(count, noun), place=place))
+
+
+def _place(step: Step) -> str:
+    found = step.to_json()
+    return str(found.get("path", found.get("topic", ""))).split("/")[0]

@@ -1,0 +1,1 @@
+"""Queues, index and small files compared with the log."""

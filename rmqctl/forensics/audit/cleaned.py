@@ -1,0 +1,70 @@
+"""What `clean` once deleted, by the receipts that it left in the store (`receipts.py` writes them)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from rmqctl.logfile.mapped_file_queue import is_file_name
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import bounded_json
+from rmqctl.store.config.store_path import QUEUE_PARTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.storage import Storage
+
+RECEIPTS_NAME = "rmqctl-clean.log"
+ROTATED = ("", ".1")  # what logrotate took away last, too
+RECEIPTS_SIZE_MAX = 64 * 1024 * 1024
+LINE_SIZE_MAX = 64 * 1024
+SIGNS_MAX = 10_000
+
+
+class Receipt(msgspec.Struct):
+    """What a line says that is used: a file, and how many bytes it had."""
+
+    path: str
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class ReceiptsRead(NamedTuple):
+    """Whether a receipt explains where the log begins; `ignored` has `file:line` of each line that is no receipt."""
+
+    is_cleaned: bool
+    ignored: list[str]
+
+
+def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
+    """Whether `clean` deleted the file of the log that ended at a physical offset. Raises OSError, also for what is no file."""
+    found = ReceiptsRead(False, [])
+    for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
+        if storage.entry(root / name).kind is Kind.MISSING:
+            continue
+        for number, line in enumerate(io.BytesIO(storage.read_file(root / name, RECEIPTS_SIZE_MAX)), 1):
+            receipt = _receipt(line)
+            if receipt is None and line.strip():
+                found.ignored.append(f"{name}:{number}")
+            elif receipt is not None and _log_end(receipt) == offset:
+                found = found._replace(is_cleaned=True)
+    return found
+
+
+def _log_end(receipt: Receipt) -> int | None:
+    """The physical offset at which a deleted file of the log ended; None: the file was none of the log."""
+    path = PurePath(receipt.path)
+    return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
+
+
+def _receipt(line: bytes) -> Receipt | None:
+    """The receipt of a line; None for a line that a crash cut, or that holds something else."""
+    if len(line) > LINE_SIZE_MAX:
+        return None
+    try:
+        return msgspec.convert(bounded_json.loads(line.decode(), SIGNS_MAX), Receipt)
+    except (ValueError, msgspec.ValidationError):
+        return None

@@ -1,0 +1,536 @@
+"""Log against queues: every message has its unit, and every unit its message.
+
+One pass over the log confirms units as it goes (`see`); then each queue's slots that no message confirmed are looked at
+(`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
+from rmqctl.forensics.finding import Finding
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
+from rmqctl.kernels.cq_unit_compare import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHERE, IGNORED, MISSING, NOT_ASKED, ODD, PLAIN
+from rmqctl.kernels.dispatch_scan import DELAYED
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.logfile.record_reader import RecordReader
+from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import Destination, batch_size, queue_destinations, right_tags_code
+from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
+from rmqctl.store.read.commit_log import message_of
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.read.known_topics import KnownTopics
+from rmqctl.store.read.version_guess import signs_of_5
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.format.message import Damage, Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+FILES_FOR_A_MAJORITY = 3
+FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for each unit
+
+
+class QueueCrosscheck:
+    """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`.
+
+    `new_at` decodes the message at a physical offset where `see` is told of one that is only going to be there.
+    """
+
+    def __init__(self, store: ReadOnlyStore, describer: Describer, new_at: Callable[[int], Message | None] = lambda _: None) -> None:
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.expired_units = 0
+        self._store = store
+        self._describer = describer
+        self._new_at = new_at
+        self._cursors: dict[QueueKey, QueueCursor] = {}
+        self._unreadable: set[QueueKey] = set()
+        self._lost: list[tuple[int, int]] = []
+        self._known_topics = KnownTopics(store)
+        self._topics_with_queues = {topic for topic, _ in store.queues}
+        self._deleted_topics: dict[str, int] = {}
+        self._of_queue: dict[QueueKey, dict[str, list[Finding]]] = {}
+        self._keys: list[QueueKey] = []
+        self._reader: RecordReader | None = None
+        self._superseded: dict[QueueKey, int] = {}
+        self._left_out: dict[QueueKey, int] = {}
+        self._leaves_topics_out = bool(signs_of_5(store))
+        for key, queue in store.queues.items():
+            if isinstance(queue, ConsumeQueue):
+                try:
+                    self._cursors[key] = QueueCursor(queue)
+                except OSError as error:
+                    self._give_up(key, error)
+        self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
+
+    def see(self, described: DispatchColumns, message: Message | None = None) -> None:
+        """Messages of the log, in log order; `message` is one with damaged content whose frame is whole."""
+        self._know_queues()
+        messages = described.messages
+        verdicts = self._units.verdicts(messages)
+        for rows in _runs(messages, verdicts):
+            self._judge(messages[rows], int(verdicts[rows[0]]), message)
+
+    def _know_queues(self) -> None:
+        for topic, queue_id in self._describer.queues[len(self._keys) :]:
+            self._keys.append((topic.decode("utf-8", "replace"), queue_id))
+        self._units.know(self._keys)
+
+    def _kind_of(self, key: QueueKey) -> int:
+        """How messages of a queue are compared with its units."""
+        if key in self._unreadable or self._store.is_unread(*key):
+            return IGNORED
+        if isinstance(self._store.queues.get(key), BatchConsumeQueue):
+            return ODD
+        return PLAIN if key in self._cursors else ABSENT
+
+    def _judge(self, rows: Any, verdict: int, message: Message | None) -> None:
+        """Messages of one queue with the same verdict, their queue offsets one behind the other."""
+        row = rows[0]
+        key = self._keys[row["queue"]]
+        if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
+            return
+        at = int(row["physical_offset"])
+        scheduled = key[0] == SCHEDULE_TOPIC and bool(row["marks"] & DELAYED)
+        destination = Destination(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
+        if verdict in (ASK, ASK_AGAIN):
+            asked = message or self._new_at(at) or self._message_at(at)
+            if asked is not None:
+                self._see_message(asked, again=verdict == ASK_AGAIN)
+            return
+        if verdict == MISSING and key not in self._cursors and self._is_deleted_topic(key[0]):
+            self._deleted_topics[key[0]] = self._deleted_topics.get(key[0], 0) + len(rows)
+            return
+        cursor = self._cursors.get(key)
+        try:
+            if len(rows) == 1 and verdict in (MISSING, ELSEWHERE) and self._is_misnumbered(destination, at, int(row["size"])):
+                return
+            unit = cursor.unit(destination.queue_offset) if cursor else None
+        except OSError as error:
+            self._give_up(key, error)
+            return
+        if unit is None or verdict == MISSING:
+            self._add("missing-unit", destination, at, "the message has no unit in its queue", len(rows))
+        elif verdict == ELSEWHERE:
+            what = f"the unit points to {unit.physical_offset}, the message is at {at}"
+            self._add("unit-mismatch", destination, at, what, len(rows))
+        else:
+            self._add("unit-tags-code", destination, at, _wrong_tags_code(destination, unit.tags_code), len(rows))
+
+    def _is_misnumbered(self, destination: Destination, at: int, size: int) -> bool:
+        """Return whether the record's own QUEUEOFFSET is wrong, not its unit; then the unit is confirmed, and the record a finding.
+
+        The queue leads to the record from another place, and the records before and after that place agree with the queue, or say
+        nothing. A queue that is shifted as a whole is wrong itself: its records agree with one another. Raises OSError.
+        """
+        cursor = self._cursors.get((destination.topic, destination.queue_id))
+        unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
+        number = destination.queue_offset
+        if cursor is None or unit is None or (unit.physical_offset, unit.size) != (at, size):
+            return False
+        own = cursor.queue.find(number)  # units before it may lead to the record, too, in place of lost ones
+        if own is not None and own.physical_offset == at:
+            return False
+        slot = unit.queue_offset
+        before, after = (self._number_of(cursor.queue.find(near), destination) for near in (slot - 1, slot + 1))
+        is_supported = (before is not None and before + 1 == number) or after == number + 1
+        if is_supported or not (before == slot - 1 or after == slot + 1 or before is after is None):
+            return False
+        cursor.confirm(slot)
+        what = f"the record says queue offset {number}; its queue, and the records around it there, say {slot}"
+        self._add_bad_number(destination, slot, at, what)
+        return True
+
+    def _add_bad_number(self, destination: Destination, queue_offset: int, physical_offset: int, what: str) -> None:
+        log = self._store.commit_log.queue.find(physical_offset)
+        file_offset = physical_offset - log.file_from_offset if log else None
+        finding = Finding("bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset)
+        finding.topic, finding.queue_id, finding.queue_offset = destination.topic, destination.queue_id, queue_offset
+        self.findings.append(finding)
+
+    def _number_of(self, unit: CqUnit | None, place: Destination) -> int | None:
+        """Return the QUEUEOFFSET of the record that a unit leads to; None where that is no record of its queue."""
+        message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
+        is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
+        return message.queue_offset if message is not None and is_of_queue else None
+
+    def _message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset; they are asked for in log order, so one reader goes along. Not read: none."""
+        file = self._store.commit_log.queue.find(physical_offset)
+        if file is None:
+            return None
+        if self._reader is None or self._reader.file is not file:
+            self._reader = RecordReader(file)
+        try:
+            return message_of(self._reader.at(physical_offset - file.file_from_offset))
+        except OSError:  # the scan reports it
+            return None
+
+    def _see_message(self, message: Message, *, again: bool) -> None:
+        """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
+        for number, destination in enumerate(queue_destinations(message)):
+            key = (destination.topic, destination.queue_id)
+            if key in self._unreadable or self._store.is_unread(*key):
+                continue
+            queue = self._store.queues.get(key)
+            if queue is None and self._is_deleted_topic(destination.topic):
+                self._deleted_topics[destination.topic] = self._deleted_topics.get(destination.topic, 0) + 1
+                continue
+            try:
+                if isinstance(queue, BatchConsumeQueue):
+                    self._see_batch(queue, message)
+                elif number:
+                    self._see_light_unit(destination, message)
+                elif not self._is_misnumbered(destination, message.physical_offset, message.size):
+                    self._see_unit(destination, message, again=again)
+            except OSError as error:
+                self._give_up(key, error)
+
+    def lost(self, damage: Damage) -> None:
+        """A range of the log that holds no record any more: units that point there are lost messages, not wrong ones."""
+        self._lost.append((damage.physical_offset, damage.end))
+
+    def finish(self, log_end: int) -> None:
+        """Look at the units that no message confirmed; `log_end` is the end of the last good record (physical offset)."""
+        self._units.finish()
+        for key, cursor in list(self._cursors.items()):
+            try:
+                self._finish_queue(cursor, log_end)
+            except OSError as error:
+                self._give_up(key, error)
+        for key, queue in self._store.queues.items():
+            if isinstance(queue, BatchConsumeQueue) and key not in self._unreadable:
+                try:
+                    self._finish_batch_queue(queue, log_end)
+                except OSError as error:
+                    self._give_up(key, error)
+        self._check_files()
+        for by_code in self._of_queue.values():
+            for findings in by_code.values():
+                self.findings += findings
+        for (topic, queue_id), count in sorted(item for item in self._superseded.items() if item[1]):
+            self.notes.append(f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again")
+        for (topic, queue_id), count in sorted(self._left_out.items()):
+            what = "the broker gave them no unit, because the queue already had their queue offset when they came"
+            self.notes.append(f"{count} messages are not in {topic}/{queue_id}: {what}")
+        for topic, count in sorted(self._deleted_topics.items()):
+            self.notes.append(
+                f"{count} messages of topic {topic!r}, which neither topics.json nor a group's offset names, have no queue: deleted topic"
+            )
+
+    def _give_up(self, key: QueueKey, error: OSError) -> None:
+        """A queue that cannot be read is one finding, and is asked no more."""
+        self._cursors.pop(key, None)
+        self._unreadable.add(key)
+        detail = f"the queue cannot be read: {error.strerror}"
+        path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
+        self.findings.append(Finding("unreadable", path, None, detail, topic=key[0], queue_id=key[1]))
+
+    def _see_unit(self, destination: Destination, message: Message, *, again: bool) -> None:
+        key = (destination.topic, destination.queue_id)
+        cursor = self._cursors.get(key)
+        unit = cursor.unit(destination.queue_offset) if cursor else None
+        if again and destination.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
+            self._begin_anew(key)
+        if cursor is None or unit is None:
+            self._add("missing-unit", destination, message.physical_offset, "the message has no unit in its queue")
+            return
+        if unit.physical_offset != message.physical_offset:
+            what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
+            self._add("unit-mismatch", destination, message.physical_offset, what)
+            return
+        cursor.confirm(destination.queue_offset)
+        if unit.size != message.size:
+            self._add("unit-size", destination, message.physical_offset, f"the unit's size is {unit.size}, the record has {message.size}")
+        self._check_tags_code(destination, message, unit)
+
+    def _see_light_unit(self, destination: Destination, message: Message) -> None:
+        """A place in a light queue (LMQ): a message's queue offset there is not always where its unit came to (`light_queues`)."""
+        key, at = (destination.topic, destination.queue_id), message.physical_offset
+        again = self._is_seen(key, at)
+        cursor = self._cursors.get(key)
+        unit = cursor.unit(destination.queue_offset) if cursor else None
+        if cursor is not None and (unit is None or unit.physical_offset != at):
+            found = cursor.first_reaching(at)
+            end_then = cursor.max_offset if found is None else found.queue_offset
+            if found is not None and found.physical_offset == at:
+                destination = destination._replace(queue_offset=found.queue_offset)
+            elif is_left_out_topic(message.topic):
+                if self._leaves_topics_out or destination.queue_offset < end_then:
+                    return
+            elif gets_no_unit(message.topic, destination.queue_offset, end_then):
+                self._left_out[key] = self._left_out.get(key, 0) + 1
+                return
+        self._see_unit(destination, message, again=again)
+
+    def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
+        """Whether the log has a message of a queue before `physical_offset`."""
+        number = self._describer.number(key[0].encode("utf-8", "replace"), key[1])
+        self._know_queues()
+        return self._units.is_seen(number, physical_offset)
+
+    def _begin_anew(self, key: QueueKey) -> None:
+        """The queue starts at 0 again, and its unit 0 says so, too: the messages before are of a topic that was deleted."""
+        by_code = self._of_queue.pop(key, {})
+        gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
+        self._superseded[key] = self._superseded.get(key, 0) + gone
+
+    def _check_tags_code(self, destination: Destination, message: Message, unit: CqUnit) -> None:
+        code: int | None = unit.tags_code
+        if is_ext_address(unit.tags_code):
+            extension = self._store.extensions.get((destination.topic, destination.queue_id))
+            if extension is None and self._store.is_extension_unread(destination.topic, destination.queue_id):
+                return
+            code = extension.tags_code(unit.tags_code) if extension else None
+            if code is None:
+                what = f"the address {unit.tags_code} leads to no unit of the extension"
+                self._add("ext-missing", destination, message.physical_offset, what)
+                return
+        if code is not None and not right_tags_code(destination, message.store_timestamp, code):
+            self._add("unit-tags-code", destination, message.physical_offset, _wrong_tags_code(destination, code))
+
+    def _see_batch(self, queue: BatchConsumeQueue, message: Message) -> None:
+        unit = queue.find(message.queue_offset)
+        destination = Destination(queue.topic, queue.queue_id, message.queue_offset, 0)
+        if unit is None or unit.physical_offset != message.physical_offset:
+            shown = queue.first_where(lambda unit: unit.physical_offset >= message.physical_offset)
+            if shown is not None and (shown.physical_offset, shown.size) == (message.physical_offset, message.size):
+                what = f"the record says queue offset {message.queue_offset}; its queue says {shown.queue_offset}"
+                self._add_bad_number(destination, shown.queue_offset, message.physical_offset, what)
+                return
+        if unit is None:
+            self._add("missing-unit", destination, message.physical_offset, "the batch has no unit in its queue")
+        elif unit.physical_offset != message.physical_offset or unit.size != message.size:
+            what = f"the batch's unit points to {unit.physical_offset}, {unit.size} bytes"
+            self._add("unit-mismatch", destination, message.physical_offset, what)
+        elif unit.batch_size != batch_size(message):
+            what = f"the unit stands for {unit.batch_size} messages, the batch has {batch_size(message)}"
+            self._add("unit-mismatch", destination, message.physical_offset, what)
+
+    def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
+        queue = cursor.queue
+        rest = _Unconfirmed(self._store.commit_log.min_offset, log_end)
+        behind = 0
+        for start, end in cursor.confirmed():
+            self._finish_slots(cursor, rest, behind, start)
+            first, last = queue.find(start), queue.find(end - 1)
+            if first is not None and first.physical_offset <= rest.previous:
+                self._order_of_confirmed(queue, rest.previous, start, end)
+            rest.in_front = False
+            rest.previous = max(rest.previous, last.physical_offset if last else -1)
+            behind = end
+        self._finish_slots(cursor, rest, behind, queue.slots_end)
+        queue.queue.close()
+
+    def _order_of_confirmed(self, queue: ConsumeQueue, previous: int, start: int, end: int) -> None:
+        for slot in queue.units(start, end):
+            if slot.physical_offset > previous:
+                return
+            self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
+
+    def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
+        """Slots [start, end), which no message confirmed."""
+        for at, data in cursor.queue.blocks(start, end):
+            units = np.frombuffer(data, UNITS)
+            if at >= cursor.max_offset and not units.view(np.uint8).any():
+                continue
+            if rest.are_expired(units):
+                self.expired_units += len(units)
+                continue
+            left = np.flatnonzero(~self._counted(cursor, rest, at, units))
+            for number, unit in zip(left.tolist(), units[left].tolist(), strict=True):
+                self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
+
+    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Any) -> Any:
+        """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already; they are counted."""
+        by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
+        counted = np.zeros(len(units), np.bool_)
+        if rest.in_front or all(len(found) < FINDINGS_MAX for found in by_code.values()):
+            return counted
+        offsets, sizes = units["physicalOffset"], units["size"]
+        is_unused = (offsets == 0) & (sizes == 0) & (units["tagsCode"] == 0)
+        is_none = (offsets < 0) | (sizes <= 0)
+        is_inside = np.arange(at, at + len(units)) < cursor.max_offset
+        behind = offsets >= max(rest.log_end, self._lost[-1][1] if self._lost else 0)
+        kinds = {
+            "unit-hole": is_none & is_inside,
+            "unit-behind-end": is_none & ~is_inside & ~is_unused,
+            "dangling-unit": ~is_none & behind,
+        }
+        for code, of_kind in kinds.items():
+            if len(by_code.get(code, ())) >= FINDINGS_MAX:
+                by_code[code][-1].count += int(np.count_nonzero(of_kind))
+                counted |= of_kind
+        return counted
+
+    def _unconfirmed_slot(self, cursor: QueueCursor, rest: _Unconfirmed, slot: CqUnit) -> None:
+        queue = cursor.queue
+        if slot.physical_offset == slot.size == slot.tags_code == 0:
+            if slot.queue_offset < cursor.max_offset:
+                self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
+        elif slot.physical_offset < 0 or slot.size <= 0:
+            code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
+            self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
+        elif not (slot.is_pre_blank and rest.in_front):
+            rest.in_front = False
+            if slot.physical_offset <= rest.previous:
+                self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {rest.previous}")
+            self._unconfirmed(queue, slot, rest.log_start, rest.log_end)
+            if slot.physical_offset < rest.log_start:
+                rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
+
+    def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
+        """Batches follow one another without a gap, in the order of the log, and point into it."""
+        previous: CqUnit | None = None
+        for unit in queue.units(0, OFFSET_MAX):
+            expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
+            if unit.queue_offset != expected:
+                self._add_unit("unit-order", queue, unit, f"the batch begins at {unit.queue_offset}, the one before ends at {expected}")
+            if previous is not None and unit.physical_offset <= previous.physical_offset:
+                self._add_unit("unit-order", queue, unit, f"physicalOffset {unit.physical_offset} after {previous.physical_offset}")
+            if unit.physical_offset < self._store.commit_log.min_offset:
+                self.expired_units += 1
+            elif self._is_lost(unit.physical_offset):
+                self._add_unit("unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log")
+            elif unit.physical_offset >= log_end:
+                self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
+            previous = unit
+        queue.queue.close()
+
+    def _check_files(self) -> None:
+        """The files of each queue and of its extension: lengths, gaps between them, names that are no multiple of a unit."""
+        plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
+        usual = _majority([file.size_on_disk for files in plain for file in files.files])
+        for topic, queue_id in self._store.conflicting_queues:
+            is_in_both = isinstance(self._store.queues[topic, queue_id], ConsumeQueue)
+            what = (
+                f"the same queue is in {CONSUMEQUEUE}/, and only that one was checked"
+                if is_in_both
+                else f"the topic has other queues in {CONSUMEQUEUE}/"
+            )
+            path = f"{BATCHCONSUMEQUEUE}/{topic}/{queue_id}"
+            self.findings.append(Finding("queue-in-both-folders", path, None, what, topic=topic, queue_id=queue_id))
+        for key, queue in self._store.queues.items():
+            extension = self._store.extensions.get(key)
+            unit_size = BATCH_CQ_UNIT.size if isinstance(queue, BatchConsumeQueue) else CQ_UNIT.size
+            problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
+            for file in queue.queue.files:
+                if file.file_from_offset % unit_size or file.size % unit_size:
+                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes; name and length must be multiples of {unit_size}"))
+                elif isinstance(queue, ConsumeQueue) and usual is not None and file.size != usual:
+                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes, most queue files have {usual}: no broker loads it"))
+            problems |= {damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else [])}
+            self.findings += [Finding(code, path, None, what, topic=key[0], queue_id=key[1]) for path, (code, what) in problems.items()]
+
+    def _unconfirmed(self, queue: ConsumeQueue, unit: CqUnit, log_start: int, log_end: int) -> None:
+        at = unit.physical_offset
+        if at < log_start:
+            self.expired_units += 1
+        elif self._is_lost(at):
+            self._add_unit("unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log")
+        elif at >= log_end:
+            self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
+        else:
+            self._add_unit("unit-mismatch", queue, unit, f"at {at} is {self._what_is_at(at)}")
+
+    def _is_lost(self, physical_offset: int) -> bool:
+        at = bisect_right(self._lost, (physical_offset, OFFSET_MAX)) - 1
+        return at >= 0 and physical_offset < self._lost[at][1]
+
+    def _what_is_at(self, physical_offset: int) -> str:
+        message = self._store.commit_log.message_at(physical_offset)
+        if message is not None:
+            return f"the message of {message.topic}/{message.queue_id} with queue offset {message.queue_offset}"
+        return "no record"
+
+    def _is_deleted_topic(self, topic: str) -> bool:
+        """Whether a topic without any queue was deleted."""
+        return topic not in self._known_topics and topic not in self._topics_with_queues
+
+    def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
+        self._add(code, Destination(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
+
+    def _add(self, code: str, destination: Destination, physical_offset: int, detail: str, count: int = 1) -> None:
+        """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours.
+
+        After FINDINGS_MAX findings of a kind the last one counts all others.
+        """
+        key = (destination.topic, destination.queue_id)
+        same = self._of_queue.setdefault(key, {}).setdefault(code, [])
+        if same and same[-1].queue_offset is not None and same[-1].queue_offset + same[-1].count == destination.queue_offset:
+            same[-1].count += count
+            return
+        if len(same) >= FINDINGS_MAX:
+            same[-1].count += count
+            return
+        if len(same) == FINDINGS_MAX - 1:
+            detail += "; this finding counts all later ones of its kind in the queue"
+        path, file_offset = self._place(key, destination.queue_offset)
+        finding = Finding(code, path, physical_offset, detail, file_offset, count=count)
+        finding.topic, finding.queue_id, finding.queue_offset = key[0], key[1], destination.queue_offset
+        same.append(finding)
+
+    def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
+        """The file of a unit and the unit's place in it; the queue's folder (in words only) where there is no such file."""
+        queue = self._store.queues.get(key)
+        at = queue_offset * CQ_UNIT.size
+        file = queue.queue.find(at) if isinstance(queue, ConsumeQueue) else None
+        if file is None:
+            folder = BATCHCONSUMEQUEUE if isinstance(queue, BatchConsumeQueue) else CONSUMEQUEUE
+            return f"{folder}/{key[0]}/{key[1]}", None
+        return file.name, at - file.file_from_offset
+
+
+class _Unconfirmed:
+    """What is known in front of a slot that no message confirmed: the last physical offset that is a measure, and bounds of the log."""
+
+    def __init__(self, log_start: int, log_end: int) -> None:
+        self.log_start = log_start
+        self.log_end = log_end
+        self.previous = -1
+        self.in_front = True
+
+    def are_expired(self, units: Any) -> bool:
+        """Whether all of a block are expired messages' units in order, as is usual; then they are taken into account."""
+        offsets = units["physicalOffset"]
+        used = bool(((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all())
+        if not used or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
+            return False
+        self.previous, self.in_front = int(offsets[-1]), False
+        return True
+
+
+def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
+    """Row numbers of the messages that are not simply confirmed: those of one queue and verdict together, in log order."""
+    odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
+    if not len(odd):
+        return
+    odd = odd[np.argsort(messages["queue"][odd], kind="stable")]
+    queues, offsets, said = messages["queue"][odd], messages["queue_offset"][odd], verdicts[odd]
+    goes_on = (
+        (queues[1:] == queues[:-1]) & (offsets[1:] == offsets[:-1] + 1) & (said[1:] == said[:-1]) & ~np.isin(said[1:], (ASK, ASK_AGAIN))
+    )
+    runs = np.split(odd, np.flatnonzero(~goes_on) + 1)
+    yield from sorted(runs, key=lambda rows: int(rows[0]))
+
+
+def _wrong_tags_code(destination: Destination, code: int) -> str:
+    return f"the tags code is {code}, not {'a delivery time' if destination.scheduled else destination.tags_code}"
+
+
+def _majority(sizes: list[int]) -> int | None:
+    """The size that more than half of the files have, of at least three; None when there is none."""
+    size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
+    return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

@@ -1,0 +1,332 @@
+"""Log against index: every key of every message is in the index, every entry leads to such a message, every chain holds.
+
+Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.kernels.index_match`: blocks
+of entries, batches of messages. Memory: three blocks, and the slot tables of the files that they are of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.forensics.finding import Finding
+from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
+from rmqctl.kernels import index_match
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
+from rmqctl.kernels.index_match import INDEX_EVENTS, MERGE_STATE
+from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, NotPassed
+from rmqctl.store.read.version_guess import guess_profile, looks_like_3x
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SLOTS_MAX = 50_000_000  # ten times the default: more would be memory for a lie
+ENTRIES_PER_BLOCK = 65536
+EVENTS_AT_ONCE = 4096
+KEYS_OF_A_MESSAGE_MAX = 32768
+
+
+class _Block(NamedTuple):
+    """Entries of one file one behind the other: their bytes, the number of the first, and which are to be left out."""
+
+    file: FileCheck
+    first: int
+    data: Any
+    skipped: Any
+    incomplete: bool
+
+    def entry(self, number: int) -> IndexEntry:
+        """One of its entries."""
+        at = (number - self.first) * INDEX_ENTRY.size
+        return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
+
+
+class IndexAudit:
+    """Collects what is wrong with the index in `findings`."""
+
+    def __init__(self, store: ReadOnlyStore, describer: Describer) -> None:
+        self.findings: list[Finding] = []
+        self._store = store
+        self._describer = describer
+        self._like_3x = False
+        self._indexes_tags = False
+        self._incomplete_ahead = False
+        self._open: dict[str, Finding] = {}
+        self._missing: Finding | None = None
+        self._missing_from = 0
+        self._last_offset = 0
+        self._not_passed = NotPassed()
+        self._found = np.zeros(KEYS_OF_A_MESSAGE_MAX, np.uint8)
+        self._state = np.zeros(1, MERGE_STATE)
+        self._events = np.zeros(EVENTS_AT_ONCE, INDEX_EVENTS)
+        self._check_events = np.zeros(3 * ENTRIES_PER_BLOCK, INDEX_EVENTS)
+        self._blocks = self._read_blocks()
+        self._block: _Block | None = None
+        self._following: _Block | None = None
+        self._advance()
+        self._advance()
+
+    def see(self, described: DispatchColumns) -> None:
+        """Messages of the log, in log order."""
+        described = self._not_passed.take(described)
+        state = self._state[0]
+        state["row"] = 0
+        while state["row"] < len(described.messages):
+            block = self._block
+            lacks_more = block is not None and self._incomplete_ahead and not block.incomplete
+            more = self._following is not None or lacks_more
+            self._merge(described, block, more=more, log_start=self._store.commit_log.min_offset)
+            if block is not None and state["entry"] == len(block.skipped) and more:
+                self._advance()
+
+    def finish(self) -> None:
+        """What the index has behind the last message: a message behind all others takes it."""
+        last = np.zeros(1, DISPATCH_COLUMNS)
+        last["physical_offset"] = np.iinfo(np.int64).max
+        self.see(DispatchColumns(last, np.zeros(0, np.int32)))
+
+    def notes(self) -> Iterator[str]:
+        """What an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
+        state = self._state[0]
+        last = state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0  # else no key of these is in the index
+        for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
+            if count and (state["tags_indexed"] or self._indexes_tags):
+                yield (
+                    f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a broker before 5.4 wrote "
+                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE index --profile 5.4`"
+                )
+
+    def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
+        """One call of the kernel, and what it has to say."""
+        state = self._state[0]
+        state["events"] = 0
+        incomplete = self._incomplete_ahead if block is None else block.incomplete
+        report_missing = self._store.conf.index_enabled and not incomplete
+        data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
+        index_match.merge(
+            described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
+            self._found, state, self._events,
+        )  # fmt: skip
+        for event in self._events[: state["events"]]:
+            if event["kind"] == index_match.NOT_INDEXED:
+                self._not_indexed(event, described)
+            elif event["kind"] == index_match.TAGS_NOT_INDEXED:
+                self._tags_not_indexed(int(event["value"]), int(event["count"]))
+            elif block is not None:
+                self._entry_event(event, block)
+
+    def _advance(self) -> None:
+        """The next block; the one behind it is read ahead."""
+        before = self._block.file if self._block else None
+        self._block, self._following = self._following, None
+        self._state["entry"] = 0
+        if self._block is not None and self._block.file is not before:
+            self._state["begin_is_wrong"] = 0
+        try:
+            self._following = next(self._blocks, None)
+        except OSError as error:
+            self._cannot_be_read(error)
+
+    def _cannot_be_read(self, error: OSError) -> None:
+        self._incomplete_ahead = True
+        path = self._store.storage.display(self._store.index.folder)
+        self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
+
+    def _read_blocks(self) -> Iterator[_Block]:
+        """The entries of all files in blocks, checked against slots and order: that takes the block behind."""
+        before: _Block | None = None
+        whole = True
+        try:
+            for block in self._raw_blocks():
+                if before is not None:
+                    following = int.from_bytes(block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True)
+                    yield self._checked(before, following, last_of_file=block.file is not before.file)
+                before = block
+        except OSError as error:
+            self._cannot_be_read(error)
+            whole = False
+        if before is not None:
+            yield self._checked(before, -1, last_of_file=whole)
+
+    def _raw_blocks(self) -> Iterator[_Block]:
+        """The entries of all files, not yet checked."""
+        usual = self._store.index.usual_size
+        self._like_3x = looks_like_3x(self._store)
+        self._indexes_tags = guess_profile(self._store).indexes_tags
+        for index_file in self._store.index.files:
+            file = index_file.file
+            header = index_file.header()
+            if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
+                self.findings.append(Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0))
+                self._incomplete_ahead = True
+            if header is None or index_file.slots > SLOTS_MAX:
+                continue
+            check = FileCheck(index_file, header)
+            has_entries = False
+            for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
+                has_entries = True
+                raw = np.frombuffer(data, np.uint8)
+                yield _Block(check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8), self._incomplete_ahead)
+            if not has_entries:
+                self._end_file(check)
+
+    def _checked(self, block: _Block, following: int, *, last_of_file: bool) -> _Block:
+        events = self._check_events
+        self._last_offset, used = index_match.check_entries(
+            block.data, block.first, block.file.heads, self._last_offset, following, block.skipped, events
+        )
+        for event in events[:used]:
+            self._check_event(event, block)
+        block.file.see(block)
+        if last_of_file:
+            self._end_file(block.file)
+        return block
+
+    def _end_file(self, check: FileCheck) -> None:
+        if check.index_file.file.size == self._store.index.usual_size:
+            self.findings += check.finish()
+        check.index_file.file.close()
+
+    def _check_event(self, event: Any, block: _Block) -> None:
+        number, value = int(event["entry"]), int(event["value"])
+        entry = block.entry(number)
+        if event["kind"] == index_match.ORDER:
+            detail = f"entry {number} leads to {entry.phy_offset}, the one before to {value}"
+            self._add("index-order", block, number, detail, int(event["count"]))
+            return
+        problem = f"keyHash {entry.key_hash} is negative"
+        if event["kind"] == index_match.CHAIN:
+            problem = f"prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
+        self._add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
+
+    def _entry_event(self, event: Any, block: _Block) -> None:
+        """What is wrong between an entry and the log."""
+        kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
+        entry, header = block.entry(number), block.file.header
+        if kind == index_match.NO_MESSAGE:
+            self._add("index-dangling", block, number, f"entry {number} leads to {entry.phy_offset}, where no message is", count)
+        elif kind == index_match.NO_SUCH_KEY:
+            self._add("index-dangling", block, number, f"entry {number}: the message has no key with hash {entry.key_hash}", count)
+        elif kind == index_match.TIME:
+            detail = f"entry {number}: timeDiff is {entry.time_diff} s, the message's is {value} s"
+            self._add("index-time", block, number, detail, count)
+        elif kind == index_match.BEGIN:
+            what = f"beginTimestamp is {header.begin_timestamp}, the first message's store time {value}"
+            self._add_header(block, "beginTimestamp", what)
+        else:
+            what = f"endTimestamp is {header.end_timestamp}, the last message's store time {value}"
+            self._add_header(block, "endTimestamp", what)
+
+    def _not_indexed(self, event: Any, described: DispatchColumns) -> None:
+        """Messages that are not in the index count as one finding until one comes that is."""
+        first, last = described.messages[event["row"]], described.messages[event["last_row"]]
+        if self._missing is None or not event["entry"]:
+            at = int(first["physical_offset"])
+            path = self._store.storage.display(self._store.index.folder)
+            what = f"{int(event['value'])} keys of the message are not in the index"
+            self._missing = Finding("index-missing", path, at, what, count=0)
+            self._missing.topic, self._missing.queue_id = self._queue(int(first["queue"]))
+            self._missing.queue_offset = int(first["queue_offset"])
+            self._missing_from = at
+            self.findings.append(self._missing)
+        self._missing.count += int(event["count"])
+        self._missing.size = int(last["physical_offset"]) + int(last["size"]) - self._missing_from
+
+    def _tags_not_indexed(self, first: int, count: int) -> None:
+        """TAGS of messages between others whose TAGS are in the index."""
+        path = self._store.storage.display(self._store.index.folder)
+        what = "TAGS of the message are not in the index, although those of messages before and after it are"
+        self.findings.append(Finding("index-missing", path, first, what, count=count))
+
+    def _queue(self, number: int) -> QueueKey:
+        topic, queue_id = self._describer.queues[number]
+        return topic.decode("utf-8", "replace"), queue_id
+
+    def _add_header(self, block: _Block, field: str, detail: str) -> None:
+        self.findings.append(Finding("index-header", block.file.name, None, detail, file_offset=INDEX_HEADER.offset(field)))
+
+    def _add(self, code: str, block: _Block, number: int, detail: str, count: int) -> None:
+        before = self._open.get(code)
+        file_offset = block.file.place(number)
+        if before is not None and before.path == block.file.name and _ends_at(before) == file_offset:
+            before.count += count
+            return
+        at = block.entry(number).phy_offset
+        finding = Finding(code, block.file.name, at, detail, file_offset=file_offset, count=count)
+        self._open[code] = finding
+        self.findings.append(finding)
+
+
+_NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, np.int64))
+
+
+def length_words(size: int, usual: int) -> str:
+    """Say what is wrong with the length of an index file; `usual` is the length that most have."""
+    found = f"{size} bytes" if size else "the file is empty"
+    return f"{found}, the others have {usual}" if size != usual else f"{found}: no index file has this length"
+
+
+def _ends_at(finding: Finding) -> int | None:
+    return None if finding.file_offset is None else finding.file_offset + finding.count * INDEX_ENTRY.size
+
+
+class FileCheck:
+    """The chains of one file as its entries say (`heads`: int32, the newest of each slot), against its slots and header."""
+
+    def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
+        self.index_file = index_file
+        self.header = header
+        self.bounds = np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)  # what the merge needs
+        self.name = index_file.file.name
+        self.heads = np.zeros(index_file.slots, np.int32)
+        self.first: IndexEntry | None = None
+        self.last: IndexEntry | None = None
+
+    def place(self, number: int) -> int:
+        """Where an entry stands in the file."""
+        return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
+
+    def see(self, block: _Block) -> None:
+        """Take a block into account: it is behind all before."""
+        self.first = self.first or block.entry(block.first)
+        self.last = block.entry(block.first + len(block.skipped) - 1)
+
+    def finish(self) -> Iterator[Finding]:
+        """Slots and header against what the entries said."""
+        yield from self._wrong_slots()
+        for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
+            yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
+
+    def _wrong_slots(self) -> Iterator[Finding]:
+        """Slots that do not lead to their newest entry, as one finding."""
+        found: Finding | None = None
+        for first, data in self.index_file.slot_blocks():
+            stored = np.frombuffer(data, ">i4")
+            wrong = np.flatnonzero(stored != self.heads[first : first + len(stored)])
+            if found is None and len(wrong):
+                slot = first + int(wrong[0])
+                detail = f"slot {slot} leads to entry {stored[wrong[0]]}, its newest is {self.heads[slot]}"
+                found = Finding("index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0)
+            if found is not None:
+                found.count += len(wrong)
+        if found is not None:
+            yield found
+
+    def _header_problems(self, occupied: int) -> Iterator[tuple[str, str]]:
+        header = self.header
+        if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
+            yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
+        entries = header.index_count - 1
+        if not occupied <= header.hash_slot_count <= max(entries, occupied):  # brokers up to 4.7.0 count entries, later ones slots
+            yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries"
+        if self.first and self.first.phy_offset != header.begin_phy_offset:
+            yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}"
+        if self.last and self.last.phy_offset != header.end_phy_offset:
+            yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}"

@@ -1,0 +1,165 @@
+"""What stands beside log, queues and index: abort, checkpoint, configuration, and whether the log's start is missing."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import Unreadable
+from rmqctl.forensics.audit.cleaned import ReceiptsRead, read_receipts
+from rmqctl.forensics.finding import Finding
+from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
+from rmqctl.format.timestamp import rfc3339
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config.clean_config import HOUR_MS
+from rmqctl.store.config.store_path import ABORT, COMMITLOG, CONFIG
+from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
+from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
+from rmqctl.store.read.consumer_offsets import consumer_offsets, delay_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rmqctl.store.config.config_file import ConfigFile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+CONFIG_FILES = (
+    "topics.json",
+    "consumerOffset.json",
+    "lmqConsumerOffset.json",
+    "delayOffset.json",
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+)
+CONFIG_FILES_OF_5 = ("consumerOrderInfo.json", "timermetrics", "transactionMetrics")
+CHECKPOINT_SLACK_MS = 3000  # recovery steps back this far itself
+SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a little all the same
+
+
+def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
+    """`abort` without a broker that holds the lock."""
+    if store.path.has_abort and store.lock_holder() is None:
+        yield Finding("abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery")
+
+
+def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Yield a finding for each journal in STORE/.rmqctl that is not as rmqctl writes it: to follow it could change anything."""
+    try:
+        faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
+    except Unreadable as error:
+        faults = [error]
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):  # it is its owner's alone
+            yield Finding("unreadable", str(error.filename or RMQCTL_FOLDER), None, f"cannot be read: {error.strerror}")
+        return
+    for fault in faults:
+        yield Finding("bad-journal", store.storage.display(Path(fault.path)), None, fault.what)
+
+
+def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
+    """Queues, but no file in a commit log folder that is there and was read."""
+    told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
+    if store.queues and not told:
+        yield Finding("log-missing", COMMITLOG, None, f"no commit log file, but {len(store.queues)} queues")
+
+
+def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
+    """The checkpoint against the store times (ms) of the youngest message and the last one (0: none), and the end of the log's files."""
+    entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
+    if entry.kind is Kind.LINK_OUT:
+        return
+    try:
+        checkpoint = store.checkpoint()
+    except OSError as error:
+        yield Finding("unreadable", CHECKPOINT_NAME, None, f"cannot be read: {error.strerror}")
+        return
+    if checkpoint is None:
+        yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 40 bytes")
+        return
+    if entry.size != CHECKPOINT_FILE_SIZE:
+        yield Finding("checkpoint-length", CHECKPOINT_NAME, None, f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}", file_offset=0)
+    flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+    if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
+        detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down in order"
+        yield Finding("checkpoint-behind", CHECKPOINT_NAME, None, detail, file_offset=0)
+    yield from _ahead(checkpoint, newest, log_end)
+
+
+def _ahead(checkpoint: Checkpoint, newest: int, log_end: int) -> Iterator[Finding]:
+    for field, value in zip(CHECKPOINT.fields[:3], checkpoint, strict=False):
+        if value < 0 or value > newest + CHECKPOINT_SLACK_MS:
+            detail = f"{field.name} is {_moment(value)}, the last message was stored at {_moment(newest)}"
+            yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
+    if not 0 <= checkpoint.confirm_phy_offset <= log_end:
+        detail = f"confirmPhyOffset is {checkpoint.confirm_phy_offset}, the log's files end at {log_end}"
+        yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset("confirmPhyOffset"))
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{rfc3339(milliseconds) or 'no date'} ({milliseconds})"
+
+
+def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
+    """Check config/*.json: readable, and no offset after its queue's end; `ends` are the planned ends, None: those of now."""
+    for name in CONFIG_FILES + CONFIG_FILES_OF_5:
+        config = store.config(name)
+        if config.problem:
+            instead = "; its .bak is good" if config.content is not None else ""
+            yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
+    for found in [*consumer_offsets(store), *delay_offsets(store)]:
+        end = queue_end(store, found.topic, found.queue_id) if ends is None else ends.get((found.topic, found.queue_id), 0)
+        if end is not None and found.offset > end:
+            detail = f"{found.owner} is at {found.offset}, the queue ends at {end}"
+            path = f"{CONFIG}/{found.source}"
+            yield Finding("offset-beyond-queue", path, None, detail, topic=found.topic, queue_id=found.queue_id, queue_offset=found.offset)
+
+
+def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
+    """Where a queue ends; 0 when it is not there, None when that cannot be read."""
+    if store.is_unread(topic, queue_id):
+        return None
+    queue = store.queues.get((topic, queue_id))
+    try:
+        return queue.max_offset if queue else 0
+    except OSError:
+        return None
+
+
+def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
+    """Units before the log's start, although the log's first message is younger than what expires.
+
+    A file expires by its last write, which is about the store time of the first message of the next (`oldest`). Compared
+    with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy must not change.
+    """
+    if not expired_units or not oldest:
+        return
+    reserved = store.conf.expiry.reserved_ms
+    if newest - oldest < reserved:
+        start = store.commit_log.min_offset
+        detail = (
+            f"{expired_units} queue units point before {start}, but the first message left is only "
+            f"{(newest - oldest) / HOUR_MS:.1f} h older than the last, and files expire after {reserved // HOUR_MS} h "
+            "(fileReservedTime; --broker-conf): a file was lost, or deleted by hand or for want of disk"
+        )
+        yield Finding("log-start-missing", store.commit_log.path_of(start), 0, detail, size=start, count=expired_units)
+
+
+def receipts(store: ReadOnlyStore) -> ReceiptsRead:
+    """Return whether a receipt in the store says that `rmqctl clean` deleted the log up to where it begins now. Raises OSError."""
+    return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
+
+
+def is_start_cleaned(store: ReadOnlyStore) -> bool:
+    """Return the same for callers that do not need the receipts themselves: unreadable receipts explain nothing."""
+    try:
+        return receipts(store).is_cleaned
+    except OSError:
+        return False
+
+
+def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
+    """Every config file that the store has, as a broker would load it."""
+    loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
+    return [config for config in loaded if config.source is not None or config.problem]

@@ -1,0 +1,158 @@
+"""Which units of each queue the log's messages confirm: whole batches of messages against windows of units."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT, CqUnit
+from rmqctl.kernels.cq_unit_compare import IGNORED, PLAIN, QUEUE_STATES, RUNS, match
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import ConsumeQueue
+
+POOL_SIZE = 48 * 1024 * 1024
+WINDOW_MIN, WINDOW_MAX = 16, 16384
+
+
+class QueueCursor:
+    """Units of one queue, and the runs [start, end) of queue offsets that messages confirmed."""
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.max_offset = queue.end_by_scan()
+        self.first = queue.first_offset
+        self._runs: list[tuple[int, int]] = []
+
+    def unit(self, queue_offset: int) -> CqUnit | None:
+        """The unit in use at a queue offset below the queue's end. Raises OSError."""
+        return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
+
+    def first_reaching(self, physical_offset: int) -> CqUnit | None:
+        """Return the first unit that points to `physical_offset` (bytes) or beyond; None where all point before. Raises OSError."""
+        slots = range(self.first, self.max_offset)
+        at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
+        return self.unit(slots[at]) if at < len(slots) else None
+
+    def _reaches(self, queue_offset: int, physical_offset: int) -> bool:
+        unit = self.unit(queue_offset)
+        return unit is not None and not unit.is_pre_blank and unit.physical_offset >= physical_offset
+
+    def confirm(self, queue_offset: int) -> None:
+        """A message confirmed a unit; it comes behind all that was confirmed before in the log, too."""
+        start = queue_offset
+        if self._runs and self._runs[-1][1] == start:
+            start = self._runs.pop()[0]
+        self._runs.append((start, queue_offset + 1))
+
+    def confirm_run(self, start: int, end: int) -> None:
+        """Messages confirmed the units [start, end) one behind the other, but maybe before others that were confirmed already."""
+        self._runs.append((start, end))
+
+    def confirmed(self) -> list[tuple[int, int]]:
+        """The runs, ascending; the physical offsets of each ascend, too."""
+        runs: list[tuple[int, int]] = []
+        for start, end in sorted(self._runs):
+            if runs and start < runs[-1][1]:
+                runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
+            else:
+                runs.append((start, end))
+        return runs
+
+
+class UnitAudit:
+    """Gives verdicts on messages. `kind_of` says of a queue how it is to be treated, `on_error` hears of one that cannot be read.
+
+    Memory: 48 MiB of windows however many queues there are (more only beyond 150,000; twice that while they grow), and a run
+    where confirmed units are interrupted.
+    """
+
+    def __init__(
+        self, cursors: dict[QueueKey, QueueCursor], kind_of: Callable[[QueueKey], int], on_error: Callable[[QueueKey, OSError], None]
+    ) -> None:
+        self._cursors = cursors
+        self._kind_of = kind_of
+        self._on_error = on_error
+        self._keys: list[QueueKey] = []
+        self._states = np.zeros(0, QUEUE_STATES)
+        window = POOL_SIZE // CQ_UNIT.size // max(len(cursors), 1)
+        self._window = min(max(window, WINDOW_MIN), WINDOW_MAX)
+        self._pool = np.zeros((0, self._window * CQ_UNIT.size), np.uint8)
+        self._rows_used = 0
+
+    def know(self, keys: list[QueueKey]) -> None:
+        """The queues by their numbers; `keys` only ever grows."""
+        new = keys[len(self._keys) :]
+        if not new:
+            return
+        states = np.zeros(len(new), QUEUE_STATES)
+        for state, key in zip(states, new, strict=True):
+            cursor = self._cursors.get(key)
+            state["kind"] = self._kind_of(key)
+            state["scheduled"] = key[0] == SCHEDULE_TOPIC
+            if cursor is not None and state["kind"] == PLAIN:
+                state["row"], state["first"], state["end"] = self._rows_used, cursor.first, cursor.max_offset
+                self._rows_used += 1
+        self._keys += new
+        self._states = np.concatenate((self._states, states))
+        if self._rows_used > len(self._pool):
+            more = max(self._rows_used, min(2 * len(self._pool), len(self._cursors))) - len(self._pool)
+            self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
+
+    def verdicts(self, messages: Any) -> Any:
+        """A verdict a message (`rmqctl.kernels.cq_unit_compare`), uint8."""
+        verdicts = np.empty(len(messages), np.uint8)
+        runs = np.empty(len(messages) + 1, RUNS)
+        reached, used = 0, 0
+        while reached < len(messages):
+            reached, used = match(messages, reached, self._states, self._pool, verdicts, runs, used)
+            if reached < len(messages):
+                self._move_window(int(messages[reached]["queue"]), int(messages[reached]["queue_offset"]))
+        for queue, start, end in runs[:used].tolist():
+            self._confirm(queue, start, end)
+        return verdicts
+
+    def is_seen(self, number: int, physical_offset: int) -> bool:
+        """Whether the log has a message of this queue before `physical_offset`; from there on it has."""
+        state = self._states[number]
+        if not state["seen"]:
+            state["seen"], state["first_seen"] = 1, physical_offset
+        return bool(state["first_seen"] < physical_offset)
+
+    def finish(self) -> None:
+        """Hand out the runs that are still open."""
+        for number, (start, end) in enumerate(zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)):
+            if end > start:
+                self._confirm(number, start, end)
+
+    def _confirm(self, number: int, start: int, end: int) -> None:
+        cursor = self._cursors.get(self._keys[number])
+        if cursor is not None:
+            cursor.confirm_run(start, end)
+
+    def _move_window(self, number: int, queue_offset: int) -> None:
+        """Have the units from `queue_offset` on in the queue's window; what no file has there is zeros."""
+        state = self._states[number]
+        key = self._keys[number]
+        cursor = self._cursors.get(key)
+        end = min(queue_offset + self._window, int(state["end"]))
+        row = self._pool[state["row"]]
+        row[:] = 0
+        try:
+            if cursor is None:
+                raise OSError(0, "the queue was given up")
+            for start, data in cursor.queue.blocks(queue_offset, end):
+                at = (start - queue_offset) * CQ_UNIT.size
+                row[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        except OSError as error:
+            if cursor is not None:
+                self._on_error(key, error)
+            state["kind"] = IGNORED
+            return
+        state["window_start"], state["window_end"] = queue_offset, end

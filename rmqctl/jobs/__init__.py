@@ -1,1 +1,0 @@
-"""The same questions on Spark: to many stores, or huge ones. Nothing here but `split_size` is imported unless a job runs."""

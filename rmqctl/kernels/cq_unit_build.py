@@ -1,0 +1,68 @@
+"""Many messages at once into units of their queues, as ConsumeQueue.putMessagePositionInfo makes them one by one.
+
+`place` goes over DISPATCH_COLUMNS in log order. Of each queue it fills a window of units, and stops in front of what a window has
+no place for: a full one, a queue that it does not know yet, a queue offset that is not the next. Who calls it settles that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import kernel, put_i32, put_i64
+from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
+
+# of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which is row `row`;
+# `delay` (ms) is that of its level, for a queue of scheduled messages, else -1
+PLACE_STATES = np.dtype([("kind", np.int32), ("row", np.int32), ("next", np.int64), ("fill", np.int64), ("delay", np.int64)])
+UNKNOWN, PLAIN, LEFT_OUT = range(3)  # kinds: to be asked about; units of 20 bytes; none are made here
+# why it stopped
+DONE, UNSETTLED, MULTI = range(3)
+
+_UNIT = CQ_UNIT.size
+_SIZE, _TAGS = CQ_UNIT.offset("size"), CQ_UNIT.offset("tagsCode")
+_PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
+_DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
+
+
+@kernel
+def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: int) -> tuple[int, int]:
+    """Place the messages from `row` on; the row that it came to, and why it stopped.
+
+    `messages` are of DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in
+    ms) are windows of so many units, one behind the other. UNSETTLED: the message of the row it came to has no place. MULTI: the
+    one before that row has its place, and names queues of LMQ.
+    """
+    while row < len(messages):
+        message = messages[row]
+        row += 1
+        if message.sys_flag & _MASK in (_PREPARED, _ROLLBACK):
+            continue
+        state = states[message.queue]
+        if state.kind == PLAIN:
+            if message.queue_offset != state.next or state.fill == window:
+                return row - 1, UNSETTLED
+            code = message.tags_code
+            if state.delay >= 0 and message.marks & _DELAYED:
+                code = message.store_timestamp + state.delay
+            unit = state.row * window + state.fill
+            at = unit * _UNIT
+            put_i64(units, at, message.physical_offset)
+            put_i32(units, at + _SIZE, message.size)
+            put_i64(units, at + _TAGS, code)
+            times[unit] = message.store_timestamp
+            state.fill += 1
+            state.next += 1
+        elif state.kind == UNKNOWN:
+            return row - 1, UNSETTLED
+        if message.marks & _MULTI:
+            return row, MULTI
+    return row, DONE
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    place(np.empty(0, DISPATCH_COLUMNS), 0, np.empty(0, PLACE_STATES), np.zeros(0, np.uint8), np.zeros(0, np.int64), 1)

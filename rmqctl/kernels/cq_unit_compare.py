@@ -1,0 +1,123 @@
+"""Many messages against the units of their queues at once.
+
+`match` goes over DISPATCH_COLUMNS in log order. Of each queue it sees a window of units; where a message's unit is not in the
+window it stops, so that the caller moves the window. What it says of each message is a verdict; units that a message
+confirmed become runs [start, end) of queue offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, EXT_ADDRESS_MAX
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
+
+# of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from window_start on
+QUEUE_STATES = np.dtype(
+    [
+        ("kind", np.int32),
+        ("seen", np.int32),
+        ("scheduled", np.int32),
+        ("row", np.int32),
+        ("first", np.int64),
+        ("end", np.int64),
+        ("window_start", np.int64),
+        ("window_end", np.int64),
+        ("run_start", np.int64),
+        ("run_end", np.int64),
+        ("first_seen", np.int64),
+    ]
+)
+PLAIN, ABSENT, ODD, IGNORED = range(4)
+RUNS = np.dtype([("queue", np.int32), ("start", np.int64), ("end", np.int64)])
+# verdicts; ASK: only the one-record way can say; ASK_AGAIN: and the queue had messages before
+CONFIRMED, MISSING, ELSEWHERE, WRONG_TAGS, ASK, ASK_AGAIN, NOT_ASKED = range(7)
+
+_UNIT = CQ_UNIT.size
+_SIZE, _TAGS = CQ_UNIT.offset("size"), CQ_UNIT.offset("tagsCode")
+_PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
+_EXT_ADDRESS_MAX = EXT_ADDRESS_MAX
+_DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
+_DELAY_UNIT_MS = np.uint64(DELAY_UNIT_MS)
+
+
+@part
+def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
+    if not scheduled:
+        return bool(code == message.tags_code)
+    if code <= message.store_timestamp:
+        return False
+    return bool((np.uint64(code) - np.uint64(message.store_timestamp)) % _DELAY_UNIT_MS == 0)
+
+
+@part
+def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
+    if state.run_end != offset or state.run_start == state.run_end:
+        if state.run_end > state.run_start:
+            runs[used].queue = queue
+            runs[used].start = state.run_start
+            runs[used].end = state.run_end
+            used += 1
+        state.run_start = offset
+    state.run_end = offset + 1
+    return used
+
+
+@part
+def _compare(message: Any, state: Any, units: Any) -> int:
+    """The verdict on a message whose unit is in the window `units`."""
+    at = (message.queue_offset - state.window_start) * _UNIT
+    physical_offset = i64(units, at)
+    size = i32(units, at + _SIZE)
+    if physical_offset < 0 or size <= 0:
+        return MISSING
+    if physical_offset != message.physical_offset:
+        return ELSEWHERE
+    code = i64(units, at + _TAGS)
+    if code <= _EXT_ADDRESS_MAX or size != message.size:
+        return ASK
+    return CONFIRMED if _right_tags(message, code, state.scheduled and message.marks & _DELAYED) else WRONG_TAGS
+
+
+@kernel
+def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: Any, runs_used: int) -> tuple[int, int]:
+    """Give `verdicts` (uint8) from `row` on; the row that it came to, and how many of `runs` (of RUNS) are used.
+
+    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops in front of a message whose unit its queue's window does
+    not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
+    """
+    while row < len(messages):
+        message = messages[row]
+        state = states[message.queue]
+        offset = message.queue_offset
+        verdict = MISSING
+        if message.sys_flag & _MASK in (_PREPARED, _ROLLBACK):
+            verdict = NOT_ASKED
+        elif message.marks & _MULTI:
+            verdict = ASK
+        elif state.kind == IGNORED:
+            verdict = NOT_ASKED
+        elif state.kind == ODD or (offset == 0 and state.seen):
+            verdict = ASK
+        elif state.kind == PLAIN and state.first <= offset < state.end:
+            if not state.window_start <= offset < state.window_end:
+                return row, runs_used
+            verdict = _compare(message, state, pool[state.row])
+            if verdict not in (MISSING, ELSEWHERE):
+                runs_used = _confirm(state, message.queue, offset, runs, runs_used)
+        verdicts[row] = ASK_AGAIN if verdict == ASK and state.seen else verdict
+        if not state.seen and verdict != NOT_ASKED:
+            state.seen = 1
+            state.first_seen = message.physical_offset
+        row += 1
+    return row, runs_used
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    messages, states, runs = (np.empty(0, columns) for columns in (DISPATCH_COLUMNS, QUEUE_STATES, RUNS))
+    match(messages, 0, states, np.zeros((0, _UNIT), np.uint8), np.empty(0, np.uint8), runs, 0)

@@ -1,0 +1,389 @@
+"""What dispatch needs of many records at once, into columns: their queue, tags code, and the hashes of their keys.
+
+`describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A queue, that is a topic and a queueId, has a number; which
+one, a `QueueTable` says, and the kernel stops at a queue that is not in there yet. Text that is no UTF-8 is left to the
+one-record decoder: such rows are marked UNUSUAL.
+
+The columns are those of RocketMQ's DispatchRequest, a row a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format import properties
+from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
+from rmqctl.format.index_entry import TAG_KEY_PREFIX
+from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, MARK
+from rmqctl.format.properties import hash_code
+from rmqctl.format.sys_flag import (
+    BORNHOST_V6,
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_TYPE_SHIFT,
+    TRANSACTION_MASK,
+    TransactionType,
+)
+from rmqctl.kernels.compile import SPREAD, find_byte, find_either, i32, i64, java_hash, kernel, part, u16, u32, word
+from rmqctl.kernels.scan import RECORD_COLUMNS
+from rmqctl.kernels.tail_template import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
+
+# offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
+DISPATCH_COLUMNS = np.dtype(
+    [
+        ("physical_offset", np.int64),
+        ("queue_offset", np.int64),
+        ("tags_code", np.int64),
+        ("store_timestamp", np.int64),
+        ("size", np.int32),
+        ("queue", np.int32),
+        ("sys_flag", np.int32),
+        ("hashes_start", np.int32),
+        ("hashes_count", np.int32),
+        ("marks", np.int32),
+    ]
+)
+# marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a mark that
+# `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS; clients reject a port, or its body
+# (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = 1, 2, 4, 8, 16, 32, 64, 128
+
+# `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
+QUEUE_TABLE_ROWS = np.dtype(
+    [
+        ("start", np.int64),
+        ("length", np.int32),
+        ("queue_id", np.int32),
+        ("number", np.int32),
+        ("key_hash", np.uint32),
+        ("is_text", np.int32),
+        ("used", np.int32),
+    ]
+)
+_TABLE_SIZE_FIRST = 1024
+_NAMES = (
+    properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_MULTI_DISPATCH,
+)  # fmt: skip
+PROPERTIES_THAT_MATTER = len(_NAMES)
+TAGS, KEYS, UNIQUE, DELAY, MULTI = range(PROPERTIES_THAT_MATTER)  # rows of `find_values`
+_NAME_LENGTHS = tuple(len(name) for name in _NAMES)
+_NAME_WORDS = np.array([np.frombuffer(name.encode().ljust(24, b"\0"), "<u8") for name in _NAMES])
+_ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
+_KEY_END = np.uint8(32)
+_TAG_PREFIX_FIRST, _TAG_PREFIX_SECOND = (np.uint32(ord(letter)) for letter in TAG_KEY_PREFIX)
+_JAVA_HASH_FACTOR = np.uint32(31)
+_MARK, _QUEUE_IDS = MARK, QUEUE_IDS
+_PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
+_STORE_PORT_TO_BODY = HEADS[0].size - HEADS[0].offset("RECONSUMETIMES") + 4
+_BORN_PORT, _BORN_PORT_V6 = (HEADS[0].offset("BORNHOST") + size - 4 for size in (HOST_V4, HOST_V6))
+_BORN_V6, _PORT_MAX, _COMPRESSED = BORNHOST_V6, PORT_MAX, COMPRESSED
+_TYPE_MASK, _TYPE_SHIFT = COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT
+_LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START, ZSTD_START))
+
+
+@part
+def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+    """Where a queue stands in the table, or the free place for it."""
+    end = start + length
+    h = np.uint64(queue_id + 1) * SPREAD
+    for p in range(start, end, 8):
+        h = (h ^ word(buffer, p, end)) * SPREAD
+        h ^= h >> np.uint64(32)
+    slot: Any = np.int64(h & np.uint64(len(rows) - 1))
+    while rows[slot].used:
+        row = rows[slot]
+        if row.length == length and row.queue_id == queue_id:
+            away = row.start - start
+            same = True
+            for p in range(start, end, 8):
+                if word(pool, p + away, end + away) != word(buffer, p, end):
+                    same = False
+                    break
+            if same:
+                return slot
+        slot = (slot + 1) & (len(rows) - 1)
+    return slot
+
+
+@kernel
+def _table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+    return table_slot(rows, pool, buffer, start, length, queue_id)
+
+
+class QueueTable:
+    """Queues, by topic (bytes) and queueId, with the numbers that `number_of` gives them. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self.rows = np.zeros(_TABLE_SIZE_FIRST, QUEUE_TABLE_ROWS)
+        self.pool = np.empty(_TABLE_SIZE_FIRST * 16, np.uint8)
+        self._used = 0
+        self._count = 0
+
+    def add(self, topic: bytes, queue_id: int, number: int) -> None:
+        """Take a queue in."""
+        if 2 * self._count >= len(self.rows):
+            self._grow()
+        while self._used + len(topic) > len(self.pool):
+            self.pool = np.concatenate((self.pool, np.empty_like(self.pool)))
+        text = np.frombuffer(bytearray(topic), np.uint8)  # as writable as a buffer: one kernel for both
+        slot = _table_slot(self.rows, self.pool, text, 0, len(topic), queue_id)
+        self.pool[self._used : self._used + len(topic)] = text
+        key_hash, is_text = _key_hash(topic)
+        self.rows[slot] = (self._used, len(topic), queue_id, number, key_hash, is_text, 1)
+        self._used += len(topic)
+        self._count += 1
+
+    def _grow(self) -> None:
+        old = self.rows[self.rows["used"] == 1]
+        self.rows = np.zeros(2 * len(self.rows), QUEUE_TABLE_ROWS)
+        for row in old:
+            start, length = int(row["start"]), int(row["length"])
+            self.rows[_table_slot(self.rows, self.pool, self.pool, start, length, int(row["queue_id"]))] = row
+
+
+class DispatchTable(QueueTable):
+    """With the layouts of the tails that `describe` has met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layouts = no_layouts(PROPERTIES_THAT_MATTER)
+
+    def _grow(self) -> None:
+        super()._grow()
+        self.layouts.slots[:] = -1
+
+
+def _key_hash(topic: bytes) -> tuple[int, bool]:
+    """The hash of what the index puts in front of a key, and whether the topic is text at all."""
+    try:
+        return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
+    except UnicodeDecodeError:
+        return 0, False
+
+
+@part
+def _name_at(buffer: Any, start: int, end: int) -> int:
+    """Which of the names that matter stands at [start, end); -1 for none."""
+    for name in range(len(_NAME_LENGTHS)):
+        if _NAME_LENGTHS[name] == end - start:
+            same = True
+            for i in range(0, end - start, 8):
+                if word(buffer, start + i, end) != _NAME_WORDS[name, i >> 3]:
+                    same = False
+                    break
+            if same:
+                return name
+    return -1
+
+
+@part
+def property_ends(buffer: Any, start: int, end: int) -> Any:
+    """Where the name of the property at `start` ends, and where its value does; the same place twice where it has none."""
+    name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
+    if name_end == end or buffer[name_end] == PROPERTY_END:
+        return name_end, name_end
+    return name_end, find_byte(buffer, name_end + 1, end, PROPERTY_END)
+
+
+@part
+def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
+    """Spans (start, end) of the values of the names that matter; (0, 0) for none. The last of equal names counts."""
+    spans[:] = 0
+    p = start
+    while p < end:
+        name_end, value_end = property_ends(buffer, p, end)
+        if value_end > name_end + 1 and name_end > p:
+            name = _name_at(buffer, p, name_end)
+            if name >= 0:
+                spans[name, 0] = name_end + 1
+                spans[name, 1] = value_end
+        p = value_end + 1
+
+
+@part
+def _positive(h: Any) -> Any:
+    """|h| as IndexFile has it: 0 for Integer.MIN_VALUE."""
+    value = np.int64(np.int32(h))
+    return np.int32(0 if value == -2147483648 else abs(value))
+
+
+@part
+def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, used: int) -> tuple[bool, int]:
+    """(True, how many of `hashes` are used now): UNIQ_KEY's first, those of KEYS' words, TAGS'; `h` is the topic's. False: no UTF-8."""
+    ok = True
+    if spans[UNIQUE, 1]:
+        ok, full = java_hash(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], h)
+        hashes[used] = _positive(full)
+        used += 1
+    p = spans[KEYS, 0]
+    end = spans[KEYS, 1]
+    while ok and p < end:
+        start = p
+        p = find_byte(buffer, p, end, _KEY_END)
+        if p > start:
+            ok, full = java_hash(buffer, start, p, h)
+            hashes[used] = _positive(full)
+            used += 1
+        p += 1
+    if ok and with_tags and spans[TAGS, 1]:
+        h = (np.uint32(h) * _JAVA_HASH_FACTOR + _TAG_PREFIX_FIRST) * _JAVA_HASH_FACTOR + _TAG_PREFIX_SECOND
+        ok, full = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], h)
+        hashes[used] = _positive(full)
+        used += 1
+    return ok, used
+
+
+@part
+def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
+    """Where a queue of a known layout's topic stands in the table; -1: that is not known."""
+    slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
+    return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
+
+
+@part
+def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
+    """The spans of a tail that begins at `start` and has this layout."""
+    for value in range(PROPERTIES_THAT_MATTER):
+        away = start if layouts.spans[layout, value, 1] else 0
+        spans[value, 0] = layouts.spans[layout, value, 0] + away
+        spans[value, 1] = layouts.spans[layout, value, 1] + away
+
+
+@part
+def _marks(spans: Any, has_keys: bool, with_tags: bool, stands_in: bool) -> int:
+    marks = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
+    marks |= HAS_TAG if spans[TAGS, 1] and has_keys and with_tags else 0
+    marks |= DELAYED if spans[DELAY, 1] else 0
+    marks |= MULTI_DISPATCH if spans[MULTI, 1] else 0
+    return marks | (STANDS_IN if stands_in else 0)
+
+
+@part
+def _has_bad_port(buffer: Any, record: Any) -> Any:
+    """As `rmqctl.format.client_check.has_bad_port`."""
+    born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
+    store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
+    return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
+
+
+@part
+def _has_bad_compression(buffer: Any, record: Any) -> Any:
+    """As `rmqctl.format.client_check.has_bad_compression`."""
+    length, start = record.body_length, record.body_start
+    if not record.sys_flag & _COMPRESSED or length == 0:
+        return False
+    kind = (record.sys_flag & _TYPE_MASK) >> _TYPE_SHIFT
+    if kind in (0, 3):
+        return length < 2 or buffer[start] & 0x8F != 0x08 or buffer[start + 1] & 0x20 != 0 or u16(buffer, start) % 31 != 0
+    if kind > 2 or length < 4:
+        return True
+    return np.int64(u32(buffer, start)) != (_LZ4_START if kind == 1 else _ZSTD_START)
+
+
+@part
+def _client_marks(buffer: Any, record: Any, is_rollback: bool) -> int:
+    if is_rollback:
+        return 0
+    return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (WRONG_COMPRESSION if _has_bad_compression(buffer, record) else 0)
+
+
+@kernel
+def _describe(
+    buffer: Any,
+    base: int,
+    rows: Any,
+    row: int,
+    table: Any,
+    pool: Any,
+    layouts: Any,
+    with_keys: bool,
+    with_tags: bool,
+    columns: Any,
+    hashes: Any,
+    used: int,
+) -> tuple[int, int]:
+    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+    while row < len(rows):
+        record = rows[row]
+        end = record.position + record.size
+        properties_start = end - record.properties_length
+        start = properties_start - 2 - record.topic_length
+        layout, known = layout_of(layouts, buffer, start, end, record.topic_length)
+        slot = _known_slot(layouts, layout, table, record.queue_id) if known else np.int64(-1)
+        if slot < 0:
+            slot = table_slot(table, pool, buffer, start, record.topic_length, record.queue_id)
+            if not table[slot].used:
+                break
+            if known:
+                layouts.slots[layout, record.queue_id & _QUEUE_IDS - 1] = slot
+        if known:
+            _spans_of(layouts, layout, start, spans)
+        else:
+            find_values(buffer, properties_start, end, spans)
+            learn(layouts, layout, buffer, start, end, record.topic_length, spans)
+        out = columns[row]
+        out.queue = table[slot].number
+        out.physical_offset = base + record.position
+        out.queue_offset = record.queue_offset
+        out.store_timestamp = record.store_timestamp
+        out.size = record.size
+        out.sys_flag = record.sys_flag
+        ok, code = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], np.uint32(0))
+        out.tags_code = np.int64(np.int32(code))
+        out.hashes_start = used
+        is_rollback = record.sys_flag & _MASK == _ROLLBACK
+        if with_keys and ok and not is_rollback:
+            ok, behind = table[slot].is_text != 0, used
+            if ok:
+                ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, with_tags, hashes, used)
+            used = behind if ok else used
+        out.hashes_count = used - out.hashes_start
+        stands_in = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK
+        out.marks = _marks(spans, out.hashes_count > 0, with_tags, stands_in) | (0 if ok else UNUSUAL)
+        out.marks |= _client_marks(buffer, record, is_rollback)
+        row += 1
+    return row, used
+
+
+def describe(
+    buffer: Any,
+    base: int,
+    rows: Any,
+    row: int,
+    table: DispatchTable,
+    columns: Any,
+    hashes: Any,
+    used: int,
+    *,
+    with_keys: bool,
+    with_tags: bool,
+) -> tuple[int, int]:
+    """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on; the row that it came to, and how many `hashes` are used.
+
+    `rows` are of RECORD_COLUMNS and tell of `buffer`, whose first byte is at physical offset `base`. Stops in front of a row
+    whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties, and one more a
+    row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none (IndexService).
+    """
+    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used)
+    return int(reached), int(filled)
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    none = np.zeros(0, np.uint8)
+    table = DispatchTable()
+    table.add(b"T", 0, 0)
+    describe(
+        none,
+        0,
+        np.empty(0, RECORD_COLUMNS),
+        0,
+        table,
+        np.empty(0, DISPATCH_COLUMNS),
+        np.empty(0, np.int32),
+        0,
+        with_keys=True,
+        with_tags=True,
+    )

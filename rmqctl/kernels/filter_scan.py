@@ -1,0 +1,89 @@
+"""Which of many records have a topic, a tag, or a key: their bytes compared, without decoding them.
+
+For texts that can be encoded and have no U+FFFD: that may stand for bytes that are no UTF-8, which only decoding shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.kernels.compile import kernel, part
+from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, find_values
+from rmqctl.kernels.scan import RECORD_COLUMNS
+
+
+@part
+def _same(buffer: Any, start: int, end: int, text: Any) -> bool:
+    if end - start != len(text):
+        return False
+    same = True
+    for i in range(len(text)):
+        same = same and buffer[start + i] == text[i]
+    return same
+
+
+@kernel
+def _keep_topic(buffer: Any, rows: Any, topic: Any, kept: Any) -> None:
+    for i in range(len(rows)):
+        row = rows[i]
+        end = row.position + row.size - row.properties_length - 2
+        kept[i] = kept[i] or _same(buffer, end - row.topic_length, end, topic)
+
+
+@part
+def _find_values_of(buffer: Any, row: Any, spans: Any) -> None:
+    end = row.position + row.size
+    find_values(buffer, end - row.properties_length, end, spans)
+
+
+@kernel
+def _keep_tag(buffer: Any, rows: Any, tag: Any, kept: Any) -> None:
+    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+    for i in range(len(rows)):
+        if kept[i]:
+            _find_values_of(buffer, rows[i], spans)
+            kept[i] = spans[TAGS, 1] > 0 and _same(buffer, spans[TAGS, 0], spans[TAGS, 1], tag)
+
+
+@kernel
+def _keep_key(buffer: Any, rows: Any, key: Any, kept: Any) -> None:
+    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+    for i in range(len(rows)):
+        if kept[i]:
+            _find_values_of(buffer, rows[i], spans)
+            found = spans[UNIQUE, 1] > 0 and _same(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], key)
+            p = spans[KEYS, 0]
+            while not found and p < spans[KEYS, 1]:
+                word = p
+                while p < spans[KEYS, 1] and buffer[p] != 32:
+                    p += 1
+                found = p > word and _same(buffer, word, p, key)
+                p += 1
+            kept[i] = found
+
+
+def _bytes_of(text: str) -> Any:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def keep_topic(buffer: Any, rows: Any, topic: str, kept: Any) -> None:
+    """Set `kept` (bool, one a row of RECORD_COLUMNS) where the topic is this one; leaves the others as they are."""
+    _keep_topic(buffer, rows, _bytes_of(topic), kept)
+
+
+def keep_tag(buffer: Any, rows: Any, tag: str, kept: Any) -> None:
+    """Clear `kept` where TAGS is another."""
+    _keep_tag(buffer, rows, _bytes_of(tag), kept)
+
+
+def keep_key(buffer: Any, rows: Any, key: str, kept: Any) -> None:
+    """Clear `kept` where `key` is neither UNIQ_KEY nor a word of KEYS."""
+    _keep_key(buffer, rows, _bytes_of(key), kept)
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    for keep in (keep_topic, keep_tag, keep_key):
+        keep(np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS), "", np.zeros(0, np.bool_))

@@ -1,0 +1,102 @@
+"""Many keys at once into an index file: the entries, and the slots that lead to them (IndexFile.putKey)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.index_entry import INDEX_ENTRY, SLOT_SIZE
+from rmqctl.kernels.compile import i32, kernel, prefetch, put_i32, put_i64
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
+from rmqctl.kernels.index_match import time_diff
+
+_ENTRY = INDEX_ENTRY.size
+_PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
+_AHEAD = 24  # entries; the table of slots is larger than most caches
+_SLOT = SLOT_SIZE
+# of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done, `pending` counts
+# entries and `changed` slots since somebody wrote them
+BUILD_STATE = np.dtype(
+    [
+        ("row", np.int64),
+        ("key", np.int64),
+        ("pending", np.int64),
+        ("changed", np.int64),
+        ("index_count", np.int64),
+        ("hash_slot_count", np.int64),
+        ("begin_timestamp", np.int64),
+        ("end_timestamp", np.int64),
+        ("begin_phy_offset", np.int64),
+        ("end_phy_offset", np.int64),
+    ]
+)
+
+
+@kernel
+def slots_of(hashes: Any, count: int, slots: Any) -> None:
+    """The slot of each key hash (int32, not negative) in a table of `count`, into `slots` (int32).
+
+    By multiplication, which is several times as fast as division: of numbers below 2^31 the quotient is wrong by 1 at most.
+    """
+    inverse = 1.0 / count
+    for i in range(len(hashes)):
+        value = np.int64(hashes[i])
+        rest = value - np.int64(value * inverse) * count
+        slots[i] = rest + count if rest < 0 else rest - count if rest >= count else rest
+
+
+@kernel
+def build(messages: Any, hashes: Any, slots: Any, heads: Any, capacity: int, entries: Any, changed: Any, state: Any) -> None:
+    """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
+
+    `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number behind the last
+    entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is room for. A message that begins
+    before the index's end is left out: it is in it.
+    """
+    row, key, used = state.row, state.key, state.pending
+    while row < len(messages):
+        message = messages[row]
+        if key == 0 and message.physical_offset < state.end_phy_offset:
+            row += 1
+            continue
+        while key < message.hashes_count:
+            at = used * _ENTRY
+            if state.index_count >= capacity or at == len(entries):
+                state.row, state.key, state.pending = row, key, used
+                return
+            place = message.hashes_start + key
+            slot = slots[place]
+            prefetch(heads, slots[min(place + _AHEAD, len(slots) - 1)] * _SLOT)
+            before = i32(heads, slot * _SLOT)
+            if before <= 0 or before > state.index_count:
+                before = 0
+                state.hash_slot_count += 1
+            begin = state.begin_timestamp
+            seconds = 0 if begin <= 0 else time_diff(begin, message.store_timestamp)
+            put_i32(entries, at, hashes[place])
+            put_i64(entries, at + _PHY_OFFSET, message.physical_offset)
+            put_i32(entries, at + _TIME_DIFF, seconds)
+            put_i32(entries, at + _PREV_INDEX, before)
+            put_i32(heads, slot * _SLOT, state.index_count)
+            if state.changed < len(changed):
+                changed[state.changed] = slot
+            state.changed += 1
+            if state.index_count <= 1:
+                state.begin_phy_offset = message.physical_offset
+                state.begin_timestamp = message.store_timestamp
+            state.index_count += 1
+            state.end_phy_offset = message.physical_offset
+            state.end_timestamp = message.store_timestamp
+            used += 1
+            key += 1
+        key = 0
+        row += 1
+    state.row, state.key, state.pending = row, key, used
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    messages, hashes, none = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    slots_of(hashes, 1, hashes)
+    build(messages, hashes, hashes, none, 1, none, hashes, np.zeros(1, BUILD_STATE)[0])

@@ -1,0 +1,253 @@
+"""Many index entries at once: against their slots and their order, and against the messages of the log.
+
+Entries stand in the order of the log, so one pass over both is a merge. The kernels say what is wrong as rows of
+INDEX_EVENTS; like things one behind the other are one row with a count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
+
+# what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is what was expected
+INDEX_EVENTS = np.dtype(
+    [("kind", np.int32), ("entry", np.int32), ("count", np.int32), ("row", np.int32), ("last_row", np.int32), ("value", np.int64)]
+)
+CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
+    10
+)  # an int makes a kernel of its own
+# of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before the first of these;
+# `tags_open` have none since the last of these, the first of them at physical offset `tags_open_from`
+MERGE_STATE = np.dtype(
+    [
+        ("row", np.int64),
+        ("entry", np.int64),
+        ("events", np.int64),
+        ("begin_is_wrong", np.int64),
+        ("missing_goes_on", np.int64),
+        ("tags_indexed", np.int64),
+        ("tags_before", np.int64),
+        ("tags_open", np.int64),
+        ("tags_open_from", np.int64),
+    ]
+)
+
+_ENTRY = INDEX_ENTRY.size
+_NO_ROW = np.int64(0)
+_PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
+_HAS_UNIQUE, _HAS_TAG = HAS_UNIQUE, HAS_TAG
+_COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
+
+
+@part
+def time_diff(begin: int, stored: int) -> int:
+    """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1]; a difference that overflows is a large one."""
+    if stored <= begin:
+        return 0
+    difference = stored - begin
+    return TIME_DIFF_MAX if difference < 0 else min(difference // 1000, TIME_DIFF_MAX)
+
+
+@part
+def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -> int:
+    if used and events[used - 1].kind == kind and events[used - 1].entry + events[used - 1].count == entry:
+        events[used - 1].count += 1
+        events[used - 1].last_row = row
+        return used
+    event = events[used]
+    event.kind = kind
+    event.entry = entry
+    event.count = 1
+    event.row = row
+    event.last_row = row
+    event.value = value
+    return used + 1
+
+
+@kernel
+def check_entries(entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any) -> Any:
+    """The entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
+
+    `last_offset` is where the last entry in order before leads to, `following` where the first behind the block does (-1:
+    none is behind). Out of order is an entry behind the one before, or so far ahead that only for its sake the next would
+    be; those are marked in `skipped` (uint8). `events` has room for two rows an entry. Gives the new last_offset, and how many
+    events there are.
+    """
+    count = len(entries) // _ENTRY
+    used = np.int64(0)
+    for i in range(count):
+        key_hash = i32(entries, i * _ENTRY)
+        if key_hash < 0 or len(heads) == 0:
+            used = _tell(events, used, NEGATIVE, first + i, _NO_ROW, key_hash)
+            continue
+        slot = np.uint32(key_hash) % np.uint32(len(heads))
+        wanted = heads[slot]
+        heads[slot] = first + i
+        if i32(entries, i * _ENTRY + _PREV_INDEX) != wanted:
+            used = _tell(events, used, CHAIN, first + i, _NO_ROW, np.int64(wanted))
+    for i in range(count):
+        offset = i64(entries, i * _ENTRY + _PHY_OFFSET)
+        after = following if i + 1 == count else i64(entries, (i + 1) * _ENTRY + _PHY_OFFSET)
+        there_is_one = i + 1 < count or following != -1
+        if offset < last_offset or (there_is_one and last_offset <= after < offset):
+            skipped[i] = 1
+            used = _tell(events, used, ORDER, first + i, _NO_ROW, last_offset)
+        else:
+            skipped[i] = 0
+            last_offset = offset
+    return last_offset, used
+
+
+@part
+def _check_time(entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int) -> int:
+    """`header`: beginTimestamp, endTimestamp, indexCount."""
+    begin, stored = header[0], message.store_timestamp
+    if number == 1 and begin != stored:
+        state.begin_is_wrong = 1
+        used = _tell(events, used, BEGIN, number, row, stored)
+    if number == header[2] - 1 and header[1] != stored:
+        used = _tell(events, used, END, number, row, stored)
+    if number > 1 and not state.begin_is_wrong:
+        found = i32(entries, entry_at + _TIME_DIFF)
+        if found < 0 or not 0 <= stored - begin - found * 1000 < 1000:  # which takes no division
+            wanted = time_diff(begin, stored)
+            if found != wanted:
+                used = _tell(events, used, TIME, number, row, wanted)
+    return used
+
+
+@part
+def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, used: int) -> int:
+    """TAGS of a message whose other keys are all there.
+
+    Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last, without. Those in between
+    are missing.
+    """
+    if not is_found:
+        if state.tags_open == 0:
+            state.tags_open_from = message.physical_offset
+        state.tags_open += 1
+        return used
+    if state.tags_open and state.tags_indexed:
+        used = _tell(events, used, TAGS_NOT_INDEXED, -2 - row, row, state.tags_open_from)
+        events[used - 1].count = state.tags_open
+    elif state.tags_open:
+        state.tags_before = state.tags_open
+    state.tags_open = 0
+    state.tags_indexed += 1
+    return used
+
+
+@part
+def _end_message(
+    message: Any, hashes: Any, row: int, found: Any, like_3x: bool, report_missing: bool, state: Any, events: Any, used: int
+) -> int:
+    """Whether every key that must be there was found; `found` is cleared for the next message."""
+    required_from = 0
+    required_to = message.hashes_count
+    has_tag = message.marks & _HAS_TAG != 0
+    if has_tag:
+        required_to -= 1
+    tag_is_found = has_tag and found[required_to] != 0
+    for i in range(required_to):  # a key `T#TAGS` has an entry that looks like that for TAGS, and shows nothing
+        has_tag = has_tag and hashes[message.hashes_start + i] != hashes[message.hashes_start + required_to]
+    if like_3x:
+        required_from = 1 if message.marks & _HAS_UNIQUE else 0
+        required_to = 0 if message.sys_flag & _MASK == _COMMIT else required_to
+    missing = np.int64(0)
+    for i in range(required_from, required_to):
+        if not found[i]:
+            again = False
+            for j in range(required_from, i):
+                again = again or hashes[message.hashes_start + j] == hashes[message.hashes_start + i]
+            missing += 0 if again else 1
+    for i in range(message.hashes_count):
+        found[i] = 0
+    if missing and report_missing:
+        if state.missing_goes_on and used and events[used - 1].kind == NOT_INDEXED:
+            events[used - 1].count += 1
+            events[used - 1].last_row = row
+        else:
+            used = _tell(events, used, NOT_INDEXED, -2 - row, row, missing)
+            events[used - 1].entry = state.missing_goes_on
+        state.missing_goes_on = 1
+    elif has_tag and report_missing and not like_3x:
+        state.missing_goes_on = 0 if required_to > required_from else state.missing_goes_on
+        used = _end_tags(message, tag_is_found, row, state, events, used)
+    elif required_to > required_from:
+        state.missing_goes_on = 0
+    return used
+
+
+@kernel
+def merge(
+    messages: Any,
+    hashes: Any,
+    entries: Any,
+    first: int,
+    skipped: Any,
+    more: bool,
+    header: Any,
+    log_start: int,
+    like_3x: bool,
+    report_missing: bool,
+    found: Any,
+    state: Any,
+    events: Any,
+) -> None:
+    """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
+
+    Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly full.
+    An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys; `skipped` (uint8) marks
+    entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's file; `found` (uint8,
+    zeros) has a place for each key of a message.
+    """
+    used = state.events
+    count = len(entries) // _ENTRY
+    row = state.row
+    at = state.entry
+    while row < len(messages) and used + 4 < len(events):
+        message = messages[row]
+        while at < count and used + 4 < len(events):
+            entry_at = at * _ENTRY
+            offset = i64(entries, entry_at + _PHY_OFFSET)
+            if not skipped[at]:
+                if offset > message.physical_offset:
+                    break
+                if offset < message.physical_offset:
+                    if offset >= log_start:
+                        used = _tell(events, used, NO_MESSAGE, first + at, row, offset)
+                else:
+                    key_hash = i32(entries, entry_at)
+                    known = False
+                    for i in range(message.hashes_count):
+                        if hashes[message.hashes_start + i] == key_hash:
+                            found[i] = 1
+                            known = True
+                    if not known:
+                        used = _tell(events, used, NO_SUCH_KEY, first + at, row, np.int64(key_hash))
+                    else:
+                        used = _check_time(entry_at, entries, first + at, message, row, header, state, events, used)
+            at += 1
+        if used + 4 >= len(events) or (at == count and more):
+            break
+        used = _end_message(message, hashes, row, found, like_3x, report_missing, state, events, used)
+        row += 1
+    state.row = row
+    state.entry = at
+    state.events = used
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    entries, flags, events = np.frombuffer(b"", np.uint8), np.zeros(0, np.uint8), np.zeros(8, INDEX_EVENTS)
+    check_entries(entries, 1, np.zeros(1, np.int32), 0, -1, flags, events)
+    messages, hashes, header = np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, np.int32), np.zeros(3, np.int64)
+    state = np.zeros(1, MERGE_STATE)[0]
+    merge(messages, hashes, entries, 1, flags, False, header, 0, False, True, flags, state, events)

@@ -1,0 +1,348 @@
+"""Many records at once as JSON Lines: what `rmqctl dump -o jsonl` prints of each, written by a kernel.
+
+The same bytes as the one-record way writes (`rmqctl.forensics.message_row`); a test holds both together. What is rare is left
+to that: IPv6 hosts, texts with characters that JSON or a terminal must not get raw or that are not plain UTF-8, a property
+given twice, a time that is no date, and topics whose tagsCode does not stand in the message (`skipped_topic`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.message import HEADS
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
+from rmqctl.kernels.compile import i32, i64, java_hash, kernel, part, u32
+from rmqctl.kernels.dispatch_scan import PROPERTIES_THAT_MATTER, TAGS, find_values
+from rmqctl.kernels.scan import RECORD_COLUMNS
+
+BODY_NONE, BODY_HEX, BODY_BASE64 = 0, 1, 2
+BODIES = {"none": BODY_NONE, "hex": BODY_HEX, "base64": BODY_BASE64}
+ROOM_OF_A_LINE = 1024  # all that has no length of its own
+
+_TEXTS = (
+    '{"topic":"', '","queueId":', ',"queueOffset":', ',"physicalOffset":', ',"size":', ',"bodyCrc":', ',"bodyLength":', ',"flag":',
+    ',"sysFlag":', ',"bornTimestamp":', ',"bornTime":"', '","bornHost":"', '","storeTimestamp":', ',"storeTime":"', '","storeHost":"',
+    '","reconsumeTimes":', ',"preparedTransactionOffset":', ',"msgId":"', '","tagsCode":', ',"path":', ',"properties":{', "}",
+    ',"body":"', '","bodyEncoding":"hex"}\n', '","bodyEncoding":"base64"}\n', "}\n",
+)  # fmt: skip
+_TEXT_BYTES = np.frombuffer("".join(_TEXTS).encode(), np.uint8)
+_TEXT_ENDS = np.cumsum([len(text) for text in _TEXTS])
+# numpy's integers: numba compiles a function once more for each int that it is called with
+_TOPIC, _QUEUE_ID = np.int64(0), np.int64(1)
+_MSG_ID, _TAGS_CODE, _PATH, _PROPERTIES, _PROPERTIES_END, _BODY, _END_HEX, _END_BASE64, _END = np.arange(17, len(_TEXTS))
+_IS_NUMBER, _IS_TIME, _IS_HOST = range(3)
+_KINDS = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 2, 0, 0], np.uint8)  # of the fields from QUEUE_ID to PREPARED
+_BODYCRC_AT, _FLAG_AT, _BORN_TIMESTAMP_AT, _BORN_HOST_AT, _STORE_HOST_AT, _RECONSUME_AT, _PREPARED_AT = (
+    HEADS[0].offset(name)
+    for name in ("BODYCRC", "FLAG", "BORNTIMESTAMP", "BORNHOST", "STOREHOST", "RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET")
+)
+_V6 = BORNHOST_V6 | STOREHOST_V6
+_QUOTE, _BACKSLASH, _COLON, _DOT, _COMMA = 34, 92, 58, 46, 44
+_UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_LOWER = np.frombuffer(b"0123456789abcdef", np.uint8)
+_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_DAY_MS = 86_400_000
+_MIN_MS, _MAX_MS = MIN_MS, MAX_MS
+_NAMES_MAX = 64
+_TWO, _THREE, _FOUR = np.arange(2, 5)
+
+
+@part
+def _text(out: Any, used: int, which: int) -> int:
+    start = 0 if which == 0 else _TEXT_ENDS[which - 1]
+    for i in range(start, _TEXT_ENDS[which]):
+        out[used] = _TEXT_BYTES[i]
+        used += 1
+    return used
+
+
+@part
+def _number(out: Any, used: int, value: int) -> int:
+    rest = np.uint64(value)
+    if value < 0:
+        out[used] = 45
+        used += 1
+        rest = np.uint64(0) - rest
+    digits = 1
+    limit = np.uint64(10)
+    while digits < 20 and rest >= limit:
+        digits += 1
+        limit = limit * np.uint64(10) if digits < 20 else np.uint64(0xFFFFFFFFFFFFFFFF)
+    for i in range(digits):
+        quotient = rest // np.uint64(10)
+        out[used + digits - 1 - i] = np.uint8(48 + (rest - quotient * np.uint64(10)))
+        rest = quotient
+    return used + digits
+
+
+@part
+def _padded(out: Any, used: int, value: int, digits: int) -> int:
+    for i in range(digits):
+        out[used + digits - 1 - i] = np.uint8(48 + value % 10)
+        value //= 10
+    return used + digits
+
+
+@part
+def _time(out: Any, used: int, ms: int) -> Any:
+    """`2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
+    days = ms // _DAY_MS
+    rest = ms - days * _DAY_MS
+    shifted = days + 719_468
+    era = shifted // 146_097
+    day_of_era = shifted - era * 146_097
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    from_march = (5 * day_of_year + 2) // 153
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    used = _padded(out, used, year_of_era + era * 400 + (1 if month <= 2 else 0), _FOUR)
+    out[used] = 45
+    used = _padded(out, used + 1, month, _TWO)
+    out[used] = 45
+    used = _padded(out, used + 1, day_of_year - (153 * from_march + 2) // 5 + 1, _TWO)
+    out[used] = 84
+    used = _padded(out, used + 1, rest // 3_600_000, _TWO)
+    out[used] = _COLON
+    used = _padded(out, used + 1, rest // 60_000 % 60, _TWO)
+    out[used] = _COLON
+    used = _padded(out, used + 1, rest // 1000 % 60, _TWO)
+    out[used] = _DOT
+    used = _padded(out, used + 1, rest % 1000, _THREE)
+    out[used] = 90
+    return used + 1
+
+
+@part
+def _host(buffer: Any, at: int, out: Any, used: int) -> Any:
+    for i in range(4):
+        used = _number(out, used, np.int64(buffer[at + i]))
+        out[used] = _DOT if i < 3 else _COLON
+        used += 1
+    return _number(out, used, i32(buffer, at + 4))
+
+
+@part
+def _hex(buffer: Any, start: int, end: int, digits: Any, out: Any, used: int) -> int:
+    for i in range(start, end):
+        out[used] = digits[buffer[i] >> 4]
+        out[used + 1] = digits[buffer[i] & 15]
+        used += 2
+    return used
+
+
+@part
+def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+    for at in range(start, end, 3):
+        count = min(end - at, 3)
+        three = np.uint32(buffer[at]) << np.uint32(16)
+        if count > 1:
+            three |= np.uint32(buffer[at + 1]) << np.uint32(8)
+        if count > 2:
+            three |= np.uint32(buffer[at + 2])
+        for i in range(4):
+            out[used + i] = _BASE64[(three >> np.uint32(18 - 6 * i)) & np.uint32(63)] if i <= count else 61
+        used += 4
+    return used
+
+
+@part
+def _is_plain(buffer: Any, start: int, end: int) -> bool:
+    """Whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
+
+    Except U+3164, which is invisible.
+    """
+    p = start
+    while p < end:
+        c = buffer[p]
+        if 0xE3 <= c <= 0xEC:
+            if p + 2 >= end or buffer[p + 1] & 0xC0 != 0x80 or buffer[p + 2] & 0xC0 != 0x80:
+                return False
+            if c == 0xE3 and buffer[p + 1] == 0x85 and buffer[p + 2] == 0xA4:
+                return False
+            p += 3
+        elif c < 0x20 or c > 0x7E or c in (_QUOTE, _BACKSLASH):
+            return False
+        else:
+            p += 1
+    return True
+
+
+@part
+def _copy(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+    for i in range(start, end):
+        out[used] = buffer[i]
+        used += 1
+    return used
+
+
+@part
+def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+    out[used] = _QUOTE
+    used = _copy(buffer, start, end, out, used + 1)
+    out[used] = _QUOTE
+    return used + 1
+
+
+@part
+def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
+    """Whether the last of `count` names stands among those before it, too."""
+    start, end = names[count - 1, 0], names[count - 1, 1]
+    for i in range(count - 1):
+        if names[i, 1] - names[i, 0] == end - start:
+            same = True
+            for j in range(end - start):
+                if buffer[names[i, 0] + j] != buffer[start + j]:
+                    same = False
+                    break
+            if same:
+                return True
+    return False
+
+
+@part
+def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: int) -> int:
+    """The pairs as JSON; -1 where the one-record way has to do it."""
+    count = 0
+    p = start
+    while p < end:
+        name_start = p
+        while p < end and buffer[p] > 2:
+            p += 1
+        name_end = p
+        if p < end and buffer[p] == 0:
+            return -1
+        if p == end or buffer[p] == 2:
+            p += 1
+            continue
+        p += 1
+        value_start = p
+        while p < end and buffer[p] != 2:
+            p += 1
+        if name_end > name_start and p > value_start:
+            names[count, 0], names[count, 1] = name_start, name_end
+            count += 1
+            plain = _is_plain(buffer, name_start, name_end) and _is_plain(buffer, value_start, p)
+            if count == _NAMES_MAX or not plain or _is_repeated(buffer, names, count):
+                return -1
+            if count > 1:
+                out[used] = _COMMA
+                used += 1
+            used = _quoted(buffer, name_start, name_end, out, used)
+            out[used] = _COLON
+            used = _quoted(buffer, value_start, p, out, used + 1)
+        p += 1
+    return used
+
+
+@part
+def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
+    """The values of the fields from QUEUE_ID to PREPARED, in their order; of a host where it stands."""
+    position = row.position
+    values[0] = row.queue_id
+    values[1] = row.queue_offset
+    values[2] = base + position
+    values[3] = row.size
+    values[4] = u32(buffer, position + _BODYCRC_AT)
+    values[5] = row.body_length
+    values[6] = i32(buffer, position + _FLAG_AT)
+    values[7] = row.sys_flag
+    values[8] = born
+    values[9] = born
+    values[10] = position + _BORN_HOST_AT
+    values[11] = row.store_timestamp
+    values[12] = row.store_timestamp
+    values[13] = position + _STORE_HOST_AT
+    values[14] = i32(buffer, position + _RECONSUME_AT)
+    values[15] = i64(buffer, position + _PREPARED_AT)
+
+
+@part
+def _line(buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int) -> Any:
+    """One line; -1 where the one-record way has to write it."""
+    position = row.position
+    end = position + row.size
+    properties_start = end - row.properties_length
+    topic_end = properties_start - 2
+    topic_start = topic_end - row.topic_length
+    born = i64(buffer, position + _BORN_TIMESTAMP_AT)
+    dates = _MIN_MS <= born <= _MAX_MS and _MIN_MS <= row.store_timestamp <= _MAX_MS
+    if row.sys_flag & _V6 or not dates or not _is_plain(buffer, topic_start, topic_end):
+        return -1
+    find_values(buffer, properties_start, end, spans)
+    ok, code = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], np.uint32(0))
+    if not ok:
+        return -1
+    _fill(values, buffer, base, row, born)
+    used = _copy(buffer, topic_start, topic_end, out, _text(out, used, _TOPIC))
+    for field in range(len(_KINDS)):  # a loop: each part is compiled in once
+        used = _text(out, used, _QUEUE_ID + field)
+        if _KINDS[field] == _IS_NUMBER:
+            used = _number(out, used, values[field])
+        elif _KINDS[field] == _IS_TIME:
+            used = _time(out, used, values[field])
+        else:
+            used = _host(buffer, values[field], out, used)
+    used = _text(out, used, _MSG_ID)
+    used = _hex(buffer, position + _STORE_HOST_AT, position + _STORE_HOST_AT + 8, _UPPER, out, used)
+    for i in range(8):
+        byte = np.uint64(base + position) >> np.uint64(56 - 8 * i) & np.uint64(255)
+        out[used] = _UPPER[byte >> np.uint64(4)]
+        out[used + 1] = _UPPER[byte & np.uint64(15)]
+        used += 2
+    used = _number(out, _text(out, used, _TAGS_CODE), np.int64(np.int32(code)))
+    used = _copy(path, np.int64(0), len(path), out, _text(out, used, _PATH))
+    used = _properties(buffer, properties_start, end, names, out, _text(out, used, _PROPERTIES))
+    if used < 0:
+        return -1
+    used = _text(out, used, _PROPERTIES_END)
+    if body == BODY_NONE:
+        return _text(out, used, _END)
+    used = _text(out, used, _BODY)
+    if body == BODY_HEX:
+        return _text(out, _hex(buffer, row.body_start, row.body_start + row.body_length, _LOWER, out, used), _END_HEX)
+    return _text(out, _base64(buffer, row.body_start, row.body_start + row.body_length, out, used), _END_BASE64)
+
+
+@kernel
+def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, body: int, out: Any) -> Any:
+    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+    names = np.zeros((_NAMES_MAX, 2), np.int64)
+    values = np.zeros(len(_KINDS), np.int64)
+    used = np.int64(0)
+    while at < len(rows):
+        row = rows[at]
+        topic_end = row.position + row.size - row.properties_length - 2
+        same = row.topic_length == len(skipped)
+        for i in range(row.topic_length if same else 0):
+            same = same and buffer[topic_end - row.topic_length + i] == skipped[i]
+        room = ROOM_OF_A_LINE + len(path) + row.topic_length + 4 * row.properties_length + 2 * row.body_length * (body != BODY_NONE)
+        if same or used + room > len(out):
+            break
+        behind = _line(buffer, base, row, path, body, spans, names, values, out, used)
+        if behind < 0:
+            break
+        used = behind
+        at += 1
+    return at, used
+
+
+def write_lines(buffer: Any, base: int, rows: Any, at: int, path: bytes, skipped_topic: bytes, body: int, out: Any) -> tuple[int, int]:
+    """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8); the row that it came to, and the bytes written.
+
+    Stops in front of a row that the one-record way has to write, or that `out` may have no room for: it needs ROOM_OF_A_LINE,
+    the path, the topic, four times the properties, and twice the body where that is shown. `path` is JSON, quotes included.
+    """
+    reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
+    return int(reached), int(used)
+
+
+def _array(raw: bytes) -> Any:
+    return np.frombuffer(raw, np.uint8)
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    write_lines(np.zeros(0, np.uint8), 0, np.empty(0, RECORD_COLUMNS), 0, b"", b"", BODY_NONE, np.zeros(0, np.uint8))

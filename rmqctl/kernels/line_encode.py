@@ -1,0 +1,506 @@
+"""JSON Lines -> the commit log's records, many at once: `encode` writes plain lines as records, `place` says where they came to.
+
+The bytes are the same as of the one-line way (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares
+both. What is rare is left to that, and so is every line with something wrong: only it says what. A line is plain iff
+
+  (1) it is one flat JSON object of ASCII without a backslash, with what comes after a string or an integer where it must
+  (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer
+  (3) its queue is in the table; the topic has at most 127 bytes, and queueId is not negative
+  (4) `properties` has at most 64 names, each once, none empty and none without a value; no name asks for more than a record
+  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros; and it is the one that `bodyCrc` tells of
+  (6) hosts are IPv4; sysFlag has no transaction and no inner batch
+  (7) no part is longer than it may be, nor the record longer than a file
+
+Not supported, since nobody gains by it: `__CRC32#`, records V2, `bodyEncoding` hex, `damage`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import properties
+from rmqctl.format.client_check import PORT_MAX
+from rmqctl.format.crc import CRC_MASK
+from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
+from rmqctl.format.message import HEADS, MAGIC_V1
+from rmqctl.format.sys_flag import BORNHOST_V6, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
+from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64, kernel, part
+from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
+
+# a record: where it begins and its size, in bytes; the number of its queue
+LINE_COLUMNS = np.dtype([("start", np.int64), ("size", np.int32), ("queue", np.int32)])
+
+_KEYS = (
+    "topic", "body", "bodyEncoding", "properties", "queueId", "flag", "sysFlag", "reconsumeTimes", "bornTimestamp",
+    "preparedTransactionOffset", "bodyCrc", "physicalOffset", "bornHost", "storeHost", "damage",
+    # not read
+    "queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path", "detail",
+)  # fmt: skip
+KEY_COUNT = len(_KEYS)
+(
+    _TOPIC, _BODY, _BODY_ENCODING, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, BORN_TIMESTAMP, _PREPARED,
+    _BODY_CRC, _PHYSICAL_OFFSET, BORN_HOST, STORE_HOST, _DAMAGE, *_NOT_READ,
+) = range(KEY_COUNT)  # fmt: skip
+_IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING, _IS_NOT_READ = range(7)
+_KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, *(_IS_NOT_READ for _ in _NOT_READ)], np.uint8)
+# names that ask for more than a record of its own; then UNIQ_KEY
+_RARE = (properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM, properties.CRC32)
+_UNIQ_KEY = len(_RARE)
+_ENCODINGS = ("utf8", "base64")
+_BASE64 = 1
+_NAMES_MAX = 64
+_DIGITS_MAX = 18  # surely 64 bits
+_UNIQUE_KEY_SIZE = 32
+_NO_PLACE = -1
+
+_HEAD = HEADS[0]
+(
+    _MAGIC_AT, _BODY_CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT, _SYS_FLAG_AT, _BORN_TIMESTAMP_AT,
+    _BORN_HOST_AT, _STORE_TIMESTAMP_AT, _STORE_HOST_AT, _RECONSUME_TIMES_AT, _PREPARED_AT, _BODY_LENGTH_AT,
+) = (
+    _HEAD.offset(name)
+    for name in (
+        "MAGICCODE", "BODYCRC", "QUEUEID", "FLAG", "QUEUEOFFSET", "PHYSICALOFFSET", "SYSFLAG", "BORNTIMESTAMP",
+        "BORNHOST", "STORETIMESTAMP", "STOREHOST", "RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET", "BODYLENGTH",
+    )
+)  # fmt: skip
+_HEAD_SIZE, _MAGIC, _CRC_MASK = _HEAD.size, MAGIC_V1, np.uint32(CRC_MASK)
+_TOPIC_MAX, _PROPERTIES_MAX = TOPIC_LENGTH_MAX_V1, PROPERTIES_LENGTH_MAX
+_RARE_FLAGS, _V6 = TRANSACTION_MASK | INNER_BATCH, BORNHOST_V6 | STOREHOST_V6
+
+_QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA, _DOT, _MINUS, _OPEN, _CLOSE, _PADDING = 34, 92, 32, 58, 44, 46, 45, 123, 125, 61
+_NEW_LINE = np.uint8(10)
+_ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_QUOTES, _BACKSLASHES, _SPACES = (np.uint64(character) * _ONES for character in (_QUOTE, _BACKSLASH, _SPACE))
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_PORT_MAX = PORT_MAX
+_UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_UNIQ_KEY_BYTES = np.frombuffer(properties.UNIQ_KEY.encode(), np.uint8)
+_UNIQ_KEY_PAIR = len(properties.UNIQ_KEY) + 1 + _UNIQUE_KEY_SIZE
+_SIX_BITS = np.full(256, 255, np.uint8)
+_SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
+
+
+def _joined(texts: tuple[str, ...]) -> tuple[Any, Any]:
+    return np.frombuffer("".join(texts).encode(), np.uint8), np.cumsum([len(text) for text in texts])
+
+
+_KEY_BYTES, _KEY_ENDS = _joined(_KEYS)
+_NAME_BYTES, _NAME_ENDS = _joined((*_RARE, properties.UNIQ_KEY))
+_ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
+
+
+@part
+def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
+    """Which of the texts stands at [start, end); -1 for none."""
+    text_start = np.int64(0)
+    for which in range(len(ends)):
+        text_end = ends[which]
+        if text_end - text_start == end - start:
+            i = np.int64(0)
+            while i < end - start and b[start + i] == texts[text_start + i]:
+                i += 1
+            if i == end - start:
+                return which
+        text_start = text_end
+    return -1
+
+
+@part
+def _past_blanks(b: Any, p: int, end: int) -> int:
+    while p < end and (b[p] == _SPACE or b[p] == 9 or b[p] == 13):
+        p += 1
+    return p
+
+
+@part
+def _closing_quote(b: Any, p: int, end: int) -> int:
+    """Where the string ends that goes on at `p`; -1 where it is not plain. Looks at eight bytes at once."""
+    while p + 8 <= end:
+        word = np.uint64(i64(b, p))
+        quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
+        special = word | ((word - _SPACES) & ~word) | ((quote - _ONES) & ~quote) | ((backslash - _ONES) & ~backslash)
+        if special & _HIGH:
+            break
+        p += 8
+    while p < end:
+        c = b[p]
+        if c == _QUOTE:
+            return p
+        if c < _SPACE or c > 127 or c == _BACKSLASH:
+            return _NO_PLACE
+        p += 1
+    return _NO_PLACE
+
+
+@part
+def _string(b: Any, p: int, end: int) -> int:
+    """As `_closing_quote`, of the string that begins at `p`."""
+    return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
+
+
+@part
+def _integer(b: Any, p: Any, end: int) -> Any:
+    """(behind it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
+    negative = p < end and b[p] == _MINUS
+    if negative:
+        p += 1
+    start = p
+    value = np.int64(0)
+    while p < end and 48 <= b[p] <= 57 and p - start <= _DIGITS_MAX:
+        value = value * 10 + np.int64(b[p]) - 48
+        p += 1
+    leads = p > start and b[start] == 48
+    if p == start or p - start > _DIGITS_MAX or (leads and (p - start > 1 or negative)):
+        return np.int64(_NO_PLACE), value
+    return np.int64(p), -value if negative else value
+
+
+@part
+def _host(b: Any, p: int, end: int) -> Any:
+    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
+    host = np.int64(0)
+    for i in range(5):
+        if p >= end or b[p] == _MINUS:
+            return np.int64(_NO_PLACE)
+        p, value = _integer(b, p, end)
+        if p < 0 or value > (255 if i < 4 else _PORT_MAX):
+            return np.int64(_NO_PLACE)
+        host = (host << 8 | value) if i < 4 else (host << 32 | value)
+        if i < 4:
+            if p >= end or b[p] != (_DOT if i < 3 else _COLON):
+                return np.int64(_NO_PLACE)
+            p += 1
+    return host if p == end else np.int64(_NO_PLACE)
+
+
+@part
+def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
+    for i in range(count):
+        if pairs[i, 1] - pairs[i, 0] == end - start:
+            j = np.int64(0)
+            while j < end - start and b[pairs[i, 0] + j] == b[start + j]:
+                j += 1
+            if j == end - start:
+                return False
+    return True
+
+
+@part
+def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
+    """Behind the object of properties at `p`, or -1; `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY."""
+    found[:] = 0
+    if p >= end or b[p] != _OPEN:
+        return _NO_PLACE
+    p = _past_blanks(b, p + 1, end)
+    if p < end and b[p] == _CLOSE:
+        return p + 1
+    count = np.int64(0)
+    while True:
+        name_start = p + 1
+        name_end = _string(b, p, end)
+        if name_end <= name_start or count == _NAMES_MAX or not _is_new_name(b, pairs, count, name_start, name_end):
+            return _NO_PLACE
+        p = _past_blanks(b, name_end + 1, end)
+        if p >= end or b[p] != _COLON:
+            return _NO_PLACE
+        p = _past_blanks(b, p + 1, end)
+        value_start = p + 1
+        value_end = _string(b, p, end)
+        if value_end <= value_start:
+            return _NO_PLACE
+        which = _which(b, name_start, name_end, _NAME_BYTES, _NAME_ENDS)
+        if 0 <= which < _UNIQ_KEY:
+            return _NO_PLACE
+        if which == _UNIQ_KEY:
+            found[2] = 1
+        pairs[count, 0], pairs[count, 1], pairs[count, 2], pairs[count, 3] = name_start, name_end, value_start, value_end
+        count += 1
+        found[0] = count
+        found[1] += name_end - name_start + 1 + value_end - value_start
+        p = _past_blanks(b, value_end + 1, end)
+        if p >= end or (b[p] != _COMMA and b[p] != _CLOSE):
+            return _NO_PLACE
+        if b[p] == _CLOSE:
+            return p + 1
+        p = _past_blanks(b, p + 1, end)
+
+
+@part
+def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
+    """Behind the value of a key at `p`, or -1."""
+    kind = _KINDS[key]
+    if kind == _IS_NOT_READ:
+        kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
+    if kind == _IS_PAIRS:
+        return _pairs(b, p, end, pairs, found)
+    if kind in (_IS_INT, _IS_LONG):
+        p, value = _integer(b, p, end)
+        if kind == _IS_INT and not _INT_MIN <= value <= _INT_MAX:
+            return _NO_PLACE
+        values[key] = value
+        return p
+    start = p + 1
+    p = _string(b, p, end)
+    if p < 0 or kind == _IS_NOTHING:
+        return _NO_PLACE
+    if kind == _IS_HOST:
+        values[key] = _host(b, start, p)
+        if values[key] == _NO_PLACE:
+            return _NO_PLACE
+    else:
+        spans[key, 0], spans[key, 1] = start, p
+    return p + 1
+
+
+@part
+def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
+    """The keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
+    seen = np.int64(0)
+    p = _past_blanks(b, p, end)
+    if p >= end or b[p] != _OPEN:
+        return _NO_PLACE
+    while b[p] != _CLOSE:
+        p = _past_blanks(b, p + 1, end)
+        name_start = p + 1
+        name_end = _string(b, p, end)
+        if name_end < 0:
+            return _NO_PLACE
+        key = _which(b, name_start, name_end, _KEY_BYTES, _KEY_ENDS)
+        p = _past_blanks(b, name_end + 1, end)
+        if p >= end or b[p] != _COLON or key < 0 or seen >> key & 1:
+            return _NO_PLACE
+        seen |= np.int64(1) << key
+        p = _value(b, _past_blanks(b, p + 1, end), end, key, values, spans, pairs, found)
+        if p < 0:
+            return _NO_PLACE
+        p = _past_blanks(b, p, end)
+        if p >= end or (b[p] != _COMMA and b[p] != _CLOSE):
+            return _NO_PLACE
+    return seen if _past_blanks(b, p + 1, end) == end else _NO_PLACE
+
+
+@part
+def _store(out: Any, at: int, value: int, size: int) -> None:
+    """A big-endian number of `size` bytes."""
+    for i in range(size):
+        out[at + i] = np.uint8(np.uint64(value) >> np.uint64(8 * (size - 1 - i)) & np.uint64(255))
+
+
+@part
+def _store_int(out: Any, at: int, value: int) -> None:
+    _store(out, at, value, 4)
+
+
+@part
+def _store_long(out: Any, at: int, value: int) -> None:
+    _store(out, at, value, 8)
+
+
+@part
+def _copy(b: Any, start: int, end: int, out: Any, at: int) -> int:
+    """Behind the copy."""
+    out[at : at + end - start] = b[start:end]
+    return at + end - start
+
+
+@part
+def _base64(b: Any, start: int, end: int, out: Any, at: int, size: int) -> bool:
+    """Write the `size` bytes that [start, end) stands for; whether it is strict base64."""
+    behind = at + size
+    for p in range(start, end, 4):
+        bits = np.uint32(0)
+        for i in range(4):
+            six = np.uint32(_SIX_BITS[b[p + i]])
+            if six == 255:
+                if b[p + i] != _PADDING or at + i - 1 < behind:
+                    return False
+                six = np.uint32(0)
+            bits = bits << np.uint32(6) | six
+        for i in range(3):
+            byte = np.uint8(bits >> np.uint32(16 - 8 * i) & np.uint32(255))
+            if at < behind:
+                out[at] = byte
+                at += 1
+            elif byte:
+                return False
+    return True
+
+
+@part
+def _write_body(b: Any, start: int, end: int, encoding: int, out: Any, at: int, size: int) -> bool:
+    if encoding == _BASE64:
+        return bool(_base64(b, start, end, out, at, size))
+    _copy(b, start, end, out, at)
+    return True
+
+
+@part
+def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
+    """Bytes that the body will have; -1 for a length that base64 never has."""
+    if encoding != _BASE64 or start == end:
+        return end - start
+    if (end - start) % 4:
+        return _NO_PLACE
+    return (end - start) // 4 * 3 - (b[end - 2] == _PADDING) - (b[end - 1] == _PADDING)
+
+
+@part
+def _write_properties(b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int) -> Any:
+    """Behind the properties; with a UNIQ_KEY made of `unique` and `counter` where that is not negative."""
+    for i in range(count):
+        at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
+        out[at] = 1
+        at = _copy(b, pairs[i, 2], pairs[i, 3], out, at + 1)
+        out[at] = 2
+        at += 1
+    if counter >= 0:
+        at = _copy(_UNIQ_KEY_BYTES, np.int64(0), np.int64(len(_UNIQ_KEY_BYTES)), out, at)
+        out[at] = 1
+        at = _copy(unique, np.int64(0), np.int64(len(unique)), out, at + 1)
+        for i in range(8):
+            out[at + i] = _UPPER[counter >> (28 - 4 * i) & 15]
+        out[at + 8] = 2
+        at += 9
+    return at if trailing or at == 0 else at - 1
+
+
+@part
+def _write_head(out: Any, at: int, size: int, values: Any, body_size: int, body_crc: int) -> None:
+    _store_int(out, at, size)
+    _store_int(out, at + _MAGIC_AT, _MAGIC)
+    _store_int(out, at + _BODY_CRC_AT, body_crc)
+    _store_int(out, at + _QUEUE_ID_AT, values[_QUEUE_ID])
+    _store_int(out, at + _FLAG_AT, values[_FLAG])
+    _store_int(out, at + _SYS_FLAG_AT, values[_SYS_FLAG] & ~_V6)
+    _store_long(out, at + _BORN_TIMESTAMP_AT, values[BORN_TIMESTAMP])
+    _store_long(out, at + _BORN_HOST_AT, values[BORN_HOST])
+    _store_long(out, at + _STORE_HOST_AT, values[STORE_HOST])
+    _store_int(out, at + _RECONSUME_TIMES_AT, values[_RECONSUME_TIMES])
+    _store_long(out, at + _PREPARED_AT, values[_PREPARED])
+    _store_int(out, at + _BODY_LENGTH_AT, body_size)
+
+
+@kernel
+def _encode(
+    b: Any, p: Any, defaults: Any, table: Any, pool: Any, trailing: bool, body_max: int, record_max: int, unique: Any, counter: Any,
+    crc32: int, out: Any, address: int, rows: Any,
+) -> Any:  # fmt: skip
+    values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
+    pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
+    used, count = np.int64(0), np.int64(0)
+    while p < len(b) and count < len(rows):
+        end = find_byte(b, p, len(b), _NEW_LINE)
+        values[:] = defaults
+        spans[:] = 0
+        found[:] = 0
+        seen = _parse(b, p, end, values, spans, pairs, found)
+        if seen < 0:
+            break
+        is_copy = seen >> _PHYSICAL_OFFSET & 1
+        topic_start, topic_end = spans[_TOPIC]
+        body_start, body_end = spans[_BODY]
+        encoding = 0
+        if seen >> _BODY_ENCODING & 1:
+            encoding = _which(b, spans[_BODY_ENCODING, 0], spans[_BODY_ENCODING, 1], _ENCODING_BYTES, _ENCODING_ENDS)
+        body_size = _body_size(b, body_start, body_end, encoding)
+        topic_size = topic_end - topic_start
+        with_unique = not is_copy and not found[2]
+        names = found[0] + with_unique
+        properties_size = found[1] + _UNIQ_KEY_PAIR * with_unique + (names if trailing or names == 0 else names - 1)
+        size = _HEAD_SIZE + body_size + 1 + topic_size + 2 + properties_size
+        sys_flag = values[_SYS_FLAG]
+        if (
+            encoding < 0 or not 0 <= body_size <= body_max or not 0 < topic_size <= _TOPIC_MAX or properties_size > _PROPERTIES_MAX
+            or size > record_max or used + size + 1 > len(out) or values[_QUEUE_ID] < 0 or sys_flag < 0 or sys_flag & _RARE_FLAGS
+            or (is_copy and not seen >> _BODY & 1)
+        ):  # fmt: skip
+            break
+        slot = table_slot(table, pool, b, topic_start, topic_size, values[_QUEUE_ID])
+        if not table[slot].used:
+            break
+        body_at = used + _HEAD_SIZE
+        if not _write_body(b, body_start, body_end, encoding, out, body_at, body_size):
+            break
+        body_crc = np.int64(call_crc32(crc32, address + body_at, np.uint32(body_size)) & _CRC_MASK)
+        if seen >> _BODY_CRC & 1 and values[_BODY_CRC] != body_crc:
+            break
+        _write_head(out, used, size, values, body_size, body_crc)
+        at = body_at + body_size
+        out[at] = topic_size
+        at = _copy(b, topic_start, topic_end, out, at + 1)
+        _store(out, at, properties_size, 2)
+        _write_properties(b, pairs, found[0], unique, counter if with_unique else -1, trailing, out, at + 2)
+        row = rows[count]
+        row.start = used
+        row.size = size
+        row.queue = table[slot].number
+        counter = (counter + with_unique) & 0xFFFFFFFF
+        used += size
+        count += 1
+        p = min(end + 1, len(b))
+    return p, count, counter
+
+
+class LineRules(NamedTuple):
+    """What records of lines are made by. Sizes in bytes; `unique` (uint8) is the first 24 characters of each UNIQ_KEY that is made."""
+
+    ends_properties_with_separator: bool
+    body_max: int
+    record_max: int
+    unique: Any
+
+
+def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any:
+    """What a line has that does not say it: its born time, in ms since 1970, and two hosts of eight bytes."""
+    values = np.zeros(KEY_COUNT, np.int64)
+    values[BORN_TIMESTAMP] = born_timestamp
+    values[BORN_HOST], values[STORE_HOST] = (int.from_bytes(host, "big", signed=True) for host in (born_host, store_host))
+    return values
+
+
+def encode(
+    lines: Any, position: int, defaults: Any, table: QueueTable, rules: LineRules, counter: int, out: Any, rows: Any
+) -> tuple[int, int, int]:
+    """Write the records of plain lines from `position` on into `out`, one behind the other, and `rows` (LINE_COLUMNS) about them.
+
+    `lines` and `out` are uint8 and writable; a line ends where `lines` does, too. QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP
+    are left to `place`. `counter` counts the UNIQ_KEYs that were made. Stops at a line that is not plain, or has no room in `out` or
+    `rows`; the position that it came to, how many lines that are, and the counter then.
+    """
+    reached, count, counter = _encode(
+        lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max, rules.record_max,
+        rules.unique, counter, crc32_address(), out, out.ctypes.data, rows,
+    )  # fmt: skip
+    return int(reached), int(count), int(counter)
+
+
+@kernel
+def _place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, limit: int) -> int:
+    count = 0
+    while count < len(rows) and offset + rows[count].size <= limit:
+        row = rows[count]
+        _store_long(out, row.start + _QUEUE_OFFSET_AT, next_offsets[row.queue])
+        _store_long(out, row.start + _PHYSICAL_OFFSET_AT, offset)
+        _store_long(out, row.start + _STORE_TIMESTAMP_AT, stored)
+        next_offsets[row.queue] += 1
+        offset += row.size
+        count += 1
+    return count
+
+
+def place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, limit: int) -> int:
+    """Give records their places, from physical `offset` on, as many as end at or before `limit`; how many.
+
+    `next_offsets` (int64) are those of the queues, by their numbers, and go on with each record; `stored` is ms since 1970.
+    """
+    return int(_place(out, rows, next_offsets, offset, stored, limit))
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    none, rows = np.zeros(0, np.uint8), np.empty(0, LINE_COLUMNS)
+    encode(none, 0, defaults_of(0, bytes(8), bytes(8)), QueueTable(), LineRules(False, 0, 0, none), 0, none, rows)
+    place(none, rows, np.zeros(0, np.int64), 0, 0, 0)

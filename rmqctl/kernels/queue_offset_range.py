@@ -1,0 +1,43 @@
+"""Which queue offsets many messages have in each queue, by a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import kernel
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
+
+# of a queue, by its number: queue offsets [first, end), how many messages, where in the log the last one is
+QUEUE_SPANS = np.dtype([("first", np.int64), ("end", np.int64), ("count", np.int64), ("last_at", np.int64)])
+_PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
+
+
+@kernel
+def add_messages(messages: Any, spans: Any) -> int:
+    """Take messages (DISPATCH_COLUMNS, in log order) into account in `spans` (QUEUE_SPANS); how many of them name LMQ queues.
+
+    Prepared and rollback records are in no queue. Queue offset 0 begins a queue anew: its topic was deleted and made again.
+    """
+    named = 0
+    for i in range(len(messages)):
+        message = messages[i]
+        kind = message.sys_flag & _MASK
+        if kind in (_PREPARED, _ROLLBACK):
+            continue
+        span = spans[message.queue]
+        if span.count == 0 or message.queue_offset == 0:
+            span.first = message.queue_offset
+        span.end = message.queue_offset + 1
+        span.count += 1
+        span.last_at = message.physical_offset
+        if message.marks & MULTI_DISPATCH:
+            named += 1
+    return named
+
+
+def warm_up() -> None:
+    """Call the kernel with nothing to do."""
+    add_messages(np.zeros(0, DISPATCH_COLUMNS), np.zeros(0, QUEUE_SPANS))

@@ -1,0 +1,123 @@
+"""Queues as a broker fills and recovers them, many messages or units at once.
+
+`fill` does what ConsumeQueue.putMessagePositionInfo does to where a queue ends, without writing anything: it needs no units, only
+for each queue the numbers in FILL_STATES. The others look through raw units, 20 bytes each, as recovery does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
+
+# of a queue; in units, but max_physical_offset: bytes, behind the last unit's record. The last file begins at `base`, `wrote` units of it
+# are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at pre_blank_end, if it has any new ones.
+FILL_STATES = np.dtype(
+    [
+        ("max_physical_offset", np.int64),
+        ("first_base", np.int64),
+        ("base", np.int64),
+        ("wrote", np.int64),
+        ("min_offset", np.int64),
+        ("appended_from", np.int64),
+        ("pre_blank_end", np.int64),
+        ("has_files", np.int32),
+        ("is_batch", np.int32),
+    ]
+)
+
+_UNIT = CQ_UNIT.size
+_SIZE = CQ_UNIT.offset("size")
+_PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
+_MULTI = MULTI_DISPATCH
+
+
+@part
+def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
+    if physical_offset + size <= state.max_physical_offset:
+        return
+    if not state.has_files:
+        state.has_files = 1
+        state.base = queue_offset - queue_offset % units_a_file
+        state.first_base = state.base
+        state.wrote = 0
+        state.appended_from = -1
+        state.pre_blank_end = queue_offset
+        if queue_offset != 0:
+            state.min_offset = queue_offset
+            state.wrote = queue_offset - state.base
+    elif state.wrote == units_a_file:
+        state.base += units_a_file
+        state.wrote = 0
+    if queue_offset != 0 and queue_offset < state.base + state.wrote:
+        return
+    state.max_physical_offset = physical_offset + size
+    if state.appended_from < 0:
+        state.appended_from = state.base + state.wrote
+    state.wrote += 1
+
+
+@kernel
+def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, with_multi_dispatch: bool) -> int:
+    """Dispatch `messages` (of DISPATCH_COLUMNS) from `row` on to `states` (of FILL_STATES); the row that it came to.
+
+    `queues` has the place in `states` of each queue's number. Stops in front of a message of a batch queue, and
+    `with_multi_dispatch` of one that names other queues: they need more than columns have.
+    """
+    while row < len(messages):
+        message = messages[row]
+        kind = message.sys_flag & _MASK
+        if kind not in (_PREPARED, _ROLLBACK):
+            state = states[queues[message.queue]]
+            if state.is_batch or (with_multi_dispatch and message.marks & _MULTI):
+                return row
+            _put(state, message.physical_offset, message.size, message.queue_offset, units_a_file)
+        row += 1
+    return row
+
+
+def are_dispatched(messages: Any) -> Any:
+    """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it: those of transactions that are open or rolled back are not."""
+    kind = messages["sys_flag"] & _MASK
+    return (kind != _PREPARED) & (kind != _ROLLBACK)
+
+
+@kernel
+def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
+    """The same for one unit of a queue, whose `state` is an array of one."""
+    _put(state[0], physical_offset, size, queue_offset, units_a_file)
+
+
+@kernel
+def used_units(raw: Any, count: int, bound: int) -> int:
+    """How many of the first `count` units of `raw` (uint8) are in use one behind the other, and point in front of `bound` (bytes)."""
+    for unit in range(count):
+        at = unit * _UNIT
+        physical_offset = i64(raw, at)
+        if physical_offset < 0 or physical_offset >= bound or i32(raw, at + _SIZE) <= 0:
+            return unit
+    return count
+
+
+@kernel
+def first_reaching(raw: Any, count: int, bound: int) -> int:
+    """The first of `count` units of `raw` (uint8) that points to `bound` (bytes) or beyond, in use or not; `count`: none."""
+    for unit in range(count):
+        if i64(raw, unit * _UNIT) >= bound:
+            return unit
+    return count
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    none = np.zeros(0, np.uint8)
+    states = np.zeros(1, FILL_STATES)
+    fill(np.empty(0, DISPATCH_COLUMNS), 0, np.zeros(0, np.int32), states, 1, False)
+    fill_one(states, 0, 0, 0, 1)
+    used_units(none, 0, 0)
+    first_reaching(none, 0, 0)

@@ -1,0 +1,236 @@
+"""What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns: the rest of the head, and where texts stand.
+
+Texts come as spans, and `gather` puts the bytes of many one behind the other, as Arrow's arrays have them. Nothing is decoded:
+whether bytes are UTF-8 is for who makes the text of them. Topics and hosts, which are few, come as numbers of a `QueueTable`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.kernels.compile import i32, i64, java_hash, kernel, part, u32
+from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, QueueTable, find_values, property_ends, table_slot
+from rmqctl.kernels.scan import RECORD_COLUMNS
+
+# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that is not there
+ROW_COLUMNS = np.dtype(
+    [
+        ("body_crc", np.int64),
+        ("born_timestamp", np.int64),
+        ("prepared_transaction_offset", np.int64),
+        ("tags_code", np.int64),
+        ("tags_start", np.int64),
+        ("keys_start", np.int64),
+        ("uniq_key_start", np.int64),
+        ("tags_length", np.int64),
+        ("keys_length", np.int64),
+        ("uniq_key_length", np.int64),
+        ("flag", np.int32),
+        ("reconsume_times", np.int32),
+        ("topic", np.int32),
+        ("born_host", np.int32),
+        ("store_host", np.int32),
+        ("is_text", np.bool_),
+    ]
+)
+# a property: where its name and its value begin, and their lengths
+PAIR_COLUMNS = np.dtype([("name_start", np.int64), ("name_length", np.int64), ("value_start", np.int64), ("value_length", np.int64)])
+ID_ROOM = 2 * (HOST_V6 + 8)  # hex digits of the longest msgId
+
+_HEAD = HEADS[0]
+_BODYCRC, _FLAG, _BORNTIMESTAMP, _BORNHOST = (_HEAD.offset(name) for name in ("BODYCRC", "FLAG", "BORNTIMESTAMP", "BORNHOST"))
+_STORE_HOST_AT = _HEAD.offset("STOREHOST")
+_TO_RECONSUME, _TO_PREPARED = (_HEAD.size - _HEAD.offset(name) for name in ("RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET"))
+_V4, _V6, _BORN_V6, _STORE_V6 = HOST_V4, HOST_V6, BORNHOST_V6, STOREHOST_V6
+_UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_SHORT = 64  # bytes: copying a slice costs more than that
+_PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
+
+
+@part
+def _hosts_at(row: Any) -> Any:
+    """Where born host and store host stand, and their sizes."""
+    born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
+    store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
+    return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
+
+
+@part
+def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
+    """The number of a text; -1 where the table has not got it."""
+    slot = table_slot(rows, pool, buffer, start, length, 0)
+    return rows[slot].number if rows[slot].used else np.int32(-1)
+
+
+@kernel
+def _describe(
+    buffer: Any, rows: Any, row: int, topics: Any, topic_pool: Any, hosts: Any, host_pool: Any, with_values: bool, columns: Any
+) -> int:
+    spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
+    while row < len(rows):
+        record = rows[row]
+        out = columns[row]
+        end = record.position + record.size
+        properties_start = end - record.properties_length
+        born_at, born_size, store_at, store_size = _hosts_at(record)
+        out.topic = _number(topics, topic_pool, buffer, properties_start - 2 - record.topic_length, record.topic_length)
+        out.born_host = _number(hosts, host_pool, buffer, born_at, born_size)
+        out.store_host = _number(hosts, host_pool, buffer, store_at, store_size)
+        if out.topic < 0 or out.born_host < 0 or out.store_host < 0:
+            break
+        out.body_crc = u32(buffer, record.position + _BODYCRC)
+        out.flag = i32(buffer, record.position + _FLAG)
+        out.born_timestamp = i64(buffer, record.position + _BORNTIMESTAMP)
+        out.reconsume_times = i32(buffer, record.body_start - _TO_RECONSUME)
+        out.prepared_transaction_offset = i64(buffer, record.body_start - _TO_PREPARED)
+        if with_values:
+            find_values(buffer, properties_start, end, spans)
+            ok, code = java_hash(buffer, spans[TAGS, 0], spans[TAGS, 1], np.uint32(0))
+            out.tags_code = np.int64(np.int32(code))
+            out.is_text = ok
+            out.tags_start, out.tags_length = spans[TAGS, 0], spans[TAGS, 1] - spans[TAGS, 0]
+            out.keys_start, out.keys_length = spans[KEYS, 0], spans[KEYS, 1] - spans[KEYS, 0]
+            out.uniq_key_start, out.uniq_key_length = spans[UNIQUE, 0], spans[UNIQUE, 1] - spans[UNIQUE, 0]
+        row += 1
+    return row
+
+
+class TextTable:
+    """Texts, bytes as they stand in records, by their numbers: the order in which they were met. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.table = QueueTable()
+        self._known: set[bytes] = set()
+
+    def add(self, text: bytes) -> None:
+        """Take a text in, if it is new."""
+        if text not in self._known:
+            self._known.add(text)
+            self.table.add(text, 0, len(self.texts))
+            self.texts.append(text)
+
+
+def describe(buffer: Any, rows: Any, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
+    """ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS); what is new among topics and hosts is added to the tables.
+
+    Without `with_values`, what stands in the properties is left out: tags_code, is_text and the spans. tags_code is the hash of
+    TAGS, and right only where that `is_text`, valid UTF-8.
+    """
+    columns = np.zeros(len(rows), ROW_COLUMNS)
+    reached = 0
+    while reached < len(rows):
+        one, two = topics.table, hosts.table
+        reached = int(_describe(buffer, rows, reached, one.rows, one.pool, two.rows, two.pool, with_values, columns))
+        if reached < len(rows):
+            _learn(buffer, rows[reached], topics, hosts)
+    return columns
+
+
+def _learn(buffer: Any, row: Any, topics: TextTable, hosts: TextTable) -> None:
+    topic_end = int(row["position"]) + int(row["size"]) - int(row["properties_length"]) - 2
+    topics.add(bytes(buffer[topic_end - int(row["topic_length"]) : topic_end]))
+    born_size = HOST_V6 if row["sys_flag"] & BORNHOST_V6 else HOST_V4
+    store_size = HOST_V6 if row["sys_flag"] & STOREHOST_V6 else HOST_V4
+    born_at = int(row["position"]) + _BORNHOST
+    store_at = int(row["position"]) + _STORE_HOST_AT + born_size - HOST_V4
+    hosts.add(bytes(buffer[born_at : born_at + born_size]))
+    hosts.add(bytes(buffer[store_at : store_at + store_size]))
+
+
+@kernel
+def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> None:
+    for i in range(len(starts)):
+        start, at, length = starts[i], np.int64(offsets[i]), lengths[i]
+        if length > _SHORT:
+            out[at : at + length] = buffer[start : start + length]
+        else:
+            for j in range(length):
+                out[at + j] = buffer[start + j]
+
+
+def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:
+    """(offsets, bytes) of many spans one behind the other: int32, one more than spans, and uint8. Together below 2 GiB."""
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    _gather(buffer, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lengths, np.int64), offsets, out)
+    return offsets, out
+
+
+@kernel
+def _msg_ids(buffer: Any, base: int, rows: Any, offsets: Any, out: Any) -> Any:
+    used = np.int64(0)
+    for i in range(len(rows)):
+        _, _, at, size = _hosts_at(rows[i])
+        for j in range(size):
+            out[used] = _UPPER[buffer[at + j] >> 4]
+            out[used + 1] = _UPPER[buffer[at + j] & 15]
+            used += 2
+        offset = np.uint64(base + rows[i].position)
+        for j in range(8):
+            byte = offset >> np.uint64(56 - 8 * j) & np.uint64(255)
+            out[used] = _UPPER[byte >> np.uint64(4)]
+            out[used + 1] = _UPPER[byte & np.uint64(15)]
+            used += 2
+        offsets[i + 1] = used
+    return used
+
+
+def msg_ids(buffer: Any, base: int, rows: Any) -> tuple[Any, Any]:
+    """The msgIds of `rows`, as `gather` gives texts; the buffer's first byte is at physical offset `base`."""
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    out = np.empty(len(rows) * ID_ROOM, np.uint8)
+    return offsets, out[: _msg_ids(buffer, base, rows, offsets, out)]
+
+
+@part
+def _same(buffer: Any, one: int, other: int, length: int) -> bool:
+    same = True
+    for i in range(length):
+        same = same and buffer[one + i] == buffer[other + i]
+    return same
+
+
+@kernel
+def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
+    used = np.int64(0)
+    for i in range(len(rows)):
+        first = used
+        end = rows[i].position + rows[i].size
+        p = end - rows[i].properties_length
+        while p < end:
+            name_end, value_end = property_ends(buffer, p, end)
+            length = name_end - p
+            if value_end > name_end + 1 and length > 0:
+                at = first  # a name given twice keeps its place, and the last value
+                while at < used and not (pairs[at].name_length == length and _same(buffer, pairs[at].name_start, p, length)):
+                    at += 1
+                pairs[at].name_start, pairs[at].name_length = p, length
+                pairs[at].value_start, pairs[at].value_length = name_end + 1, value_end - name_end - 1
+                used = max(used, at + 1)
+            p = value_end + 1
+        offsets[i + 1] = used
+    return used
+
+
+def pairs(buffer: Any, rows: Any) -> tuple[Any, Any]:
+    """The properties of `rows`, as `rmqctl.format.properties.decode` finds them: (offsets, PAIR_COLUMNS), as `gather` gives bytes."""
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)
+    found = np.empty(room, PAIR_COLUMNS)
+    return offsets, found[: _pairs(buffer, rows, offsets, found)]
+
+
+def warm_up() -> None:
+    """Call each kernel with nothing to do."""
+    none, no_rows = np.zeros(0, np.uint8), np.empty(0, RECORD_COLUMNS)
+    one, columns = QueueTable(), np.empty(0, ROW_COLUMNS)
+    _describe(none, no_rows, 0, one.rows, one.pool, one.rows, one.pool, True, columns)
+    gather(none, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    msg_ids(none, 0, no_rows)
+    pairs(none, no_rows)

@@ -1,0 +1,96 @@
+"""What the tails of records have in common, so that most are not parsed but compared, 64 bytes at once.
+
+A tail is what follows a record's body: topic, length of the properties, properties. Producers send the same topic and the same
+property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for each byte that no value
+has (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the example in all of those has its values
+in the same places, and its topic. Tails longer than LENGTH_MAX have no layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.kernels.compile import BLOCK, SPREAD, equal_bytes, part, same_bytes, word
+
+LENGTH_MAX = 256  # bytes
+QUEUE_IDS = 16
+_COUNT_BITS = 8
+_BLOCKS = LENGTH_MAX // BLOCK
+_SHIFT = np.uint64(64 - _COUNT_BITS)
+NAME_END, PROPERTY_END = np.uint8(1), np.uint8(2)
+_ONE = np.uint64(1)
+_MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not cost a lesson
+
+
+class TailLayouts(NamedTuple):
+    """A row each: (length of the tail, of the topic) in bytes, 0: no layout; example; bits; spans of values from the tail's start on.
+
+    `slots` has, by the lowest bits of the queueId, where that queue of this topic stands in a QueueTable, -1: not known.
+    """
+
+    lengths: Any
+    texts: Any
+    fixed: Any
+    ends: Any
+    spans: Any
+    slots: Any
+    misses: Any
+
+
+def no_layouts(values: int) -> TailLayouts:
+    """None yet; each will tell where so many values stand."""
+    count = 1 << _COUNT_BITS
+    bits = (count, _BLOCKS)
+    return TailLayouts(
+        np.zeros((count, 2), np.int32), np.zeros(count * LENGTH_MAX, np.uint8), np.zeros(bits, np.uint64), np.zeros(bits, np.uint64),
+        np.zeros((count, values, 2), np.int32), np.full((count, QUEUE_IDS), -1, np.int32), np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+@part
+def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int) -> Any:
+    """The row where the layout of the tail [start, end) stands, or would; and whether it does."""
+    length = end - start
+    mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
+    row = np.int64(mixed >> _SHIFT)
+    known = layouts.lengths[row, 0] == length and layouts.lengths[row, 1] == topic_length and start + LENGTH_MAX <= len(buffer)
+    at = start
+    block = 0
+    while known and at < end:
+        fixed = layouts.fixed[row, block]
+        same = same_bytes(buffer, at, layouts.texts, row * LENGTH_MAX + block * BLOCK)
+        known = same & fixed == fixed and equal_bytes(buffer, at, end, PROPERTY_END) == layouts.ends[row, block]
+        at += BLOCK
+        block += 1
+    return row, known
+
+
+@part
+def learn(layouts: Any, row: int, buffer: Any, start: int, end: int, topic_length: int, spans: Any) -> None:
+    """Keep the layout of a tail that has none in its row, whose values stand in `spans` of the buffer, (0, 0) for those it has not."""
+    layouts.misses[0] += 1
+    if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):
+        return
+    layouts.lengths[row, 0] = end - start
+    layouts.lengths[row, 1] = topic_length
+    layouts.fixed[row] = 0
+    layouts.ends[row] = 0
+    layouts.slots[row] = -1
+    in_value = False
+    for i in range(end - start):
+        byte = buffer[start + i]
+        bit = _ONE << np.uint64(i % BLOCK)
+        layouts.texts[row * LENGTH_MAX + i] = byte
+        in_properties = i >= topic_length + 2
+        if byte == PROPERTY_END:
+            layouts.ends[row, i // BLOCK] |= bit
+            in_value = in_value and not in_properties
+        if not in_value:
+            layouts.fixed[row, i // BLOCK] |= bit
+            in_value = in_properties and byte == NAME_END
+    for value in range(len(spans)):
+        away = start if spans[value, 1] else 0
+        layouts.spans[row, value, 0] = spans[value, 0] - away
+        layouts.spans[row, value, 1] = spans[value, 1] - away

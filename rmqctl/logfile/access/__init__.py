@@ -1,0 +1,1 @@
+"""Who may reach which file: paths without links, and a store's owner."""

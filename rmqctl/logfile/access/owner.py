@@ -1,0 +1,87 @@
+"""Who this process is: root becomes the owner of a store, for good, before it writes to it.
+
+Whatever the owner makes of the store meanwhile, this process may then do no more than the owner; and what it makes is the owner's.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.logfile.access.place import hold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class Owner(NamedTuple):
+    """A user and the group that new files get, by their numbers."""
+
+    uid: int
+    gid: int
+
+    def __str__(self) -> str:
+        try:
+            return f"{pwd.getpwuid(self.uid).pw_name} (uid {self.uid})"
+        except KeyError:
+            return f"uid {self.uid}"
+
+
+def is_root() -> bool:
+    """Return whether this process may do anything."""
+    return os.geteuid() == 0
+
+
+def owner_of(folder: Path) -> Owner:
+    """Return the owner of a folder, or of the nearest one above it that exists. Raises OSError.
+
+    Root's own group goes with root alone: a folder of another user that has it counts as of that user's group.
+    """
+    while not os.path.lexists(folder):
+        folder = folder.absolute().parent
+    found = os.stat(folder)
+    return Owner(found.st_uid, found.st_gid or _group_of(found.st_uid))
+
+
+def _group_of(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid
+
+
+def owners_in(folders: Iterable[Path]) -> set[int]:
+    """Return the numbers of the users that own anything at or below these folders; links are not followed. Raises OSError."""
+    found: set[int] = set()
+    waiting = [os.fspath(folder) for folder in folders if os.path.isdir(folder)]
+    found.update(os.stat(folder).st_uid for folder in waiting)
+    while waiting:  # no recursion: whoever owns the store may nest its folders deeper than Python calls itself
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                found.add(entry.stat(follow_symlinks=False).st_uid)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return found
+
+
+def become(owner: Owner, folders: Iterable[Path]) -> None:
+    """Become `owner` for good; `folders` stay reachable, also where the owner may not pass those above them. Raises OSError."""
+    for folder in folders:
+        if os.path.isdir(folder):
+            hold(folder)
+    os.setgroups(_groups_of(owner))
+    os.setgid(owner.gid)
+    os.setuid(owner.uid)
+
+
+def _groups_of(owner: Owner) -> list[int]:
+    """The store's group and those that the user is in, the first of which no group lists."""
+    try:
+        user = pwd.getpwuid(owner.uid)
+    except KeyError:
+        return [owner.gid]
+    listed = (group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)
+    return list(dict.fromkeys((owner.gid, user.pw_gid, *listed)))

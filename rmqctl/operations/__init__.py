@@ -1,0 +1,1 @@
+"""What only rmqctl does to a store."""

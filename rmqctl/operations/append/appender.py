@@ -1,0 +1,157 @@
+"""Many messages into a store: one by one or in batches, and what came of them for each queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import properties
+from rmqctl.format.sys_flag import INNER_BATCH, TransactionType, transaction_type
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.write.put_message import AppendMessageResult, EncodedLines, PutMessageResult
+
+PUT_AT_ONCE = 256
+DISPATCH_BYTES = 64 * 1024 * 1024  # so much of the log may be ahead of queues and index
+
+_Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of those that go as a batch
+
+
+class Refused(NamedTuple):
+    """Messages that were not stored: the numbers of their lines, and why, with PutMessageStatus's name where a put said so."""
+
+    lines: tuple[int, ...]
+    why: str
+
+
+@dataclass
+class QueueGrowth:
+    """The queue offsets [first, next) that were given in a queue."""
+
+    first: int
+    next: int
+
+
+@dataclass
+class Appender:
+    """Puts messages into `store`. What cannot go as a batch goes one by one.
+
+    Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
+    another in the same queue. `sync` flushes each put.
+
+    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts messages, and
+    `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and not a message, it ends:
+    `ended` has the first message that is not stored for that, and none behind it is.
+    """
+
+    store: MessageStore
+    on_stored: Callable[[AppendMessageResult], None]
+    on_refused: Callable[[Refused], None]
+    batch: int = 1
+    at_once: int = PUT_AT_ONCE
+    sync: bool = False
+    stored: int = 0
+    unqueued: int = 0
+    ended: Refused | None = None
+    queues: dict[QueueKey, QueueGrowth] = field(default_factory=dict)
+    _waiting: list[tuple[int, MessageExtBrokerInner]] = field(default_factory=list)
+    _kind: _Kind = (False, None)
+    _dispatched_to: int = 0
+
+    def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
+        """One message; `line` is its number for those who hear of it."""
+        kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
+        if kind != self._kind:
+            self.finish()
+            self._kind = kind
+        self._waiting.append((line, message))
+        at_once = 1 if self.sync else self.at_once
+        if len(self._waiting) >= (at_once if kind[1] is None else self.batch):
+            self.finish()
+
+    def finish(self) -> None:
+        """Put what waits."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting or self.ended is not None:
+            return
+        messages = [message for _, message in waiting]
+        is_copy, batched = self._kind
+        if batched is not None and len(waiting) > 1:
+            result = self.store.put_messages(messages)
+            if result.append is not None:
+                self._take([(tuple(line for line, _ in waiting), result)])
+                return
+        results = self.store.put_each(messages, as_it_is=is_copy)
+        self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
+
+    def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
+        """The messages of lines that follow one another, each for itself; behind `finish`."""
+        done = 0
+        while done < len(encoded.rows) and self.ended is None:
+            result = self.store.put_encoded(encoded, done)
+            if result.failure is not None:
+                self.ended = Refused((first_line + done,), _why(result.failure))
+                break
+            self.stored += result.records
+            for key, first, behind in result.queues:
+                self._grow(key, first, behind)
+            done += result.records
+        self._dispatch_behind(self.store.max_phy_offset)
+
+    def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
+        """What came of puts, with the numbers of their lines: all that is stored is counted before anybody hears of some of it."""
+        if self.sync and any(result.is_ok for _, result in results):
+            self._flush(results[0][0])
+        failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))
+        for _, result in results[:failed]:
+            if result.append is not None:
+                self._count(result.append)
+        if failed < len(results):
+            lines, result = results[failed]
+            self.ended = Refused(lines, _why(result))
+        for lines, result in results[:failed]:
+            if result.append is not None:
+                self.on_stored(result.append)
+            else:
+                self.on_refused(Refused(lines, _why(result)))
+        self._dispatch_behind(self.store.max_phy_offset)
+
+    def _flush(self, lines: tuple[int, ...]) -> None:
+        try:
+            self.store.flush_log()
+        except OSError as error:
+            self.ended = Refused(lines, f"cannot be flushed: {error.strerror}; it may be there all the same")
+            raise
+
+    def _count(self, appended: AppendMessageResult) -> None:
+        self.stored += appended.msg_num
+        if appended.takes_offset:
+            self._grow((appended.topic, appended.queue_id), appended.logics_offset, appended.logics_offset + appended.msg_num)
+        else:
+            self.unqueued += appended.msg_num
+
+    def _grow(self, key: QueueKey, first: int, behind: int) -> None:
+        """Queue offsets [first, behind) were given."""
+        growth = self.queues.setdefault(key, QueueGrowth(first, behind))
+        growth.next = behind
+
+    def _dispatch_behind(self, offset: int) -> None:
+        if offset - self._dispatched_to > DISPATCH_BYTES:
+            self.store.dispatch()
+            self._dispatched_to = offset
+
+
+def _why(result: PutMessageResult) -> str:
+    return f"{result.status.value}: {result.remark}"
+
+
+def _can_batch(message: MessageExtBrokerInner) -> bool:
+    plain = transaction_type(message.sys_flag) is TransactionType.NONE and not message.sys_flag & INNER_BATCH
+    plain = plain and properties.INNER_MULTI_DISPATCH not in message.properties
+    return plain and (message.topic == SCHEDULE_TOPIC or properties.DELAY not in message.properties)

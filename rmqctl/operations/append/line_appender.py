@@ -1,0 +1,99 @@
+"""JSON Lines into a store: each by itself, or runs of plain lines by a kernel and each other line by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender, Refused
+from rmqctl.operations.append.message_from_json import message_of_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.operations.append.line_encoder import LineEncoder
+    from rmqctl.store.config.topics import QueueKey
+
+SHORT_RUN = 8  # lines: so few are as fast one by one
+
+
+@dataclass
+class LineAppender:
+    """Puts the messages of lines through `appender`, whose `on_refused` hears of lines that are no messages, too.
+
+    `now` gives the born time of messages without one, in ms since 1970. Without an `encoder` each line goes by itself. When it
+    `is_over`, or the appender has ended, it takes no more lines.
+    """
+
+    appender: Appender
+    now: Callable[[], int]
+    encoder: LineEncoder | None = None
+    is_over: Callable[[], bool] = lambda: False
+    _taken: int = 0  # lines
+    _one_by_one: int = 1  # lines that go by themselves where the kernel stops
+
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether what comes now is left."""
+        return self.appender.ended is not None or self.is_over()
+
+    @property
+    def next_line(self) -> int:
+        """The number of the first line that is neither stored nor refused; who goes on begins there. Lines count from 1."""
+        ended = self.appender.ended
+        return self._taken + 1 if ended is None else ended.lines[0]
+
+    def put(self, lines: bytes) -> None:
+        """The next lines, whole ones; the last of all may lack its line feed."""
+        if self.encoder is None:
+            self._put_each(lines)
+        else:
+            self._put_block(lines, self.encoder)
+        self.appender.finish()
+
+    def _put_each(self, lines: bytes) -> None:
+        for line in lines.removesuffix(b"\n").split(b"\n"):
+            if self.takes_no_more:
+                return
+            self._put_line(line)
+
+    def _put_line(self, line: bytes) -> QueueKey | None:
+        """The next line; the queue that it asks for."""
+        self._taken += 1
+        if not line or line.isspace():
+            return None
+        try:
+            message, is_copy = message_of_line(line, self.now())
+        except ValueError as error:
+            self.appender.finish()  # lines are told in their order
+            if self.appender.ended is None:
+                self.appender.on_refused(Refused((self._taken,), str(error)))
+            return None
+        self.appender.put(self._taken, message, is_copy=is_copy)
+        return message.topic, message.queue_id
+
+    def _put_block(self, block: bytes, encoder: LineEncoder) -> None:
+        lines, position = np.frombuffer(bytearray(block), np.uint8), 0
+        while position < len(block) and not self.takes_no_more:
+            run = encoder.encode(lines, position)
+            count = len(run.rows)
+            if count:
+                self.appender.finish()
+                first, self._taken = self._taken + 1, self._taken + count
+                self.appender.put_encoded(first, run)
+            self._one_by_one = 1 if count > SHORT_RUN else min(2 * self._one_by_one, PUT_AT_ONCE)
+            position = self._put_some(block, run.end, encoder)
+
+    def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
+        """Some lines by themselves; the position behind them."""
+        for _ in range(self._one_by_one):
+            if position == len(block) or self.takes_no_more:
+                break
+            end = block.find(b"\n", position) + 1 or len(block)
+            key = self._put_line(block[position:end])
+            if key is not None:
+                encoder.add_queue(key)
+            position = end
+        return position

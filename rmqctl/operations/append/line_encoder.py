@@ -1,0 +1,67 @@
+"""Plain JSON Lines as the log's records, made by a kernel: `rmqctl.kernels.line_encode` says what is plain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format import host
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.kernels import line_encode
+from rmqctl.kernels.dispatch_scan import QueueTable
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, UNIQUE_KEYS
+from rmqctl.store.write.put_message import EncodedLines
+
+if TYPE_CHECKING:
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.write.put_message import EncodingRules
+
+RECORDS_AT_ONCE = 2 * 1024 * 1024  # bytes
+
+
+class LineEncoder:
+    """Encodes lines of the queues that it was told of, by the rules of the log that takes them."""
+
+    def __init__(self, rules: EncodingRules) -> None:
+        self.prepare()
+        unique = np.frombuffer(bytearray(UNIQUE_KEYS.process_part.encode()), np.uint8)
+        self._rules = line_encode.LineRules(rules.ends_properties_with_separator, rules.body_max, rules.record_max, unique)
+        self._takes = rules.takes
+        self._now = rules.now
+        self._hosts = host.encode(BORN_HOST), host.encode(STORE_HOST)
+        self._table = QueueTable()
+        self._known: set[QueueKey] = set()
+        self._queues: list[QueueKey] = []
+        self._records = np.empty(RECORDS_AT_ONCE, np.uint8)
+        self._rows = np.empty(RECORDS_AT_ONCE // MIN_SIZE, line_encode.LINE_COLUMNS)
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready, which making an encoder else does."""
+        prepare(line_encode)
+
+    def add_queue(self, key: QueueKey) -> None:
+        """From now on take lines of this queue, where that is possible."""
+        if key in self._known or not self._takes(key):
+            return
+        self._table.add(key[0].encode(), key[1], len(self._queues))
+        self._known.add(key)
+        self._queues.append(key)
+
+    def encode(self, lines: Any, position: int) -> EncodedLines:
+        """The records of the plain lines that `lines` (uint8, writable) has from `position` on, up to the first that is not plain."""
+        defaults = line_encode.defaults_of(self._now(), *self._hosts)
+        counter = UNIQUE_KEYS.counter
+        end, count, UNIQUE_KEYS.counter = line_encode.encode(
+            lines, position, defaults, self._table, self._rules, counter, self._records, self._rows
+        )
+        return EncodedLines(self._records, self._rows[:count], self._queues, end)
+
+
+def encoder_of(store: MessageStore) -> LineEncoder | None:
+    """Return the encoder for a store; None where it takes no records that are made before their offset is known."""
+    rules = store.encoding_rules()
+    return None if rules is None else LineEncoder(rules)

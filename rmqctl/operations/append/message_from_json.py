@@ -1,0 +1,212 @@
+"""Messages from JSON Lines with dump's own keys: what `dump --body base64 -o jsonl` prints, or a person writes.
+
+`topic` must be there; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are not taken:
+they are given anew. A line with `physicalOffset` is a stored message, copied as it is; any other is a new one, so that its
+DELAY is obeyed and it gets a UNIQ_KEY where it has none. A line with `bodyCrc` has the body that this tells of: text, as
+`dump --body utf8` shows it, is not always the body that was stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import json
+import uuid
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from rmqctl.format import properties
+from rmqctl.format.client_check import PORT_MAX
+from rmqctl.format.crc import masked_crc32
+from rmqctl.format.encode import MessageExtBrokerInner
+from rmqctl.format.host import HOSTS_KNOWN, Host
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.store.write.topic_config import QUEUE_NUMS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BORN_HOST = Host(bytes([127, 0, 0, 1]), 0)
+STORE_HOST = Host(bytes([127, 0, 0, 1]), 10911)
+_NAME_VALUE, _SEPARATOR = properties.NAME_VALUE_SEPARATOR, properties.PROPERTY_SEPARATOR
+_NOT_V6 = ~(BORNHOST_V6 | STOREHOST_V6)
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+QueueId = Annotated[int, msgspec.Meta(ge=0, le=QUEUE_NUMS_MAX - 1)]
+_NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unknown field "
+
+
+class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The keys that a line may have: those that are read, then what else dump says of a stored record. Times in ms since 1970."""
+
+    topic: Annotated[str, msgspec.Meta(min_length=1)]
+    body: str | None = None
+    body_encoding: Literal["utf8", "hex", "base64"] = "utf8"
+    properties: dict[str, str] = {}
+    queue_id: QueueId = 0
+    flag: Int = 0
+    sys_flag: Int = 0
+    born_timestamp: Long | None = None
+    born_host: str | None = None
+    store_host: str | None = None
+    reconsume_times: Int = 0
+    prepared_transaction_offset: Long = 0
+    body_crc: Long | None = None
+    physical_offset: Any = None
+    damage: Any = None
+    queue_offset: Any = None
+    size: Any = None
+    body_length: Any = None
+    born_time: Any = None
+    store_timestamp: Any = None
+    store_time: Any = None
+    msg_id: Any = None
+    tags_code: Any = None
+    path: Any = None
+    detail: Any = None
+
+
+_DECODER = msgspec.json.Decoder(Line)
+_BODIES: dict[str, Callable[[str], bytes]] = {
+    "utf8": lambda text: text.encode("utf-8", "surrogateescape"),
+    "hex": bytes.fromhex,
+    "base64": lambda text: base64.b64decode(text, validate=True),
+}
+
+
+def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
+    """The message of a line, and whether it is a copy of a stored one; `now` is its born time where it has none.
+
+    Raises ValueError that says what is wrong with it.
+    """
+    row = _decoded(line)
+    if row.damage is not None:
+        raise ValueError(f"a damaged record ({row.damage}) is not copied")
+    is_copy = row.physical_offset is not None
+    body = row.body
+    if body is None:
+        if is_copy:
+            raise ValueError("the line has no body: dump with --body base64")
+        body = ""
+    message = MessageExtBrokerInner(
+        row.topic,
+        _body(body, row.body_encoding, row.body_crc),
+        checked_properties(row.properties, is_copy=is_copy),
+        BORN_HOST if row.born_host is None else _host(row.born_host, "bornHost"),
+        STORE_HOST if row.store_host is None else _host(row.store_host, "storeHost"),
+        now if row.born_timestamp is None else row.born_timestamp,
+        row.queue_id,
+        row.flag,
+        row.sys_flag & _NOT_V6,
+        row.reconsume_times,
+        row.prepared_transaction_offset,
+    )
+    return message, is_copy
+
+
+def _decoded(line: bytes) -> Line:
+    try:
+        return _DECODER.decode(line)
+    except msgspec.ValidationError as error:
+        raise ValueError(_what_is_wrong(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _leniently_decoded(line)
+
+
+def _what_is_wrong(error: msgspec.ValidationError) -> str:
+    """What msgspec says, `$.queueId` and a dash behind it, with the key in front and without its signs."""
+    what, _, place = str(error).replace("`", "").partition(" - at ")
+    if what.startswith(_NO_KEY):
+        return f"the line has no {what.removeprefix(_NO_KEY)}"
+    if what.startswith(_UNKNOWN_KEY):
+        return f"{what.removeprefix(_UNKNOWN_KEY)}: a line has no such key; TAGS, KEYS and names of your own go into properties"
+    if not place:
+        return f"not a JSON object: {what[0].lower()}{what[1:]}"
+    return f"{place.removeprefix('$.')}: {what[0].lower()}{what[1:]}"
+
+
+def _converted(row: object) -> Line:
+    try:
+        return msgspec.convert(row, Line)
+    except msgspec.ValidationError as error:
+        raise ValueError(_what_is_wrong(error)) from None
+
+
+def _leniently_decoded(line: bytes) -> Line:
+    """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
+    try:
+        row = _converted(json.loads(line.decode()))
+        for text in (row.topic, *row.properties, *row.properties.values()):
+            text.encode("utf-8", "surrogateescape")
+        return row
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair in its topic or a property") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON (dump's -o jsonl is wanted): {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+class UniqueKeys:
+    """32 hex digits each, as a producer's UNIQ_KEY: 24 of this process, and a counter. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self.process_part = uuid.uuid4().hex[:24].upper()
+        self.counter = 0  # of the next one; 32 bits
+
+    def take(self) -> str:
+        """The next one."""
+        taken = f"{self.process_part}{self.counter:08X}"
+        self.counter = (self.counter + 1) & 0xFFFFFFFF
+        return taken
+
+
+UNIQUE_KEYS = UniqueKeys()
+
+
+def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
+    try:
+        body = _BODIES[encoding](text)
+    except (ValueError, binascii.Error) as error:
+        raise ValueError(f"the body is not {encoding}: {error}") from None
+    if body_crc is not None and masked_crc32(body) != body_crc:
+        differ = f"its CRC-32 is {masked_crc32(body)}, bodyCrc says {body_crc}"
+        raise ValueError(f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you changed it")
+    return body
+
+
+def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
+    """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made. Raises ValueError.
+
+    A value with 0x01 is read by 4.9 and later, and dropped by 4.7: a copy has it as it was stored, a new message must not have one.
+    """
+    if properties.CRC32 in given or not all(given.values()):
+        given = {name: value for name, value in given.items() if value and name != properties.CRC32}
+    names, values = "".join(given), "".join(given.values())
+    is_torn = _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in values or (not is_copy and _NAME_VALUE in values)
+    if "" in given or is_torn:
+        raise ValueError("a property has no name, or holds a character that separates properties (0x01 or 0x02)")
+    if not is_copy and properties.UNIQ_KEY not in given:
+        return given | {properties.UNIQ_KEY: UNIQUE_KEYS.take()}
+    return given
+
+
+@lru_cache(maxsize=HOSTS_KNOWN)
+def _host(text: str, key: str) -> Host:
+    try:
+        address, _, port = text.rpartition(":")
+        return Host(ipaddress.ip_address(address.strip("[]")).packed, _port(port))
+    except ValueError:
+        raise ValueError(f"{key} is not ADDRESS:PORT, with a port of 0 to {PORT_MAX}") from None
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= PORT_MAX:  # clients reject the message otherwise
+        raise ValueError(text)
+    return port

@@ -1,0 +1,56 @@
+"""How full the disks of a store are, while files of the log go one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.clean.disk_use import pressure, stops_writing, without
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.clean.disk_use import DiskUse, Full, Pressure
+    from rmqctl.store.config.clean_config import ExpirySettings
+
+
+class Room:
+    """`disks` are those of the log's folders, `logics_disk` that of the queues; `stored` is what log, queues and index have, in bytes."""
+
+    def __init__(self, settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> None:
+        self._settings = settings
+        self._profile = profile
+        self._disks = list(disks)
+        self._logics_disk = logics_disk
+        self._stored = stored
+
+    def pressure(self) -> Pressure:
+        """What the disks ask for."""
+        return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
+
+    def stops_writing(self) -> str:
+        """Where a broker takes no more messages, that in words."""
+        return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
+
+    def is_helped(self, full: Full) -> bool:
+        """Whether what is too full is less so when files of the log go, as far as is known."""
+        disk = full.disk
+        if disk is None:
+            return True
+        is_shared = any(disk.device and disk.device == other.device for other in self._disks)
+        return bool(disk.size) and (disk in self._disks or is_shared)
+
+    def free(self, folder: Path, size: int, allocated: int) -> None:
+        """A file of `size` bytes in one of the log's folders is gone, and the `allocated` ones that it took on the disk are free."""
+        self._stored -= size
+        home = next((disk for disk in self._disks if disk.path == folder), None)
+        if home is None:
+            return
+
+        def freed(disk: DiskUse) -> DiskUse:
+            shared = disk.path == home.path or (disk.device and disk.device == home.device)
+            return without(disk, allocated, self._profile) if shared else disk
+
+        self._disks = [freed(disk) for disk in self._disks]
+        self._logics_disk = freed(self._logics_disk)

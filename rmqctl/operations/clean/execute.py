@@ -1,0 +1,236 @@
+"""Carries the plan of `clean` out: expired files go, the oldest first, so that wherever it ends nothing is missing in the middle.
+
+    out    the file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are synced
+    told   its receipt is appended to the receipts, on the disk
+    gone   it is unlinked
+
+Only then comes the next file. So a crash costs at most that one file of those that were to go is neither in its place nor gone yet, and
+the next `clean` removes it; of each file that is gone there is a receipt, twice where a crash came between. Brokers take every name in a
+folder of files for one of theirs, 4.x a folder, too: no other name there is safe. Where `.rmqctl` is on another disk than the file, or
+the disk is too full for a folder, the file is unlinked in its place, which is one step for a broker as well.
+
+There is no way back: the space is what is wanted. The broker must be down. One that runs keeps its files mapped and open, and the disk
+gets nothing back before the broker unmaps them in a round of its own (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3), which its lists,
+and the min offset that it tells its clients, wait for, too.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.errors import ChangeFailed
+from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
+from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.operations.clean.plan_types import allocated_bytes
+from rmqctl.operations.clean.receipts import NO_ROOM
+from rmqctl.store.config.store_path import LOCK
+from rmqctl.store.journal.journals import EXPIRED_FOLDER, check_none_unfinished, expired_folder, in_use, rmqctl_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.operations.clean.plan_types import ExpiryPlan, FileFate
+    from rmqctl.operations.clean.receipts import Receipts
+
+LEFT_BEHIND = "left by a clean that was interrupted"
+LOCK_POLL_SECONDS = 0.5
+NAME_BYTES_MAX = 200
+
+
+@dataclass
+class Cleaned:
+    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean; `allocated_bytes`: what they took."""
+
+    files: int = 0
+    folders: int = 0
+    left: int = 0
+    allocated_bytes: int = 0
+
+
+class Pace:
+    """How long to wait in front of the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
+
+    def __init__(self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._interval = interval_ms / 1000
+        self._bytes_per_second = bytes_per_second
+        self._sleep = sleep
+
+    def wait(self, deleted: int) -> None:
+        """After a file of `deleted` bytes."""
+        seconds = max(self._interval, deleted / self._bytes_per_second if self._bytes_per_second else 0)
+        if seconds:
+            self._sleep(seconds)
+
+
+class Leftover(NamedTuple):
+    """A file that an interrupted `clean` took out of the store and did not delete; `name` is the path that it had."""
+
+    path: Path
+    name: str
+    bytes: int
+    allocated_bytes: int
+
+
+def leftovers(storage: Storage, root: Path) -> list[Leftover]:
+    """What an interrupted `clean` left. Raises OSError, Unreadable where that is no folder of ours."""
+    folder = expired_folder(storage, root)
+    found = tree_of(storage, folder) if folder is not None else ()
+    paths = [(path, stamp.size) for path, stamp in found if stamp.kind is not Kind.DIRECTORY]
+    return [Leftover(path, path.name.replace(":", "/"), size, allocated_bytes(storage, path)) for path, size in paths]
+
+
+def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
+    """Return as soon as nobody holds the store's lock, or after so many seconds. Raises OSError. Not for who holds it."""
+    waited = 0.0
+    while waited < seconds and storage.lock_holder(root / LOCK) is not None:
+        pause = min(LOCK_POLL_SECONDS, seconds - waited)
+        sleep(pause)
+        waited += pause
+
+
+@contextmanager
+def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
+    """The store's lock, held inside. Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile."""
+    lock = storage.lock(root / LOCK)
+    if lock is None:
+        raise in_use(root)
+    try:
+        yield
+    finally:
+        storage.close(lock)
+
+
+class Clean:
+    """Deletes what `plan` says of the store at `root`, whose lock is held; `is_stopped` is asked in front of each file."""
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        root: Path,
+        plan: ExpiryPlan,
+        receipts: Receipts,
+        pace: Pace,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self.done = Cleaned()
+        self._storage = storage
+        self._root = root
+        self._files = plan.going
+        self._folders = [root / folder for folder in plan.folders]
+        self._receipts = receipts
+        self._pace = pace
+        self._is_stopped = is_stopped
+        self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
+
+    def run(self) -> Cleaned:
+        """Raises NeedsRecovery where another change was left half done, Unreadable, ChangeFailed: what was not done, the next run does."""
+        check_none_unfinished(self._storage, self._root)
+        try:
+            self._receipts.open()
+            self._remove_leftovers()
+            self._delete_all()
+            self._receipts.flush()
+            self._tidy()
+        except OSError as error:
+            for way_out in (self._receipts.flush, self._tidy):
+                with suppress(OSError):
+                    way_out()
+            raise self._failed(error) from error
+        return self.done
+
+    def _remove_leftovers(self) -> None:
+        for one in leftovers(self._storage, self._root):
+            self._receipts.add({"path": one.name, "bytes": one.bytes, "allocatedBytes": one.allocated_bytes, "why": LEFT_BEHIND})
+            self._storage.remove_file(one.path)
+            self.done.left += 1
+            self.done.allocated_bytes += one.allocated_bytes
+
+    def _delete_all(self) -> None:
+        has_place = self._has_place()
+        for number, fate in enumerate(self._files):
+            if number:
+                self._pace.wait(self._files[number - 1].allocated_bytes)
+            if self._is_stopped():
+                return
+            self._delete(fate, has_place=has_place)
+        self.done.folders = self._remove_if_empty(self._folders)
+
+    def _delete(self, fate: FileFate, *, has_place: bool) -> None:
+        storage, path = self._storage, self._root / fate.path
+        aside = self._expired / _one_name(fate.path)
+        is_out = has_place and self._renamed(path, aside)
+        if is_out:
+            storage.sync_folder(path.parent)
+            storage.sync_folder(self._expired)
+        self._receipts.add(_receipt(fate))
+        storage.remove_file(aside if is_out else path)
+        if not is_out:
+            storage.sync_folder(path.parent)
+        self.done.files += 1
+        self.done.allocated_bytes += fate.allocated_bytes
+
+    def _has_place(self) -> bool:
+        """Whether there is a folder that files can be moved to."""
+        if not self._files:
+            return False
+        try:
+            self._storage.make_folder(self._expired, PRIVATE_FOLDER_MODE)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    def _renamed(self, path: Path, aside: Path) -> bool:
+        try:
+            return self._storage.rename(path, aside)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+
+    def _tidy(self) -> None:
+        """Of what it needed meanwhile nothing is left."""
+        self._remove_if_empty((self._expired, self._expired.parent))
+
+    def _remove_if_empty(self, folders: Iterable[Path]) -> int:
+        """How many they were."""
+        removed = 0
+        for folder in folders:
+            if self._storage.stamp(folder) is not None and not self._storage.names(folder):
+                self._storage.remove_folder(folder)
+                self._storage.sync_folder(folder.parent)
+                removed += 1
+        return removed
+
+    def _failed(self, error: OSError) -> ChangeFailed:
+        where = f"{error.filename}: " if error.filename else ""
+        count = len(self._receipts.unwritten)
+        where += f"receipts that could not be written: {count}; " if count else ""
+        state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
+        hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
+        return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
+
+
+def _receipt(fate: FileFate) -> dict[str, Any]:
+    """With the names that the plan has."""
+    return {
+        "path": fate.path,
+        "kind": fate.kind,
+        "bytes": fate.bytes,
+        "allocatedBytes": fate.allocated_bytes,
+        "why": fate.why,
+        "lastModifiedTimestamp": fate.mtime_ms,
+        "lastStoreTimestamp": fate.last_store_timestamp,
+    }
+
+
+def _one_name(path: str) -> str:
+    """A path as the name of one file; of a long one its end. No topic has a colon."""
+    return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

@@ -1,0 +1,166 @@
+"""Which files of queues, their extensions and the index go when the log begins later: RocketMQ's CleanConsumeQueueService.
+
+A queue's leading files go whose last unit points in front of the log, never its last one (MappedFileQueue.deleteExpiredFileByOffset);
+then files of its extension that end before what the first unit left has there (ConsumeQueueExt.truncateByMinAddress); of the index leading
+files whose endPhyOffset is in front of the log, never the last one (IndexService.deleteExpiredFile). One that stays keeps those behind it.
+
+Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is in it is not known.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from rmqctl.format.cq_unit import ext_offset, is_ext_address
+from rmqctl.logfile.storage import Kind
+from rmqctl.operations.clean.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
+from rmqctl.operations.clean.plan_types import QueueRise, fate_of
+from rmqctl.store.config.config_file import TOPICS_CONFIG
+from rmqctl.store.config.store_path import QUEUE_PARTS
+from rmqctl.store.config.topics import is_listed
+from rmqctl.store.read.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.operations.clean.plan_types import FileFate, FileKind
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+_UNIT_HEAD = struct.Struct(">qi")  # physicalOffset and size, in batch queues, too
+IN_FRONT, STILL_THERE = "in front of the log", "which the log has"
+
+
+class ExpiredQueues:
+    """What goes besides the log, when that begins at `new_min_offset` instead of `min_offset` (physical).
+
+    `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does not have the topic;
+    a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `fates` has each queue and then its extension, by
+    name, then the index.
+    """
+
+    def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
+        self._store = store
+        self._min_offset = min_offset
+        self._new_min_offset = new_min_offset
+        self._known_topics = store.listed_topics if unused_topics else {}
+        self.folders: list[str] = []
+        self.fates: list[FileFate] = []
+        self.rises: list[QueueRise] = []
+        self.warnings: list[str] = []
+        if unused_topics and not self._known_topics:
+            self.warnings.append(f"{TOPICS_CONFIG} names no topic: which are unused is not known, and none is taken for it")
+
+    def look(self) -> None:
+        """Raises Unreadable, OSError where the index cannot be read. A queue that cannot be read stays, with a warning."""
+        for key, queue in sorted(self._store.queues.items()):
+            try:
+                self._look_at(key, queue)
+            except OSError as error:
+                self.warnings.append(f"queue {key[0]} {key[1]} stays as it is, it cannot be read: {error.strerror}")
+        if self._known_topics:
+            self._look_at_folders()
+        self._look_at_index()
+
+    def _look_at(self, key: QueueKey, queue: UnitQueue) -> None:
+        files = queue.queue.files
+        if not files:
+            return
+        low, high = queue.min_offset(self._min_offset), queue.min_offset(self._new_min_offset)
+        kind: FileKind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
+        extension = self._store.extensions.get(key)
+        ext_files = extension.queue.files if extension is not None else []
+        if high == queue.max_offset and self._is_unused(key[0]):
+            why = f"topic {key[0]} is not in {TOPICS_CONFIG}, and its queue has no message left"
+            fates = [self._fate(file, kind, why, goes=True) for file in files]
+            fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
+        else:
+            fates = [*self._fates_by_offset(kind, queue), *self._ext_fates(ext_files, queue, high)]
+        self.fates += fates
+        if high > low:
+            self.rises.append(QueueRise(*key, low, high))
+
+    def _is_unused(self, topic: str) -> bool:
+        return not is_listed(topic, self._known_topics)
+
+    def _look_at_folders(self) -> None:
+        """Folders of unused topics that have nothing but files that go, the inner ones first."""
+        storage = self._store.storage
+        going = {fate.path for fate in self.fates if fate.goes}
+        for part in QUEUE_PARTS:
+            for topic in storage.listing(self._store.path.part(part)):
+                if topic.kind is Kind.DIRECTORY and self._is_unused(topic.name):
+                    queues = [entry.path for entry in storage.listing(topic.path) if entry.kind is Kind.DIRECTORY]
+                    for folder in (*queues, topic.path):
+                        self._look_at_folder(folder, going)
+
+    def _look_at_folder(self, folder: Path, going: set[str]) -> None:
+        storage = self._store.storage
+        held = {storage.display(folder / name) for name in storage.names(folder)}
+        if held <= going:
+            self.folders.append(storage.display(folder))
+            going.add(storage.display(folder))
+
+    def _fates_by_offset(self, kind: FileKind, queue: UnitQueue) -> Iterator[FileFate]:
+        *leading, last_file = queue.queue.files
+        gone = True
+        for file in leading:
+            why = ONE_BEFORE_STAYS
+            if gone:
+                gone, why = self._verdict(file, "its last unit", _last_offset(file, queue.unit_size))
+            yield self._fate(file, kind, why, goes=gone)
+        yield self._fate(last_file, kind, LAST_STAYS)
+
+    def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
+        """Whether a file goes, by the last physical offset that it has, and why; None: it has none, and should."""
+        if offset is None:
+            self.warnings.append(f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer")
+            return False, f"{what} is empty: what it stands for is not known"
+        goes = offset < self._new_min_offset
+        return goes, f"{what} points to {offset}, {IN_FRONT if goes else STILL_THERE}"
+
+    def _ext_fates(self, files: Sequence[MappedFile], queue: UnitQueue, first: int) -> Iterator[FileFate]:
+        if not files:
+            return
+        unit = queue.find(first)
+        address = unit.tags_code if unit is not None else 0
+        begin = ext_offset(address) if is_ext_address(address) and self._store.conf.consumequeue_ext_enabled is not False else 0
+        for file in files:
+            goes = file.end < begin
+            why = f"the first unit left has its extension at {begin}" if goes else "units that are left may lead there"
+            yield self._fate(file, "consumequeue_ext", why, goes=goes)
+
+    def _look_at_index(self) -> None:
+        files = self._store.index.files
+        gone = True
+        for index_file in files[:-1]:
+            why = ONE_BEFORE_STAYS
+            if gone:
+                header = index_file.header()
+                last = header.end_phy_offset if header is not None and header.index_count > 1 else None
+                gone, why = self._verdict(index_file.file, "its last entry", last)
+            self.fates.append(self._fate(index_file.file, "index", why, goes=gone))
+        self.fates += [self._fate(index_file.file, "index", LAST_STAYS) for index_file in files[-1:]]
+
+    def _fate(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
+        return fate_of(self._store.storage, file, kind, why, goes=goes)
+
+
+def _last_offset(file: MappedFile, unit_size: int) -> int | None:
+    """The physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
+    position = (file.size // unit_size - 1) * unit_size
+    if position < 0:
+        return None
+    offset, size = _UNIT_HEAD.unpack(file.read_exact(position, _UNIT_HEAD.size))
+    return int(offset) if size > 0 else None
+
+
+def stored_bytes(store: ReadOnlyStore) -> int:
+    """Bytes of log, queues and index, by the files' lengths (getMajorFileSize)."""
+    sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
+    sizes += [index_file.file.size for index_file in store.index.files]
+    return store.commit_log.size + sum(sizes)

@@ -1,0 +1,62 @@
+"""The files of the log, each with its age and with what stands in the way of its deletion.
+
+An obstacle is a gap behind it, which may be a folder that nobody named, and whose messages queues and index still lead to; a wrong
+length; an offset that two files give. The file that is allocated ahead is no file of the log yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.operations.clean.plan_types import fate_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.operations.clean.plan_types import FileFate
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class LogFile(NamedTuple):
+    """A file in use, and its fate while nothing is decided; `obstacle` says why it, and all behind it, must not be touched."""
+
+    file: MappedFile
+    fate: FileFate
+    obstacle: str
+
+
+def log_files(store: ReadOnlyStore) -> list[LogFile]:
+    """The files in use, oldest first. Raises OSError."""
+    files = store.commit_log.files_in_use()
+    queue = store.commit_log.queue
+    twice = {damage.physical_offset for damage in queue.anomalies if damage.code == "file-overlap"}
+    found: list[LogFile] = []
+    behind: int | None = None
+    for number in range(len(files) - 1, -1, -1):
+        file = files[number]
+        obstacle = _obstacle(files, number, queue.file_size, twice)
+        fate = replace(fate_of(store.storage, file, "commitlog", ""), last_store_timestamp=behind)
+        found.append(LogFile(file, fate, obstacle))
+        first = store.commit_log.message_at(file.file_from_offset)
+        behind = first.store_timestamp if first is not None else behind
+    return found[::-1]
+
+
+def ahead(store: ReadOnlyStore, in_use: int) -> list[FileFate]:
+    """The files behind those in use."""
+    files = store.commit_log.queue.files[in_use:]
+    return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
+
+
+def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: set[int]) -> str:
+    file = files[number]
+    if file.file_from_offset in twice or (number and file.file_from_offset < files[number - 1].end):
+        return "two files of the log have the same offsets: `rmqctl verify` names them"
+    if file.size_on_disk != file_size:
+        return f"it has {file.size_on_disk} bytes, not {file_size}: `rmqctl recover --dry-run` shows what mending it loses"
+    if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
+        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
+        return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
+    return ""

@@ -1,0 +1,72 @@
+"""Queues that messages of the log belong to and whose folder does not exist: what counts by queues misses those messages.
+
+No file in config/ lists every queue: a group may read a topic of which neither topics.json nor an offset names the queue. So each file of
+the log is read for such messages, except where the units of the queues lead to all that is in it (`unit_coverage.py`).
+
+Deleted topics leave messages without a queue as well. A topic counts as deleted when topics.json, the groups' offsets and what groups
+subscribe to leave it out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.message import Message
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels import dispatch_scan, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.operations.clean.unit_coverage import files_without_proof
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.read.consumer_groups import ConsumerGroups
+from rmqctl.store.read.file_scan import FileScan, Stretch, end_position
+from rmqctl.store.read.known_topics import KnownTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class MissingQueue(NamedTuple):
+    """A queue without a folder, and the physical offset of its first message in the files asked for."""
+
+    topic: str
+    queue_id: int
+    physical_offset: int
+
+
+def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
+    """Return a queue without a folder that `files`, neighbours in the log, have messages of; None: there is none. Raises OSError."""
+    unproved = files_without_proof(store, files) if files else []
+    if not unproved:
+        return None
+    prepare(scan, dispatch_scan)
+    known, groups = KnownTopics(store), ConsumerGroups(store)
+
+    def is_missing(key: QueueKey) -> bool:
+        return key not in store.queues and (key[0] in known or groups.is_read(key[0]))
+
+    found = (_first_in(file, is_missing) for file in unproved)
+    return next((one for one in found if one is not None), None)
+
+
+def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
+    """The first message of a missing queue in a file. Prepared messages and rollbacks have no unit anywhere: they do not count."""
+    describer = Describer(with_keys=False)
+    names: list[QueueKey] = []
+    missing: list[bool] = []
+    for item in FileScan(file, 0, ColumnReader(check_bodies=False), describer.take).items(end_position(file)):
+        if isinstance(item, Stretch | Message):
+            messages = (describer.of(item) if isinstance(item, Message) else item.taken).messages
+            names += ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in describer.queues[len(names) :])
+            missing += map(is_missing, names[len(missing) :])
+            has_unit = ~np.isin(messages["sys_flag"] & TRANSACTION_MASK, (TransactionType.PREPARED, TransactionType.ROLLBACK))
+            for row in messages[has_unit & np.array(missing)[messages["queue"]]][:1]:
+                topic, queue_id = names[row["queue"]]
+                return MissingQueue(topic, queue_id, int(row["physical_offset"]))
+    return None

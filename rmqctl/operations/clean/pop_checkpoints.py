@@ -1,0 +1,130 @@
+"""Messages that groups popped and did not acknowledge (5.x): the group's offset is past them, a checkpoint still leads to them.
+
+A broker stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group
+CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its own queue to a topic of retries. So until
+the group is past the checkpoint, the messages from `so` (queue offset) of the queue `q` of the topic `t` may still be read.
+
+A checkpoint that is not due yet is a timer message: it lies in rmq_sys_wheel_timer with the property REAL_TOPIC, and the broker copies it
+to the queue above when it is due. config/timercheck says up to which time the broker has done so; without it every one counts.
+
+Acknowledgements are not looked at: a message counts until the broker has worked the checkpoint off. With popConsumerKVServiceEnable
+(5.3.2+) all of this is in the RocksDB database kvStore/ instead, which is not read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from rmqctl.format.message import tags_code
+from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import bounded_json
+from rmqctl.store.config.store_path import CONFIG
+from rmqctl.store.config.topics import TIMER_TOPIC
+from rmqctl.store.read.consumer_offsets import consumer_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+REVIVE_PREFIX, REVIVE_GROUP, CHECKPOINT_TAG = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP", "ck"
+TIMER_CHECK, KV_FOLDER = "timercheck", "kvStore"
+_TIMER_CHECK = struct.Struct(">qqq")  # time read up to (ms), position in timerlog/, queue offset of the timer's queue
+_SIGNS_MAX = 100_000  # in a body; a checkpoint has a few for each of the messages of one pop
+_CHECKPOINT_CODE = tags_code({TAGS: CHECKPOINT_TAG})
+
+
+class PopCheckpoint(msgspec.Struct):
+    """What the body of a checkpoint says: group `c` popped messages of queue `q` of topic `t` from queue offset `so` on."""
+
+    c: str
+    t: str
+    q: int
+    so: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class TimerProgress(NamedTuple):
+    """How far the broker's timer is: due times (ms) before `read_ms` were delivered, units from `queue_offset` on not looked at."""
+
+    read_ms: int
+    queue_offset: int
+
+
+def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
+    """Return by queue and group the first queue offset that a checkpoint not worked off leads to.
+
+    What cannot be read or understood is appended to `problems`.
+    """
+    revived = {(known.topic, known.queue_id): known.offset for known in consumer_offsets(store) if known.owner == REVIVE_GROUP}
+    found: dict[QueueKey, dict[str, int]] = {}
+    for key, queue in store.queues.items():
+        if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
+            continue
+        try:
+            waiting = _timed(store, queue) if key[0] == TIMER_TOPIC else _stored(store, queue, revived.get(key, 0))
+            for message in waiting:
+                _note(message, found)
+        except OSError as error:
+            problems.append(f"queue {key[0]} {key[1]}: {error.strerror}")
+        except msgspec.MsgspecError as error:
+            problems.append(f"queue {key[0]} {key[1]}: a checkpoint of POP cannot be understood: {error}")
+    if store.storage.entry(store.path.root / KV_FOLDER).kind is not Kind.MISSING:
+        problems.append(f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it")
+    return found
+
+
+def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Message]:
+    """The checkpoints of a queue of rmq_sys_REVIVE_LOG_ from queue offset `revived` on."""
+    first = max(revived, queue.min_offset(store.commit_log.min_offset))
+    for unit in queue.units(first, queue.max_offset):
+        if unit.tags_code <= 0 or unit.tags_code == _CHECKPOINT_CODE:  # below 0: an address in a consume queue extension
+            message = store.commit_log.message_at(unit.physical_offset)
+            if message is not None and message.properties.get(TAGS) == CHECKPOINT_TAG:
+                yield message
+
+
+def _timed(store: ReadOnlyStore, queue: UnitQueue) -> Iterator[Message]:
+    """The checkpoints that wait in the timer."""
+    progress = _timer_progress(store)
+    for message in _stored(store, queue, 0):
+        found = message.properties
+        if not found.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
+            continue
+        due = found.get(TIMER_OUT_MS, "")
+        is_done = due.isascii() and due.isdecimal() and int(due[:20]) < progress.read_ms
+        if not is_done or message.queue_offset >= progress.queue_offset:
+            yield message
+
+
+def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
+    """What config/timercheck says; without it nothing was delivered. Raises OSError."""
+    path = store.path.part(CONFIG) / TIMER_CHECK
+    if store.storage.entry(path).kind is Kind.MISSING:
+        return TimerProgress(0, 0)
+    raw = store.storage.read_start(path, _TIMER_CHECK.size)
+    if len(raw) < _TIMER_CHECK.size:
+        return TimerProgress(0, 0)
+    read_ms, _, queue_offset = _TIMER_CHECK.unpack(raw)
+    return TimerProgress(read_ms, queue_offset)
+
+
+def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
+    checkpoint = _checkpoint(bytes(message.body))
+    offsets = found.setdefault((checkpoint.t, checkpoint.q), {})
+    offsets[checkpoint.c] = min(checkpoint.so, offsets.get(checkpoint.c, checkpoint.so))
+
+
+def _checkpoint(body: bytes) -> PopCheckpoint:
+    """Raises MsgspecError. Anyone may have sent the body: its depth and its integers are checked first, msgspec bounds neither."""
+    try:
+        bounded_json.loads(body.decode(), _SIGNS_MAX)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return msgspec.json.decode(body, type=PopCheckpoint)

@@ -1,0 +1,1 @@
+"""Records in place of damaged ones."""

@@ -1,0 +1,115 @@
+"""Marks (`record.py`) until they are written: blocks of records, packed, since nearly all of a mark is spaces."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right, insort
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import message
+from rmqctl.format.message import MIN_SIZE, Message
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels import scan
+from rmqctl.logfile.column_reader import Columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FAST = 1
+_BLOCKS_UNPACKED = 2
+
+
+class MarkBlock(NamedTuple):
+    """Records one behind the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
+
+    The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a blank, of which
+    `data` has the first 8 bytes. Consumers get `served` of them. The file may be too short for it yet, or missing.
+    """
+
+    physical_offset: int
+    path: str
+    offset: int
+    size: int
+    code: str
+    served: int
+    packed: bytes
+
+    @classmethod
+    def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> MarkBlock:
+        """A block of these bytes."""
+        block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
+        return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
+
+    @property
+    def data(self) -> bytes:
+        """What is to be written."""
+        return _unpacked(self.packed)
+
+    def columns(self) -> Columns:
+        """Its messages, fillers too; none where it is a blank alone."""
+        buffer = np.frombuffer(self.data, np.uint8)
+        room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
+        rows = room[: scan.walk(buffer, self.physical_offset, self.size, room, check_bodies=True)]
+        return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The message that begins at an offset of the log, if one does."""
+        at = physical_offset - self.physical_offset
+        found = message.decode(self.data, at, physical_offset, self.size - at)
+        return found if isinstance(found, Message) else None
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"write marks, {self.size} bytes, at byte {self.offset} of {self.path}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a change, with names of JSON; not its bytes."""
+        return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
+
+
+class MarkBlocks:
+    """The marks of a repair; iterating gives the blocks in log order."""
+
+    def __init__(self) -> None:
+        self._by_damage: dict[int, Sequence[MarkBlock]] = {}
+        self._blocks: list[MarkBlock] = []
+
+    def put(self, damages_at: Sequence[int], blocks: Sequence[MarkBlock]) -> None:
+        """`blocks` take the place of damages that begin at these physical offsets."""
+        self._by_damage |= dict.fromkeys(damages_at, ())
+        self._by_damage[damages_at[0]] = blocks
+        for block in blocks:
+            insort(self._blocks, block)
+
+    def of_damage(self, physical_offset: int) -> Sequence[MarkBlock] | None:
+        """The marks of the damages of which the first begins there; none of them for the other ones; None: it stays as it is."""
+        return self._by_damage.get(physical_offset)
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The mark that begins at an offset of the log, if one does."""
+        at = bisect_right(self._blocks, physical_offset, key=lambda block: block.physical_offset) - 1
+        return self._blocks[at].message_at(physical_offset) if at >= 0 else None
+
+    @property
+    def served(self) -> int:
+        """How many messages consumers get that stand for others."""
+        return sum(block.served for block in self._blocks)
+
+    def __iter__(self) -> Iterator[MarkBlock]:
+        return iter(self._blocks)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_damage)
+
+
+def are_served(messages: Any) -> Any:
+    """Of each row (of columns with a `sys_flag`) whether consumers get the message: fillers are rollbacks."""
+    return (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
+
+
+@lru_cache(_BLOCKS_UNPACKED)
+def _unpacked(packed: bytes) -> bytes:
+    return zlib.decompress(packed)

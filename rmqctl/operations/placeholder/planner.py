@@ -1,0 +1,168 @@
+"""`recover --keep-going`: what takes the place of damaged bytes in the middle of the log (`record.py` makes the records)."""
+
+from __future__ import annotations
+
+from itertools import chain, takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.operations.placeholder.blocks import MarkBlock, MarkBlocks
+from rmqctl.operations.placeholder.record import Claim, Span, mark_message, mark_records, surroundings
+from rmqctl.store.read.consume_queue import BatchConsumeQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Damage, Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+WHOLE_FRAMES = frozenset({"bad-body-crc", "torn-properties"})
+BLOCK_SIZE = 1024 * 1024
+NEIGHBORS = 4  # units on each side of a damaged range that show whose queue file it is
+WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the queues at once
+
+
+class _Home(NamedTuple):
+    """A file of the log that has [begin, end), or is to have it."""
+
+    path: str
+    begin: int
+    end: int
+
+
+class Marks:
+    """The marks of a store; `blocks` has them all."""
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
+        self.blocks = MarkBlocks()
+        self._store = store
+        self._long_topics = profile.knows_long_topics
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset, as it is going to be."""
+        return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
+
+    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[MarkBlock]:
+        """The marks for damages that follow one another between the good records at physical offsets `before` and `after`.
+
+        What files are too short for, or that are missing, gets marks, too. Raises ValueError where there is no room for a record, or
+        nothing good is near: then there are none.
+        """
+        found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
+        self.blocks.put([damage.physical_offset for damage in damages], found)
+        return found
+
+    def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
+        """Damages of one file that touch are one range."""
+        run: list[Damage] = []
+        for damage in chain.from_iterable(map(self._by_file, damages)):
+            if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
+                yield run
+                run = []
+            run.append(damage)
+        if run:
+            yield run
+
+    def _by_file(self, damage: Damage) -> Iterator[Damage]:
+        """A gap between files, file by file."""
+        size = self._store.commit_log.queue.file_size
+        if damage.code != "file-gap":
+            yield damage
+            return
+        if damage.size % size:
+            raise ValueError(f"{damage.size} bytes are missing, which is no number of files of {size}")
+        for begin in range(damage.physical_offset, damage.end, size):
+            yield damage._replace(physical_offset=begin, size=size)
+
+    def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[MarkBlock]:
+        """The marks for damages that are one range."""
+        home = self._home(damages[0])
+        data = bytearray()
+        at = damages[0].physical_offset
+        for record in chain(self._records(damages, home, before, after), [b""]):
+            data += record
+            if len(data) >= BLOCK_SIZE or (data and not record):
+                yield MarkBlock.pack(at, home.path, at - home.begin, damages[0].code, bytes(data))
+                at += len(data)
+                data.clear()
+
+    def _records(self, damages: Sequence[Damage], home: _Home, before: int, after: int) -> Iterator[bytes]:
+        first = damages[0]
+        if len(damages) == 1 and first.code in WHOLE_FRAMES and first.message is not None:
+            yield mark_message(first.message, first.code)
+            return
+        log = self._store.commit_log
+        around = surroundings(log.message_at(before), log.message_at(after), long_topics=self._long_topics)
+        for window in self._windows(Span(first.physical_offset, damages[-1].end, home.begin, home.end)):
+            for record in mark_records(window, [*self._claims(window)], first.code, around).records:
+                yield record.data
+
+    def _windows(self, span: Span) -> Iterator[Span]:
+        """The range in parts that begin where queues say that a record does."""
+        while span.end - span.begin > 2 * WINDOW_SIZE:
+            cut = self._first_claim(span.begin + WINDOW_SIZE)
+            if cut is None or cut >= span.end:
+                break
+            yield span._replace(end=cut)
+            span = span._replace(begin=cut)
+        yield span
+
+    def _first_claim(self, physical_offset: int) -> int | None:
+        """The first place from there on that a unit points to."""
+        firsts = []
+        for queue in self._store.queues.values():
+            firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
+            queue.queue.close()
+        return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
+
+    def _home(self, damage: Damage) -> _Home:
+        """The file that has damage, or is to have it: one that is too short, or missing. Where files overlap the damage names its own."""
+        files = self._store.commit_log.queue
+        physical_offset = damage.physical_offset
+        named = (file for file in files.files if file.name == damage.path and file.file_from_offset <= physical_offset < file.end)
+        file = next(named, None) or files.at_or_before(physical_offset)
+        if file is None:
+            raise ValueError(f"no file has {physical_offset}")
+        begin, end = file.file_from_offset, max(file.end, file.file_from_offset + files.file_size)
+        if physical_offset < end:
+            return _Home(file.name, begin, end)
+        begin += (physical_offset - begin) // files.file_size * files.file_size
+        return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
+
+    def _claims(self, span: Span) -> Iterator[Claim]:
+        """What the queues say of the range."""
+        for key, queue in self._store.queues.items():
+            first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
+            units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
+            found = [*takewhile(lambda unit: unit.physical_offset < span.end, units)]
+            topic, queue_id = self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
+            for unit in found:
+                inner = unit.batch_size if isinstance(queue, BatchConsumeQueue) else 0
+                place = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)
+                yield Claim(topic, queue_id, *place, inner_num=inner)
+            queue.queue.close()
+
+    def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
+        """Return the queue that the units around [first, end) of a queue belong to: another one where a file was moved to a wrong folder.
+
+        A mark for the folder's queue would contest the place of an intact message there. Light queues share messages: they are as named.
+        """
+        if key[0].startswith(LMQ_PREFIX):
+            return key
+        before = queue.units(max(first - NEIGHBORS, 0), first)
+        after = queue.units(end, min(end + NEIGHBORS, queue.max_offset))
+        found = {self._queue_of(unit) for unit in chain(before, after)} - {None}
+        owner = found.pop() if len(found) == 1 else None
+        return owner or key
+
+    def _queue_of(self, unit: CqUnit) -> QueueKey | None:
+        """Return the queue of the intact message that a unit leads to, if that message has the unit's queue offset."""
+        message = self._store.commit_log.message_at(unit.physical_offset)
+        if message is None or message.queue_offset != unit.queue_offset:
+            return None
+        return message.topic, message.queue_id

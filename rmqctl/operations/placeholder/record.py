@@ -1,0 +1,431 @@
+"""Damaged bytes in the middle of the log -> valid records of the same size that carry a mark, so that all behind them stays consumable.
+
+Three kinds. A *mark* stands for a message that was here: in its queue at its queue offset, so that queues have no hole. A *filler*
+covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into a queue nor index. A *blank*
+covers what is left of a file.
+
+Marks and fillers have PREPAREDTRANSACTIONOFFSET = MARK (no broker and no client reads that field), and where there is room the
+property RMQCTL_DAMAGED with the code of what was found. A mark's body is a small JSON object and spaces, and empty only where the
+message's own was, since
+- 5.3.3 delivers no delayed message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message;
+- 5.x reads bodies of its revive topics as JSON and stops at one that is none, or blank (PopReviveService);
+- op messages of transactions are offsets: a text that is no number marks no half message as done (TransactionalMessageServiceImpl).
+
+Where the frame of a record is whole (`mark_message`) everything but the body stays, and the body, too, where its own CRC vouches for
+it. Else the units that point into the range (`Claim`) say what was there (`mark_records`), and what they do not say is set so:
+- BORNTIMESTAMP 0: a half message so old is no longer asked for at its producer (needSkip);
+- SCHEDULE_TOPIC_XXXX: DELAY is the queue's level; the real topic RMQ_SYS_TRANS_HALF_TOPIC makes every version discard the mark when
+  it is due [run];
+- rmq_sys_wheel_timer: due at once, to RMQCTL_DAMAGED; without TIMER_OUT_MS 5.3.3 stops at it for ever (TimerMessageStore.enqueue);
+- LMQ queues and batch queues are named in the properties that dispatch reads.
+
+What the real stores do (tests/interop/test_mark_records.py, test_served_marks.py; [run] above, too):
+
+| | 4.7.1 | 4.9.7 | 5.3.3 |
+|---|---|---|---|
+| marks of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
+| rollback fillers from 91 bytes on (no topic, no body): in no queue, not in the index | yes | yes | yes |
+| marks and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
+| a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |
+| a queue that begins behind 0 in a log that begins at 0: its first messages are lost | yes | yes | no |
+| a delayed mark without a real queue | dropped | stops the level for ever | skipped |
+| a delayed mark without a body | delivered | delivered | stops the level for ever |
+
+So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the caller: units
+whose size or tagsCode is not the mark's (a mark without TAGS has 0), and the index: an entry that leads into a filler makes a broker
+answer a query by key with bytes that are no message [run].
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import crc, host, properties
+from rmqctl.format.client_check import PORT_MAX, has_bad_compression, has_bad_port
+from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
+from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
+from rmqctl.format.message import BLANK_SIZE, HEADS, HOST_V4, MAGIC_BLANK, MAGIC_V1, MARK, MIN_SIZE, Message, topic_length_size
+from rmqctl.format.sys_flag import (
+    BORNHOST_V6,
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    STOREHOST_V6,
+    TransactionType,
+)
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmqctl.store.config.topics import QueueKey
+
+NAME = "RMQCTL_DAMAGED"
+FILLER_SIZE_MAX = 4 * 1024 * 1024  # maxMessageSize's default; brokers take as much memory for each record that they check
+# a body that is replaced is neither compressed nor many messages
+_OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
+_V6_MASK = BORNHOST_V6 | STOREHOST_V6
+_FIELDS_OF_HEAD = Message._fields.index("body")
+_BLANK = struct.Struct(">iI")
+_SHORT = struct.Struct(">h")
+_SHORT_VALUE = "1"
+# what producers' clients and brokers add to properties, and nobody needs of a stored message
+_ADDITIONS = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
+_SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
+
+
+class Claim(NamedTuple):
+    """What a queue says of a record that cannot be read any more: a unit's values.
+
+    `tags` where the planner knows them; `inner_num` is the number of queue offsets that a batch queue's unit has, 0 in other queues.
+    Without a `physical_offset` it is a queue offset that the log owes a queue, whose unit is gone, too: it goes wherever it fits.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int | None = None
+    size: int = 0
+    tags_code: int = 0
+    tags: str = ""
+    inner_num: int = 0
+
+    @property
+    def queue(self) -> QueueKey:
+        """Topic and queueId."""
+        return self.topic, self.queue_id
+
+
+class Surroundings(NamedTuple):
+    """What marks take from the good records around them. Times in ms since 1970."""
+
+    store_host_bytes: bytes
+    timestamp_min: int
+    timestamp_max: int
+    property_crc: bool
+    long_topics: bool
+
+
+class Span(NamedTuple):
+    """A damaged range [begin, end) of one file of the log; physical offsets, the file's are `file_begin` and `file_end`.
+
+    Damages that touch are one range: what is left of a file must be in one with the damaged record before it.
+    """
+
+    begin: int
+    end: int
+    file_begin: int
+    file_end: int
+
+
+class MarkRecord(NamedTuple):
+    """A record to be written; `claims` are those that it satisfies: none for a filler or a blank (of which `data` is the first 8 bytes).
+
+    A record is not always as large as its unit says: what is written into the queue must follow.
+    """
+
+    physical_offset: int
+    size: int
+    data: bytes
+    claims: tuple[Claim, ...] = ()
+
+
+class MarkPlan(NamedTuple):
+    """The records that fill a range, and the claims for which there is no room."""
+
+    records: Iterable[MarkRecord]
+    dropped: list[Claim]
+
+
+class _Piece:
+    """A part [begin, end) of the range, with or without claims on it."""
+
+    def __init__(self, begin: int, end: int, claims: tuple[Claim, ...] = ()) -> None:
+        self.begin = begin
+        self.end = end
+        self.claims = claims
+
+
+def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
+    """From the nearest good records, of which one must be there; `long_topics`: whether the broker knows V2 records."""
+    first, last = before or after, after or before
+    if first is None or last is None:
+        raise ValueError("no good record is near")
+    times = first.store_timestamp, max(first.store_timestamp, last.store_timestamp)
+    return Surroundings(first.store_host_bytes, *times, _ends_in_property_crc(first.properties_bytes), long_topics)
+
+
+def filler_size_min(around: Surroundings) -> int:
+    """Bytes of the smallest record that needs no queue."""
+    return MIN_SIZE + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
+
+
+def mark_message(message: Message, code: str) -> bytes:
+    """The record of the same size in the place of a message whose frame is whole and whose content is damaged.
+
+    The caller has checked that nobody contradicts the frame: the queue's unit, where there is one, points here.
+    """
+    # with a damaged name it is known by its value (rmqctl.format.crc)
+    has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
+    raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
+    kept = _whole_pairs(raw)
+    marked = _readable(message)._replace(stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK)
+    if _body_is_right(message):
+        # as long as they were: every version skips empty pairs
+        padded = _marked(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
+        right = marked._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
+        return _encoded(right, property_crc=has_crc)
+    return _with_body(marked._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc)
+
+
+def _readable(message: Message) -> Message:
+    """The message without what has clients reject it: a port that is none, a body that is not compressed as SYSFLAG says."""
+    if has_bad_port(message):
+        born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
+        message = message._replace(born_host_bytes=born, store_host_bytes=store)
+    if has_bad_compression(message):
+        message = message._replace(sys_flag=message.sys_flag & ~(COMPRESSED | COMPRESSION_TYPE_MASK))
+    return message
+
+
+def _with_right_port(found: host.Host) -> bytes:
+    return host.encode(found if 0 <= found.port <= PORT_MAX else found._replace(port=0))
+
+
+def _body_is_right(message: Message) -> bool:
+    """Whether nothing is wrong with the body: its CRC says so, or it is empty. One that was too large to read is not there."""
+    head_size = HEADS[message.sys_flag & _V6_MASK].size
+    around_body = head_size + topic_length_size(message.magic_code) + len(message.topic_bytes) + 2 + len(message.properties_bytes)
+    if len(message.body) != message.size - around_body:
+        return False
+    return not message.body or crc.masked_crc32(message.body) == message.body_crc
+
+
+def mark_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> MarkPlan:
+    """Records that fill a range wholly, in order; made one by one, so that a large range costs no memory.
+
+    Raises ValueError when the range is too small for any record: then the log ends before it.
+    """
+    pieces, dropped = _pieces(span, claims, around)
+    for owed in claims:
+        if owed.physical_offset is None and not _place_owed(span, pieces, owed, code, around):
+            dropped.append(owed)
+    return MarkPlan(_records(span, pieces, code, around), dropped)
+
+
+def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
+    """The range cut where units say that records begin."""
+    pieces: list[_Piece] = []
+    dropped: list[Claim] = []
+    groups = _groups(span, claims, dropped)
+    limit = span.end - BLANK_SIZE if span.end == span.file_end else span.end
+    for number, (at, group) in enumerate(groups):
+        following = groups[number + 1][0] if number + 1 < len(groups) else limit
+        end = min(at + group[0].size, following, limit)
+        if end - at < _least_size(group, around) or not _filled_up_to(pieces, span.begin, at, filler_size_min(around)):
+            dropped += group
+            continue
+        pieces.append(_Piece(at, end, group))
+    if not _filled_up_to(pieces, span.begin, span.end, BLANK_SIZE if span.end == span.file_end else filler_size_min(around)):
+        raise ValueError(f"{span.end - span.begin} bytes at {span.begin} are too few for a record")
+    return pieces, dropped
+
+
+def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
+    """Claims by the place where their record begins, in the order of the log: LMQ's queues share one with the message's own."""
+    by_place: dict[int, list[Claim]] = {}
+    for claim in claims:
+        if claim.physical_offset is None:
+            continue
+        if span.begin <= claim.physical_offset < span.end:
+            by_place.setdefault(claim.physical_offset, []).append(claim)
+        else:
+            dropped.append(claim)
+    return [(at, tuple(sorted(by_place[at], key=_is_lmq))) for at in sorted(by_place)]
+
+
+def _is_lmq(claim: Claim) -> bool:
+    return claim.topic.startswith(properties.LMQ_PREFIX)
+
+
+def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
+    """Close the gap before `end`: by a piece of its own, or, where it has not `size_min` bytes, by letting the one before grow."""
+    covered = pieces[-1].end if pieces else begin
+    gap = end - covered
+    if gap >= size_min:
+        pieces.append(_Piece(covered, end))
+    elif gap and pieces:
+        pieces[-1].end = end
+    return gap == 0 or pieces != []
+
+
+def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
+    """Put a queue offset into the first unclaimed piece between its queue's lower and higher ones; whether there is one."""
+    least = _least_size((owed,), around) + 1
+    with_mark = least + len(_mark_property(code))
+    first, last = 0, len(pieces)
+    for number, piece in enumerate(pieces):
+        offsets = [claim.queue_offset for claim in piece.claims if claim.queue == owed.queue]
+        if offsets and offsets[0] < owed.queue_offset:
+            first = number + 1
+        elif offsets:
+            last = min(last, number)
+    for need, number in product((with_mark, least), range(first, last)):
+        piece = pieces[number]
+        rest = piece.end - piece.begin - need
+        if piece.claims or rest < (BLANK_SIZE if piece.end == span.file_end else 0):
+            continue
+        if rest >= filler_size_min(around) or piece.end == span.file_end:
+            pieces.insert(number + 1, _Piece(piece.begin + need, piece.end))
+            piece.end = piece.begin + need
+        piece.claims = (owed,)
+        return True
+    return False
+
+
+def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) -> Iterator[MarkRecord]:
+    for piece in pieces:
+        if piece.claims:
+            record = _with_body(_claimed(piece, around), code, property_crc=around.property_crc)
+            yield MarkRecord(piece.begin, len(record), record, piece.claims)
+        else:
+            yield from _fillers(span, piece, code, around)
+
+
+def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[MarkRecord]:
+    """Fillers no larger than brokers take; the rest of a file is a blank, but not a whole file: its head tells recovery its time."""
+    at, end = piece.begin, piece.end
+    smallest = filler_size_min(around)
+    if piece.end == span.file_end:
+        end = at + smallest if at == span.file_begin and piece.end - at >= smallest + BLANK_SIZE else at
+    while at < end:
+        size = min(end - at, FILLER_SIZE_MAX)
+        if 0 < end - at - size < smallest:
+            size -= smallest
+        yield MarkRecord(at, size, _filler(at, size, code, around))
+        at += size
+    if at < piece.end:
+        yield MarkRecord(at, piece.end - at, _BLANK.pack(piece.end - at, MAGIC_BLANK))
+
+
+def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
+    """A record without a queue, and without hosts; its topic may be cut off."""
+    topic = NAME.encode()[: size - filler_size_min(around)]
+    filler = _plain(at, size, bytes(HOST_V4), around)._replace(sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic)
+    return _with_body(filler, code, property_crc=around.property_crc)
+
+
+def _claimed(piece: _Piece, around: Surroundings) -> Message:
+    """The mark of a piece, with the properties that it needs."""
+    claim = piece.claims[0]
+    topic = topic_field(claim.topic, long_topics=around.long_topics)
+    if topic is None:
+        raise AssertionError("a claim with an impossible topic was dropped before")
+    return _plain(piece.begin, piece.end - piece.begin, around.store_host_bytes, around)._replace(
+        magic_code=topic.magic,
+        queue_id=claim.queue_id,
+        queue_offset=claim.queue_offset,
+        store_timestamp=_store_timestamp(claim, around),
+        topic_bytes=topic.raw[topic_length_size(topic.magic) :],
+        properties_bytes=properties_to_bytes(_needed_properties(piece.claims, around), end_with_separator=True),
+    )
+
+
+def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Message:
+    flags = 0 if len(store_host) == HOST_V4 else STOREHOST_V6
+    fields = (at, size, MAGIC_V1, 0, 0, 0, 0, at, flags, 0, bytes(HOST_V4), around.timestamp_min, store_host, 0, MARK)
+    return Message(*fields, memoryview(b""), b"", b"")
+
+
+def _store_timestamp(claim: Claim, around: Surroundings) -> int:
+    """Not before the record in front. Of a delayed message the unit tells it to the second: it is the time of delivery less the delay."""
+    if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
+        return around.timestamp_min
+    told = around.timestamp_min + (claim.tags_code - around.timestamp_min) % DELAY_UNIT_MS
+    return told if told <= around.timestamp_max else around.timestamp_min
+
+
+def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
+    """What dispatch, and services that read the queue on their own, need of a mark."""
+    claim, *others = claims
+    needed = {properties.TAGS: claim.tags} if claim.tags else {}
+    if claim.inner_num:
+        needed |= {properties.INNER_NUM: str(claim.inner_num), properties.INNER_BASE: str(claim.queue_offset)}
+    if others:
+        needed[properties.INNER_MULTI_DISPATCH] = properties.LMQ_SEPARATOR.join(other.topic for other in others)
+        needed[properties.INNER_MULTI_QUEUE_OFFSET] = properties.LMQ_SEPARATOR.join(str(other.queue_offset) for other in others)
+    if claim.topic == SCHEDULE_TOPIC:
+        needed |= {properties.DELAY: str(claim.queue_id + 1), properties.REAL_TOPIC: TRANS_HALF_TOPIC, properties.REAL_QUEUE_ID: "0"}
+    if claim.topic == TIMER_TOPIC:
+        due = str(around.timestamp_min)
+        needed |= {properties.TIMER_OUT_MS: due, properties.REAL_TOPIC: NAME, properties.REAL_QUEUE_ID: "0"}
+    return needed
+
+
+def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
+    """Bytes of the smallest record that satisfies claims; more than any record has where none can."""
+    topic = topic_field(claims[0].topic, long_topics=around.long_topics)
+    needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
+    if topic is None or len(needed) > PROPERTIES_LENGTH_MAX - crc.PROPERTY_CRC_SIZE:
+        return 2**31
+    tail = len(topic.raw) + 2 + len(needed) + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
+    return HEADS[0 if len(around.store_host_bytes) == HOST_V4 else STOREHOST_V6].size + tail
+
+
+def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
+    """The record with the mark's property, where there is room, and a body that makes it as large as it says: empty only without room."""
+    raw = message.properties_bytes
+    reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
+    head_size = HEADS[message.sys_flag & _V6_MASK].size
+    room = message.size - head_size - topic_length_size(message.magic_code) - len(message.topic_bytes) - 2 - reserved
+    marked = _marked(raw, min(room - 1, PROPERTIES_LENGTH_MAX - reserved), code)
+    body = _body(room - len(marked), code)
+    found = message._replace(body=memoryview(body), body_crc=crc.masked_crc32(body), properties_bytes=marked)
+    return _encoded(found, property_crc=property_crc)
+
+
+def _body(size: int, code: str) -> bytes:
+    """JSON as far as there is room for it; spaces behind."""
+    text = f'{{"{NAME}":"{code}"}}'
+    return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
+
+
+def _marked(raw: bytes, size_max: int, code: str) -> bytes:
+    """Properties with the mark in front, as far as they may be so long: it may cost what its producer's client and the broker added."""
+    for kept in (raw, _without_additions(raw)):
+        for value in (code, _SHORT_VALUE):
+            marked = _mark_property(value) + kept
+            if len(marked) <= size_max:
+                return marked
+    return raw
+
+
+def _mark_property(value: str) -> bytes:
+    return properties_to_bytes({NAME: value}, end_with_separator=True)
+
+
+def _without_additions(raw: bytes) -> bytes:
+    return _SEPARATOR.join([pair for pair in raw.split(_SEPARATOR) if pair.partition(b"\x01")[0] not in _ADDITIONS])
+
+
+def _whole_pairs(raw: bytes) -> bytes:
+    """Properties without the pair that a torn write cut off."""
+    written = raw.rstrip(b"\0")
+    return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
+
+
+def _ends_in_property_crc(raw: bytes) -> bool:
+    return raw[-crc.PROPERTY_CRC_SIZE :].startswith(crc.PROPERTY_CRC_NAME)
+
+
+def _encoded(message: Message, *, property_crc: bool) -> bytes:
+    """The record's bytes; `property_crc` adds `__CRC32#`."""
+    head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
+    topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
+    properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)
+    tail = _SHORT.pack(properties_length) + message.properties_bytes
+    covered = b"".join((head, message.body, topic_length, message.topic_bytes, tail))
+    return covered + crc.property_crc(crc.masked_crc32(covered)) if property_crc else covered

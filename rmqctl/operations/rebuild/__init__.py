@@ -1,0 +1,1 @@
+"""Queues and index from the log."""

@@ -1,0 +1,460 @@
+"""Consume queues made anew from the log: whole stretches of messages become units in windows of their queues.
+
+As a broker's dispatch, but for what the log cannot tell any more:
+
+| a message's queue offset is | it gets |
+|---|---|
+| the next of its queue | that place |
+| another, and those after it go on from the next | the next place: this record's number is damaged (3) |
+| 0, and its queue has units | place 0: the topic was deleted and made again (1) |
+| lower than the next | no place: as a broker ('build consume queue repeatedly') |
+| higher, which something explains, or the messages after it go on from there | its place; those before it are filled (2) |
+| higher for no reason | the next place: as a broker ('[BUG]logic queue order maybe wrong') |
+
+(1) Not where the queue that is there reaches beyond this message and begins with another: then this number is damaged.
+(2) What the queue that is there has in between explains it, or damage of the log that is large enough. Places keep the unit that
+the queue that is there has, or lead to this message once more.
+(3) `rmqctl.operations.rebuild.queue_numbers` judges this, and the first message of a queue.
+
+A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit that leads
+nowhere makes it leave out what lies behind in the same file. A message that is consumed twice is what consumers are ready for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, is_ext_address
+from rmqctl.format.message import MIN_SIZE
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH, STANDS_IN
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
+from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.version_guess import signs_of_5
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.operations.rebuild.queue_numbers import Following
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+    from rmqctl.store.dispatch.dispatch_rules import Destination
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+WINDOW_MAX, WINDOW_MIN = 16384, 16  # units
+WINDOWS_FIRST = 16
+POOL_SIZE = 64 * 1024 * 1024  # bytes of windows, as long as they need not be smaller than the least
+FOLDER_NAME_MAX = 255  # bytes
+
+
+class QueueBuilder:
+    """Makes the queues that `is_wanted`; `open_queue` gives what their units go to, and is asked again where a queue begins anew.
+
+    `before` is the store that is there, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues, `message_at` gives the message
+    at a physical offset, by default that of the log, which ends at `log_end` (physical offset; None: where its files end).
+    Memory: 64 MiB of windows, more only beyond 150,000 queues. Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        before: ReadOnlyStore,
+        describer: Describer,
+        is_wanted: Callable[[QueueKey], bool],
+        open_queue: Callable[[QueueCounts], BuiltQueue],
+        delay_of: Callable[[int], int],
+        message_at: Callable[[int], Message | None] | None = None,
+        log_end: int | None = None,
+    ) -> None:
+        self.queues: dict[QueueKey, BuiltQueue] = {}
+        self.left_out: dict[str, int] = {}
+        self._before = before
+        self._log_begin = before.commit_log.min_offset
+        self._describer = describer
+        self._is_wanted = is_wanted
+        self._open_queue = open_queue
+        self._delay_of = delay_of
+        self._message_at = message_at or before.commit_log.message_at
+        self._numbers = QueueNumbers(before.commit_log, log_end)
+        self._leaves_topics_out = bool(signs_of_5(before))  # from LMQ: 5.x, by and by
+        self._keys: list[QueueKey] = []
+        self._states = np.zeros(0, PLACE_STATES)
+        self._rows_used = 0
+        self._lost_from: list[int] = []
+        self._lost_bytes = [0]  # in all ranges before the one of the same number
+        self._make_windows(WINDOWS_FIRST, WINDOW_MAX)
+
+    def put(self, described: DispatchColumns) -> None:
+        """Place messages of the log, in log order."""
+        messages = described.messages
+        is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
+        for row in messages[is_rollback & (messages["marks"] & MULTI_DISPATCH == 0)]:
+            self.lose(int(row["physical_offset"]), int(row["size"]))  # of no queue: it may be what `recover --keep-going` filled a gap with
+        self._place(messages)
+        self._count_left_out(messages)
+
+    def lose(self, physical_offset: int, size: int) -> None:
+        """A range of the log that holds no record any more."""
+        self._lost_from.append(physical_offset)
+        self._lost_bytes.append(self._lost_bytes[-1] + size)
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """(physical offset, size) of the ranges that were told to `lose`."""
+        return [(at, behind - before) for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)]
+
+    def is_lost(self, physical_offset: int) -> bool:
+        """Whether an offset of the log lies in a range that holds no record any more."""
+        at = bisect_right(self._lost_from, physical_offset) - 1
+        return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
+
+    def _are_lost(self, physical_offsets: Any) -> Any:
+        """As `is_lost`, of many."""
+        begins = np.array([-1, *self._lost_from], np.int64)
+        ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
+        return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
+
+    def flush(self) -> None:
+        """Hand out what is in windows."""
+        for number in np.flatnonzero(self._states["fill"]).tolist():
+            self._flush(number)
+
+    def go_on_with(self, queue: BuiltQueue) -> None:
+        """A queue that was begun before."""
+        number = self._describer.number(queue.counts.topic.encode(), queue.counts.queue_id)
+        self._know_queues()
+        self._begin(number, queue)
+
+    def _place(self, messages: Any, *, own: bool = True) -> None:
+        """Place messages; `own`: in their own queues, by their QUEUEOFFSET."""
+        self._know_queues()
+        row = 0
+        while row < len(messages):
+            row, why = place(messages, row, self._states, self._units, self._times, self._window)
+            if why == MULTI:
+                self._place_multi_dispatch(int(messages[row - 1]["physical_offset"]))
+            elif why != DONE and self._settle(messages, row, own=own):
+                row += 1
+
+    def _place_multi_dispatch(self, physical_offset: int) -> None:
+        """The units of LMQ that a message has besides its own."""
+        message = self._message_at(physical_offset)
+        if message is None:
+            return
+        for destination in queue_destinations(message)[1:]:
+            number = self._describer.number(destination.topic.encode("utf-8", "replace"), destination.queue_id)
+            self._know_queues()
+            offset = self._light_place(number, destination, message)
+            if offset is None:
+                continue
+            row = np.zeros(1, DISPATCH_COLUMNS)
+            row["queue"], row["queue_offset"], row["tags_code"] = number, offset, self._light_tags_code(destination, message)
+            row["physical_offset"], row["size"], row["store_timestamp"] = physical_offset, message.size, message.store_timestamp
+            self._place(row, own=False)
+
+    def _light_place(self, number: int, destination: Destination, message: Message) -> int | None:
+        """Return the place of a message in a light queue: that in the existing queue, otherwise that of dispatch; None: no place."""
+        state = self._states[number]
+        begun = state["kind"] == PLAIN
+        if begun and destination.queue_offset == state["next"] and not is_left_out_topic(message.topic):
+            return destination.queue_offset
+        shown = self._shown_unit(destination, message.physical_offset)
+        if shown is not None and shown.physical_offset == message.physical_offset:
+            if not begun or shown.queue_offset == 0 or shown.queue_offset >= state["next"]:
+                return shown.queue_offset
+        elif self._leaves_topics_out and is_left_out_topic(message.topic) and (shown is not None or not begun):
+            return None
+        if not begun:
+            return self._first_light_place(destination, message)
+        if gets_no_unit(message.topic, destination.queue_offset, int(state["next"])):
+            if not is_left_out_topic(message.topic):
+                self.queues[self._keys[number]].counts.count_again(message.physical_offset, message.size)
+            return None
+        return destination.queue_offset or int(state["next"])
+
+    def _first_light_place(self, destination: Destination, message: Message) -> int:
+        """Return where a light queue begins that nothing shows: one wrong number does not move it."""
+        found = destination.queue_offset
+        following = self._numbers.following_in_light_queue((destination.topic, destination.queue_id), message.end) if found else []
+        return first_number(found, following, None)
+
+    def _shown_unit(self, destination: Destination, physical_offset: int) -> CqUnit | None:
+        """Return the existing queue's unit for a message, or the first after it; most often it is where the message says."""
+        before = self._before.queues.get((destination.topic, destination.queue_id))
+        if not isinstance(before, ConsumeQueue):
+            return None
+        unit = before.find(destination.queue_offset)
+        if unit is not None and unit.physical_offset == physical_offset:
+            return unit
+        return before.first_where(lambda unit: unit.physical_offset >= physical_offset)
+
+    def _light_tags_code(self, destination: Destination, message: Message) -> int:
+        if not destination.scheduled:
+            return destination.tags_code
+        return message.store_timestamp + self._delay_of(message.queue_id)
+
+    def _settle(self, messages: Any, row: int, *, own: bool) -> bool:
+        """What `place` could not: whether the message of this row is done with."""
+        message = messages[row]
+        number, offset = int(message["queue"]), int(message["queue_offset"])
+        state = self._states[number]
+        key = self._keys[number]
+        if state["kind"] == UNKNOWN:
+            return self._settle_first(messages, row, own=own)
+        if offset == state["next"]:
+            self._flush(number)
+            return False
+        self._flush(number)
+        queue = self.queues[key]
+        follows_refused = 0 <= queue.counts.again_last == offset - 1  # both are of another origin
+        if own and not follows_refused and self._is_misnumbered(messages, row, int(state["next"])):
+            self._place_at(message, int(state["next"]))
+            return True
+        if offset == 0 and self._begins_anew(queue, int(message["physical_offset"])):
+            anew = QueueCounts(*key, anew=queue.counts.anew + 1)
+            if not isinstance(self._before.queues.get(key), ConsumeQueue):
+                anew.earlier = queue.counts.units + queue.counts.unplaced
+                anew.earlier_bytes = queue.counts.bytes + queue.counts.again_bytes + queue.counts.earlier_bytes
+            queue.finish()
+            self._begin(number, self._open_queue(anew))
+        elif offset < state["next"]:
+            queue.counts.refuse(message, is_counted=not message["marks"] & STANDS_IN)  # what that stands for counts as lost already
+            if message["marks"] & MULTI_DISPATCH:
+                self._place_multi_dispatch(int(message["physical_offset"]))
+            return True
+        elif self._fill(queue, message, offset, is_right=own and self._is_right(messages, row, int(state["next"]))):
+            state["next"] = offset
+        else:
+            self._place_at(message, int(state["next"]))
+            return True
+        return False
+
+    def _settle_first(self, messages: Any, row: int, *, own: bool) -> bool:
+        """Begin a queue with a message; whether that is done with."""
+        number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
+        key = self._keys[number]
+        place = offset
+        if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
+            following = self._numbers.following(messages, row, key)
+            place = first_number(offset, following, self._place_before(key, messages[row]))
+        front = self._front(key, place, messages[row], self._numbers.following(messages, row, key)) if own and place > 0 else place
+        if not self._begin_with(number, front):
+            return bool(self._states[number]["kind"] != LEFT_OUT)  # of a left out queue `place` goes on
+        if front < place and self._fill(self.queues[key], messages[row], place, is_right=True):
+            self._states[number]["next"] = place
+        if place != offset:
+            self._place_at(messages[row], place)
+        return place != offset
+
+    def _front(self, key: QueueKey, place: int, message: Any, following: Sequence[Following]) -> int:
+        """Return where a queue begins whose first message in the log has `place`: before it, where its places are known or were lost.
+
+        A queue that begins with a pre-blank, which leads to 0, is served from there by brokers whose log begins at 0: they leave out
+        the whole file then.
+        """
+        before, behind = self._before.queues.get(key), int(message["physical_offset"])
+        front = place
+        if not self._log_begin:
+            front = 0
+        elif isinstance(before, ConsumeQueue):
+            front = min(before.min_offset(self._log_begin), place)
+        if front == place or not self._is_wanted(key):
+            return place
+        known = 0
+        if isinstance(before, ConsumeQueue):
+            known = sum(self._known(old, self._log_begin, behind) for _, old in self._old_units(key, front, place))
+        is_right = not self._log_begin and go_on(place, following)
+        return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
+
+    def _is_right(self, messages: Any, row: int, expected: int) -> bool:
+        """Whether a number that is too high is right all the same: those after it go on from it, and no broker placed it at `expected`.
+
+        A record before it says that it is of another queue, by a flipped bit.
+        """
+        key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
+        if not go_on(offset, self._numbers.following(messages, row, key)):
+            return False
+        return self._place_before(key, messages[row]) != expected
+
+    def _is_misnumbered(self, messages: Any, row: int, expected: int) -> bool:
+        key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
+        following = self._numbers.following(messages, row, key)
+        return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
+
+    def _place_before(self, key: QueueKey, message: Any) -> int | None:
+        """Return the queue offset at which the existing queue leads to a message; None: at none.
+
+        Where several units lead to it the one at its own number counts: those before it stand in for lost messages.
+        """
+        before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
+        if not isinstance(before, ConsumeQueue):
+            return None
+        own = before.find(int(message["queue_offset"]))
+        if own is not None and own.physical_offset == physical_offset:
+            return own.queue_offset
+        unit = before.first_where(lambda unit: unit.physical_offset >= physical_offset)
+        return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
+
+    def _place_at(self, message: Any, queue_offset: int) -> None:
+        """Place a message at the next place of its queue, whatever its own number says."""
+        self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
+        corrected = np.array([message], DISPATCH_COLUMNS)
+        corrected["queue_offset"] = queue_offset
+        self._place(corrected)
+
+    def _begin_with(self, number: int, offset: int) -> bool:
+        """Begin a queue with a place; False: it is none of those that are made, or that is no place."""
+        key = self._keys[number]
+        if offset < 0:
+            return False
+        if not is_folder_name(key) or not self._is_wanted(key):
+            self._states[number]["kind"] = LEFT_OUT
+            return False
+        self._begin(number, self._open_queue(QueueCounts(*key, min_offset=offset, max_offset=offset)))
+        return True
+
+    def _begin(self, number: int, queue: BuiltQueue) -> None:
+        key = queue.counts.key
+        state = self._states[number]
+        if state["kind"] == UNKNOWN:
+            if self._rows_used == len(self._times) // self._window:
+                self.flush()
+                rows = 2 * self._rows_used
+                too_large = rows * self._window * (CQ_UNIT.size + 8) > POOL_SIZE
+                self._make_windows(rows, max(self._window // 2, WINDOW_MIN) if too_large else self._window)
+            state["row"] = self._rows_used
+            self._rows_used += 1
+        state["kind"], state["next"], state["fill"] = PLAIN, queue.counts.max_offset, 0
+        state["delay"] = self._delay_of(key[1]) if key[0] == SCHEDULE_TOPIC else -1
+        self.queues[key] = queue
+
+    def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
+        """Whether a message with queue offset 0 begins its queue anew; what is in a queue that reaches beyond it, can tell."""
+        before = self._before.queues.get(queue.counts.key)
+        if not isinstance(before, ConsumeQueue):
+            return True
+        first, last = before.find(0), before.last()
+        return first is None or last is None or last.physical_offset < physical_offset or first.physical_offset == physical_offset
+
+    def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
+        """Whether so many places, of which so many are known, can be of messages that lay between two physical offsets.
+
+        `is_right`: other records say that there are so many.
+        """
+        lost = self._lost_bytes[bisect_left(self._lost_from, behind)] - self._lost_bytes[bisect_left(self._lost_from, start)]
+        return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
+
+    def _fill(self, queue: BuiltQueue, message: Any, end: int, *, is_right: bool) -> bool:
+        """Fill the places before `end`, which is a message's own; False: nothing explains why its number is so high."""
+        counts = queue.counts
+        start, behind = counts.max_offset, int(message["physical_offset"])
+        front = max(counts.end, self._log_begin)
+        known = sum(self._known(old, front, behind) for _, old in self._old_units(counts.key, start, end))
+        if not self._is_explained(end - start, known, front, behind, is_right=is_right):
+            return False
+        size = self._window
+        for at in range(start, end, size):
+            units = np.empty(min(size, end - at), UNITS)
+            units["physicalOffset"], units["size"], units["tagsCode"] = behind, message["size"], message["tags_code"]
+            for slot, old in self._old_units(counts.key, at, at + len(units)):
+                kept = self._lies_between(old, front, behind)
+                units[slot - at :][: len(old)][kept] = self._without_addresses(counts.key, old[kept])
+                counts.kept += int(np.count_nonzero(kept))
+                counts.strays += int(np.count_nonzero(~self._are_lost(old["physicalOffset"][kept])))
+            counts.repeated += int(np.count_nonzero(units["physicalOffset"] == behind))
+            queue.put(units, np.full(len(units), message["store_timestamp"]))
+        return True
+
+    def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        """Yield (queue offset of the first, numpy array of UNITS) of what the queue that is there has in [start, end)."""
+        before = self._before.queues.get(key)
+        if isinstance(before, ConsumeQueue):
+            for slot, data in before.blocks(start, end):
+                yield slot, np.frombuffer(data, UNITS)
+
+    def _known(self, units: Any, start: int, behind: int) -> int:
+        """Count the units of messages before the one at `behind`, and those that an earlier rebuild made lead to that message."""
+        return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
+
+    def _lies_between(self, units: Any, start: int, end: int) -> Any:
+        """Which units stand for messages of [start, end) of the log."""
+        offsets = units["physicalOffset"]
+        return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
+
+    def _without_addresses(self, key: QueueKey, units: Any) -> Any:
+        """Old units with tags codes where they have addresses of an extension, which is made anew."""
+        found = units.copy()
+        extension = self._before.extensions.get(key)
+        for unit in found:
+            if is_ext_address(int(unit["tagsCode"])):
+                unit["tagsCode"] = (extension.tags_code(int(unit["tagsCode"])) if extension is not None else None) or 0
+        return found
+
+    def _flush(self, number: int) -> None:
+        state = self._states[number]
+        fill = int(state["fill"])
+        key = self._keys[number]
+        if fill:
+            first = int(state["row"]) * self._window
+            units = self._units[first * CQ_UNIT.size :][: fill * CQ_UNIT.size].view(UNITS)
+            self.queues[key].put(units, self._times[first : first + fill])
+            state["fill"] = 0
+
+    def _make_windows(self, rows: int, window: int) -> None:
+        self._window = window
+        self._units = np.zeros(rows * window * CQ_UNIT.size, np.uint8)
+        self._times = np.zeros(rows * window, np.int64)
+
+    def _know_queues(self) -> None:
+        new = self._describer.queues[len(self._keys) :]
+        if new:
+            self._keys += [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in new]
+            self._states = np.concatenate((self._states, np.zeros(len(new), PLACE_STATES)))
+
+    def _count_left_out(self, messages: Any) -> None:
+        left_out = self._states["kind"] == LEFT_OUT
+        if left_out.any():
+            numbers, counts = np.unique(messages["queue"][left_out[messages["queue"]]], return_counts=True)
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                topic = self._keys[number][0]
+                self.left_out[topic] = self.left_out.get(topic, 0) + count
+
+
+def is_folder_name(key: QueueKey) -> bool:
+    """Whether a queue can be a folder: its topic comes from a message, and may be anything."""
+    topic, queue_id = key
+    is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")
+    return queue_id >= 0 and is_name and len(topic.encode()) <= FOLDER_NAME_MAX
+
+
+def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
+    """The delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, else as configured.
+
+    What brokers were told is not in the store, but the units that they made show it. Raises OSError.
+    """
+
+    def delay_of(queue_id: int) -> int:
+        shown = _shown_delay(store, store.queues.get((SCHEDULE_TOPIC, queue_id)))
+        return configured[min(max(queue_id, 0), len(configured) - 1)] if shown is None else shown
+
+    return delay_of
+
+
+def _shown_delay(store: ReadOnlyStore, queue: UnitQueue | None) -> int | None:
+    last = queue.last() if isinstance(queue, ConsumeQueue) else None
+    message = store.commit_log.message_at(last.physical_offset) if last is not None else None
+    if message is None or message.topic != SCHEDULE_TOPIC:
+        return None
+    delay = store.tags_code(message) - message.store_timestamp
+    return delay if delay > 0 and delay % DELAY_UNIT_MS == 0 else None

@@ -1,0 +1,518 @@
+"""Consume queues and index made anew from the log, in a folder beside; `rmqctl.operations.rebuild.rebuild_plan` puts them in their places.
+
+One pass over the log by columns: threads scan it, this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each
+file is written once, from its start to its end. Memory stays flat. No body is checked, as brokers check none when they dispatch.
+
+What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one: brokers
+serve it. A queue begins with its first message that is still there; units of expired messages, which existing queues may have in
+front, are not made again. Left as they are: queues that the log has no message of, and that are empty, or point before the log's
+start or to what is damaged: where they end is all that is known of them. Of topics that topics.json does not list (where it lists
+any) nothing is made: they were deleted.
+
+A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be gone on with as long as the log is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.cq_unit import PLACES_MAX
+from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
+from rmqctl.logfile.staging_storage import StagingStorage
+from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.operations.placeholder.blocks import MarkBlocks
+from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
+from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing
+from rmqctl.operations.rebuild.index_builder import IndexBuilder
+from rmqctl.operations.rebuild.queue_builder import QueueBuilder, delays_of, is_folder_name
+from rmqctl.operations.rebuild.queue_numbers import one_bit_off
+from rmqctl.store.config import store_path
+from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config.json_file import read_json
+from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.dispatch.dispatch_requests import Describer, NotPassed
+from rmqctl.store.read.commit_log import FILE_OVERLAP, ScanSummary
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.known_topics import KnownTopics
+from rmqctl.store.read.store_file_sizes import geometry_of_store, writes_extension
+from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
+from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.operations.placeholder.blocks import MarkBlock
+    from rmqctl.operations.rebuild.built_units import BuiltUnits
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
+
+REBUILD_FILE = "rebuild.json"
+BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
+# what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
+DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
+NO_MARKS = MarkBlocks()
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What is rebuilt: queues (of one topic, one queueId of it, or `keys`; None: all), index; with `all_topics` deleted ones', too.
+
+    With `tags` the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
+    """
+
+    queues: bool = True
+    index: bool = True
+    topic: str | None = None
+    queue_id: int | None = None
+    all_topics: bool = False
+    keys: frozenset[QueueKey] | None = None
+    tags: bool = False
+
+
+class LogCounts(msgspec.Struct):
+    """How far a rebuild is: the messages seen, the damaged places that hold none, and the physical offset that it came to."""
+
+    position: int
+    messages: int = 0
+    damages: int = 0
+
+
+class IndexCounts(msgspec.Struct):
+    """Entries of the index (keys), and the end timestamps (ms) of its last full file, 0 where none is full, and of the last file."""
+
+    entries: int = 0
+    full_until: int = 0
+    end_timestamp: int = 0
+
+
+class _Suspended(msgspec.Struct):
+    """What REBUILD_FILE says. `of` tells what it is a rebuild of, and must be the same when it is gone on with."""
+
+    of: str
+    log: LogCounts
+    queues: list[QueueCounts]
+    batch_queues: list[QueueCounts]
+    index: IndexCounts
+    left_out: dict[str, int]
+    lost: list[tuple[int, int]]
+
+
+class Stray(NamedTuple):
+    """A record at `physical_offset` that says queue `said`, which does not exist; queue `of` leads to it."""
+
+    said: QueueKey
+    of: QueueKey
+    physical_offset: int
+
+
+@dataclass
+class Rebuilt:
+    """What came of a rebuild, or would: queues by name; messages of deleted topics, which get no queue; and the queues without a message.
+
+    `strays` are records that make no queue, because one bit of their topic or queueId is wrong.
+
+    `begin` is where the log begins; `seconds` those of the pass over it.
+    """
+
+    begin: int
+    log: LogCounts
+    index: IndexCounts
+    queues: list[QueueCounts] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    as_they_are: list[QueueKey] = field(default_factory=list)
+    gone: list[QueueKey] = field(default_factory=list)
+    strays: list[Stray] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Rebuild:
+    """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
+
+    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
+    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. `units` keeps
+    what the plain queues have. They are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        selection: Selection,
+        staging: Path | None,
+        *,
+        threads: int = 1,
+        scan: Scan | None = None,
+        begin: int | None = None,
+        end: int | None = None,
+        marks: MarkBlocks = NO_MARKS,
+        compared_with: ReadOnlyStore | None = None,
+        units: BuiltUnits | None = None,
+    ) -> None:
+        start = store.commit_log.min_offset if begin is None else begin
+        self.result = Rebuilt(start, LogCounts(start), IndexCounts())
+        self.geometry = geometry_of_store(store)
+        self.selection = selection
+        self._store = store
+        self._now = compared_with or store
+        self._units = units
+        self._storage = StagingStorage(staging, beneath=store.path.root) if staging is not None else None
+        self._scan = scan or self._scan_here
+        self._threads = threads
+        self._end = end
+        self._marks = marks
+        self._with_ext = writes_extension(store)
+        self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
+        self._goes_on_from = start
+        self._known_topics = KnownTopics(store)
+        self.hears: Callable[[DispatchColumns], None] = lambda _: None
+        self.describer = Describer(with_keys=selection.index, with_tags=selection.tags)
+        delays = delays_of(store, store.conf.delays_ms)
+        self._queues = QueueBuilder(store, self.describer, self._is_plain, self._open_queue, delays, self._message_at, end)
+        self._batches = BatchQueueBuilder(store, self.describer, self._is_batch, self._open_batch_queue)
+        self._not_passed = NotPassed()
+        self._index = self._open_index() if selection.index and staging is not None else None
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready: the first run of all compiles them, which takes seconds."""
+        prepare(scan, dispatch_scan, cq_unit_build, index_build)
+
+    def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
+        self.prepare()
+        started = time.perf_counter()
+        self._goes_on_from = self.result.log.position
+        with self._index or nullcontext():
+            for item in self._scan(ScanSummary(), self.describer):
+                if item.end > self._goes_on_from:
+                    self._see(item)
+                if is_over():
+                    break
+            finished = not is_over()
+            if self._index is not None:
+                self._index.flush_soon()
+            self._queues.flush()
+            if self._index is not None:
+                self._index.flush()
+        self.result.seconds = time.perf_counter() - started
+        if finished:
+            self._finish()
+        elif self._storage is not None:
+            self._suspend(self._storage)
+        return finished
+
+    def go_on(self) -> int:
+        """Go on with what an interrupted rebuild left in `staging`: so many queues. Raises BadRequest where that is of no use now."""
+        if self._storage is None:
+            raise ValueError("nothing is written")
+        if any(damage.code == FILE_OVERLAP for damage in self._store.commit_log.queue.anomalies):
+            what = "files of the log overlap: the position of the interrupted rebuild does not show what it read of both"
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
+        path = self._storage.root / REBUILD_FILE
+        if self._storage.entry(path).kind is not Kind.FILE:
+            what = "nothing to resume: the interrupted rebuild was killed before it recorded how far it came; the store is not changed"
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
+        try:
+            found = read_json(self._storage, path, _Suspended, "what the interrupted rebuild left")
+        except Unreadable as error:
+            raise BadRequest(error.what, path=error.path, hint=BEGIN_ANEW_HINT) from error
+        if found.of != self._of():
+            what = "the log, or what is to be rebuilt, is not what it was when the rebuild was interrupted"
+            raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
+        if not self._is_of_ours(found):
+            what = "what the interrupted rebuild left is not as rmqctl writes it; the store is not changed"
+            raise BadRequest(what, path=str(path), hint=BEGIN_ANEW_HINT)
+        self.result.log, self._queues.left_out = found.log, found.left_out
+        self.result.index = found.index
+        for physical_offset, size in found.lost:
+            self._queues.lose(physical_offset, size)
+        for counts in found.queues:
+            self._queues.go_on_with(self._open_queue(counts))
+        for counts in found.batch_queues:
+            self._batches.go_on_with(counts)
+        if self._index is not None:
+            with closing(self._index_service(self._storage)) as index:
+                if index.files:
+                    self._index.go_on_with(index.files[-1])
+        self._storage.unlink(path)
+        return len(found.queues) + len(found.batch_queues)
+
+    def _is_of_ours(self, found: _Suspended) -> bool:
+        """Tell whether this rebuild could have written `found`, which lies in the store: its names become folders, its numbers places."""
+        plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
+        of_queues = all(map(self._is_plain, plain)) and all(map(self._is_batch, batches)) and all(map(is_folder_name, plain + batches))
+        counted = [*found.queues, *found.batch_queues]
+        in_order = all(0 <= counts.min_offset <= counts.max_offset < PLACES_MAX for counts in counted)
+        numbers = [*chain.from_iterable(map(msgspec.structs.astuple, [*counted, found.log, found.index])), *chain(*found.lost)]
+        fit = all(-2 <= number <= OFFSET_MAX for number in numbers if isinstance(number, int))
+        in_log = found.log.position in range(self.log_range.start, self.log_range.stop + 1)
+        return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
+
+    def check(self) -> None:
+        """See that what was made is there as it was made. Raises Unreadable."""
+        if self._storage is None:
+            raise ValueError("nothing is written")
+        for counts in self.result.queues:
+            if counts.topic not in self.batch_topics:
+                self._check_queue(counts, self._storage)
+        if self._index is not None:
+            with closing(self._index_service(self._storage)) as index:
+                headers = [file.header() for file in index.files]
+            if sum(header.index_count - 1 for header in headers if header is not None) != self.result.index.entries:
+                raise _not_as_made(store_path.INDEX)
+
+    @property
+    def log_range(self) -> range:
+        """Return the physical offsets of the log that this makes queues of."""
+        return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
+
+    def files_are_right(self, key: QueueKey) -> bool:
+        """Whether the files of the queue that is there have names and lengths that brokers load; of one that is not there: no."""
+        queue = self._store.queues.get(key)
+        if queue is None:
+            return False
+        batch = isinstance(queue, BatchConsumeQueue)
+        size = self.geometry.batchconsumequeue_file_size if batch else self.geometry.consumequeue_file_size
+        return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
+
+    def parts_of(self, topic: str) -> tuple[str, ...]:
+        """The parts of the store that a topic's queues have files in."""
+        if topic in self.batch_topics:
+            return (store_path.BATCHCONSUMEQUEUE,)
+        extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
+        return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
+
+    def _scan_here(self, summary: ScanSummary, describer: Describer) -> Iterator[Item | Stretch]:
+        start = self.result.log.position
+        return self._store.commit_log.scan_columns(
+            summary, describer.take, threads=self._threads, start=start, stop=self._end, check_bodies=bool(self._marks)
+        )
+
+    def _see(self, item: Item | Stretch) -> None:
+        """What is next in the log."""
+        log = self.result.log
+        if isinstance(item, Stretch):
+            messages = item.taken.messages
+            first = int(messages["physical_offset"].searchsorted(self._goes_on_from))
+            self._put(item.taken._replace(messages=messages[first:]))
+        elif isinstance(item, Message):
+            self._put(self.describer.of(item))
+        elif isinstance(item, Damage):
+            marks = self._marks.of_damage(item.physical_offset)
+            if marks is not None:
+                self._put_marks(item, marks)
+            elif item.code in DISPATCHED and item.message is not None:
+                self._put(self.describer.of(item.message))
+            else:
+                log.damages += 1
+                self._lose(item)
+        log.position = max(log.position, item.end)
+
+    def _lose(self, damage: Damage) -> None:
+        """Tell of a range without a record; what a file before this one has as well is not lost."""
+        begin = max(damage.physical_offset, self.result.log.position)
+        if damage.code != FILE_OVERLAP and begin < damage.end:
+            self._queues.lose(begin, damage.end - begin)
+
+    def _put_marks(self, damage: Damage, marks: Sequence[MarkBlock]) -> None:
+        """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
+        count = size = 0
+        for block in marks:
+            described = self.describer.take(block.columns())
+            if len(described.messages):
+                self._put(described)
+            count, size = count + len(described.messages), block.size
+        if (count, size) != (1, damage.size):
+            self._lose(damage)
+
+    def _message_at(self, physical_offset: int) -> Message | None:
+        """The message at an offset, as it is going to be."""
+        return self._marks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
+
+    def _put(self, described: DispatchColumns) -> None:
+        self.result.log.messages += len(described.messages)
+        self.hears(described)
+        if self.selection.queues:
+            self._queues.put(described)
+            self._batches.put(described)
+        if self.selection.index:
+            self._put_index(described)
+
+    def _put_index(self, described: DispatchColumns) -> None:
+        described = self._not_passed.take(described)
+        if len(described.messages):
+            self._count_entries(described.messages)
+            if self._index is not None:
+                self._index.put(described)
+
+    def _count_entries(self, messages: Any) -> None:
+        index, in_a_file = self.result.index, self.geometry.index_entries - 1
+        counts, before = messages["hashes_count"], index.entries
+        index.entries += int(counts.sum())
+        if index.entries == before:
+            return
+        full = (index.entries - 1) // in_a_file * in_a_file
+        if 0 < full == before:
+            index.full_until = index.end_timestamp
+        elif full > before:
+            index.full_until = int(messages["store_timestamp"][np.searchsorted(before + np.cumsum(counts), full)])
+        last = len(messages) - 1 if counts[-1] else np.flatnonzero(counts)[-1]
+        index.end_timestamp = int(messages["store_timestamp"][last])
+
+    def _finish(self) -> None:
+        result = self.result
+        self._close_files()
+        result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
+        result.queues = [counts for counts in result.queues if not self._is_stray(counts)]
+        result.queues.sort(key=lambda counts: counts.key)
+        result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if topic not in self._known_topics}
+        if self.selection.queues:
+            self._judge_others({counts.key for counts in result.queues})
+
+    def _is_stray(self, counts: QueueCounts) -> bool:
+        """Whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
+        if counts.key in self._store.queues or counts.units - counts.repeated - counts.kept != 1 or not self._store.queues:
+            return False
+        last = counts.max_offset - 1
+        for key in one_bit_off(counts.key):
+            unit = self._store.unit(*key, last) if key in self._store.queues else None
+            if unit is not None and unit.physical_offset + unit.size == counts.end:
+                self.result.strays.append(Stray(counts.key, key, unit.physical_offset))
+                return True
+        return False
+
+    def _judge_others(self, made: set[QueueKey]) -> None:
+        """The queues that are there and that the log has no message of."""
+        for key, queue in self._store.queues.items():
+            if key in made or not self._is_selected(key):
+                continue
+            last = queue.last()
+            is_empty = last is None and queue.used_end == queue.queue.min_offset
+            alone_knows = last is not None and (last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset))
+            stays = self._is_wanted(key) and (is_empty or alone_knows)
+            (self.result.as_they_are if stays else self.result.gone).append(key)
+
+    def _close_files(self) -> None:
+        for queue in self._queues.queues.values():
+            queue.finish()
+        self._batches.finish()
+        if self._index is not None:
+            self._index.close()
+
+    def _suspend(self, storage: StagingStorage) -> None:
+        """Say how far it came, once all of that is on the disk."""
+        self._close_files()
+        on_disk = WritableStorage(storage.root, beneath=self._store.path.root)
+        for path, stamp in tree_of(on_disk, storage.root):
+            if stamp.kind is Kind.FILE:
+                on_disk.sync_file(path)
+            else:
+                on_disk.sync_folder(path)
+        plain, batches = [queue.counts for queue in self._queues.queues.values()], list(self._batches.queues.values())
+        said = _Suspended(self._of(), self.result.log, plain, batches, self.result.index, self._queues.left_out, self._queues.lost)
+        on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
+
+    def _of(self) -> str:
+        """What this is a rebuild of: what must be the same to go on."""
+        files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
+        topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
+        return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
+
+    def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
+        folder = storage.root / store_path.CONSUMEQUEUE / counts.topic / str(counts.queue_id)
+        queue = ConsumeQueue(counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], self.geometry.consumequeue_file_size))
+        as_made = not queue.queue.anomalies and queue.max_offset == counts.max_offset and crc_of(queue, counts) == counts.crc
+        queue.queue.close()
+        if not as_made:
+            raise _not_as_made(storage.display(folder))
+
+    def _open_queue(self, counts: QueueCounts) -> BuiltQueue:
+        writer = self._writer(counts, self._storage) if self._storage is not None else None
+        extension = self._now.extensions.get(counts.key) if self._with_ext else None
+        keep = self._units.begin(counts.key) if self._units is not None else keep_nothing
+        return BuiltQueue(counts, self._now.queues.get(counts.key), writer, extension, self.log_range, keep)
+
+    def _writer(self, counts: QueueCounts, storage: StagingStorage) -> ConsumeQueueWriter:
+        size = self.geometry.consumequeue_file_size
+        there = self._files(storage, store_path.CONSUMEQUEUE, counts, size)
+        with closing(there):
+            end = ConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        ext = None
+        if store_path.CONSUMEQUEUE_EXT in self.parts_of(counts.topic):
+            ext_size = self.geometry.consumequeue_ext_file_size
+            units = self._files(storage, store_path.CONSUMEQUEUE_EXT, counts, ext_size)
+            folder = self._folder(storage, store_path.CONSUMEQUEUE_EXT, counts)
+            with closing(units):
+                ext_end = ConsumeQueueExt(units).end
+            ext = ConsumeQueueExtWriter(WritableMappedFileQueue(storage, [folder], ext_size, units, ext_end))
+        folder = self._folder(storage, store_path.CONSUMEQUEUE, counts)
+        return ConsumeQueueWriter(WritableMappedFileQueue(storage, [folder], size, there, end), counts.end, ext)
+
+    def _open_batch_queue(self, counts: QueueCounts) -> BatchConsumeQueueWriter | None:
+        if self._storage is None:
+            return None
+        size = self.geometry.batchconsumequeue_file_size
+        there = self._files(self._storage, store_path.BATCHCONSUMEQUEUE, counts, size)
+        with closing(there):
+            end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
+        folder = self._folder(self._storage, store_path.BATCHCONSUMEQUEUE, counts)
+        return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset)
+
+    def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
+        """The files of a queue that is gone on with; those of one that begins are deleted."""
+        folder = self._folder(storage, part, counts)
+        if not counts.units:
+            for entry in storage.listing(folder):
+                storage.unlink(entry.path)
+        return MappedFileQueue(storage, [folder], size)
+
+    def _folder(self, storage: StagingStorage, part: str, counts: QueueCounts) -> Path:
+        return storage.root / part / counts.topic / str(counts.queue_id)
+
+    def _open_index(self) -> IndexBuilder | None:
+        if self._storage is None:
+            return None
+        folder = self._storage.root / store_path.INDEX
+        self._storage.make_folder(folder)
+        slots, entries = self.geometry.index_slots, self.geometry.index_entries
+        return IndexBuilder(self._storage, folder, slots, entries)
+
+    def _index_service(self, storage: StagingStorage) -> IndexService:
+        return IndexService(storage, storage.root / store_path.INDEX, self.geometry.index_slots)
+
+    def _is_plain(self, key: QueueKey) -> bool:
+        return self._is_wanted(key) and key[0] not in self.batch_topics
+
+    def _is_batch(self, key: QueueKey) -> bool:
+        return self._is_wanted(key) and key[0] in self.batch_topics
+
+    def _is_wanted(self, key: QueueKey) -> bool:
+        return self._is_selected(key) and (self.selection.all_topics or key[0] in self._known_topics)
+
+    def _is_selected(self, key: QueueKey) -> bool:
+        topic, queue_id, keys = self.selection.topic, self.selection.queue_id, self.selection.keys
+        return topic in (None, key[0]) and queue_id in (None, key[1]) and (keys is None or key in keys)
+
+
+def _not_as_made(what: str) -> Unreadable:
+    return Unreadable("what was written is not what is there now", path=what, hint="nothing was changed; the disk may be failing")

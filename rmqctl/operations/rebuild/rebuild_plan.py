@@ -1,0 +1,256 @@
+"""What a rebuild changes in a store: new queues and index in the places of the old ones, and the checkpoint's index time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.logfile.storage import Kind
+from rmqctl.operations.plan import RebuildQueue, RepairPlan, Step
+from rmqctl.operations.rebuild.built_queue import lead_into
+from rmqctl.store.config import store_path
+from rmqctl.store.journal.changes import Delete, Install, Write
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.recovery.data_loss import Loss, QueueOutcome
+from rmqctl.store.recovery.simulated_queues import BuiltSpan
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rmqctl.operations.rebuild.built_queue import QueueCounts
+    from rmqctl.operations.rebuild.rebuild import Rebuild, Stray
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+INDEX_TIME = "indexMsgTimestamp"
+QUEUES_NAMED = 20
+
+
+class QueuePlan(NamedTuple):
+    """One queue, now and then. Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
+
+    `moved` places lead to another message of the log now, or are not there then.
+    `counts` tell more of how it was made; None: it goes.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    units: int
+    units_now: int
+    differ: int
+    counts: QueueCounts | None = None
+    moved: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As `rebuild -o json` prints it."""
+        found = {
+            "topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset,
+            "units": self.units, "unitsNow": self.units_now, "differ": self.differ,
+        }  # fmt: skip
+        odd = ("kept", "repeated", "misnumbered", "again", "anew") if self.counts is not None else ()
+        found |= {"moved": self.moved} if self.moved else {}
+        return found | {name: count for name in odd if (count := getattr(self.counts, name))}
+
+
+class IndexPlan(NamedTuple):
+    """The index, now and then: how many files and entries."""
+
+    files: int
+    files_now: int
+    entries: int
+    entries_now: int
+
+    def to_json(self) -> dict[str, int]:
+        """As `rebuild -o json` prints it."""
+        return {"files": self.files, "filesNow": self.files_now, "entries": self.entries, "entriesNow": self.entries_now}
+
+
+def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
+    """The queues that were made, and those that go. Raises OSError."""
+    plans = []
+    for counts in rebuild.result.queues:
+        now = _units_now(store, counts.key, rebuild.result.begin)
+        differ = _differ(counts, now) + _slots_behind(store, counts)
+        moved = counts.moved + _places_that_go(rebuild, store, counts, now)
+        plans.append(QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved))
+    for key in rebuild.result.gone:
+        now = _units_now(store, key, rebuild.result.begin)
+        plans.append(QueuePlan(*key, 0, 0, 0, len(now), len(now)))
+    return sorted(plans, key=lambda plan: (plan.topic, plan.queue_id))
+
+
+def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
+    """Count the places before a queue's new begin, and from its new end on, that lead into the log now. Raises OSError."""
+    queue = store.queues.get(counts.key)
+    if not isinstance(queue, ConsumeQueue):
+        return 0
+    outside = ((now.start, min(counts.min_offset, now.stop)), (max(counts.max_offset, now.start), now.stop))
+    blocks = (np.frombuffer(data, UNITS) for low, high in outside if low < high for _, data in queue.blocks(low, high))
+    return sum(int(np.count_nonzero(lead_into(units, rebuild.log_range))) for units in blocks)
+
+
+def _differ(counts: QueueCounts, now: range) -> int:
+    """Count the queue offsets that have a unit now or then, and not the same one.
+
+    A unit outside the range that a queue serves now is not served there, whatever its bytes are.
+    """
+    in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
+    return counts.units + len(now) - in_both - min(counts.same, in_both)
+
+
+def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
+    """Count the slots after a queue's new end, and after the end that it has now, that are not empty. Raises OSError."""
+    queue = store.queues.get(counts.key)
+    if not isinstance(queue, ConsumeQueue):
+        return 0
+    blocks = queue.blocks(max(counts.max_offset, queue.max_offset), queue.slots_end)
+    return sum(int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks)
+
+
+def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
+    """Return the queue offsets that a queue serves now; none where the store does not have it."""
+    queue = store.queues.get(key)
+    return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
+
+
+def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
+    """Return what a rebuild does to the queues as a plan of repair, so that a broker's start can be played on it."""
+    result = rebuild.result
+    made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
+    others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
+    outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
+    whole = RepairPlan(result.begin, rebuild.log_range.stop, None, result.log.messages, Loss(), outcomes, (*made, *others))
+    whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
+    return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
+
+
+def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
+    """Return the plan with what rebuilt queues lose and move, counted and named.
+
+    Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the log.
+    """
+    made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
+    again = {key: queue.counts for key, queue in made.items() if queue.counts is not None and queue.counts.unplaced}
+    own = [counts for counts in again.values() if not counts.topic.startswith(LMQ_PREFIX)]
+    lost_bytes = sum(of.again_bytes + of.earlier_bytes for of in own)
+    lost = Loss(plan.lost.records + sum(of.unplaced for of in own), plan.lost.bytes + lost_bytes)
+    queues = tuple(_with_counts(queue, made.get((queue.topic, queue.queue_id))) for queue in plan.queues)
+    odd = [queue.counts for _, queue in sorted(made.items()) if queue.counts is not None and queue.counts.misnumbered]
+    notes = [*plan.notes, *_note_of_again([counts for _, counts in sorted(again.items())]), *_note_of_misnumbered(odd)]
+    moved = [queue.moved for queue in made.values() if queue.counts is not None and queue.moved]
+    if moved:
+        where = f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')}"
+        notes.append(f"{where} will lead to another message than now, or to none: consumers go on there with another message")
+    return replace(plan, queues=queues, lost=lost, notes=tuple(notes))
+
+
+def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
+    """Yield what is said of records that make no queue."""
+    for stray in strays:
+        said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
+        yield (
+            f"the record at {stray.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to it: its topic or "
+            "queueId is damaged. It stays where it is, and makes no queue"
+        )
+
+
+def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:
+    """Return what the rebuilt queues will have."""
+    counts = [queue.counts for queue in rebuilt if queue.counts is not None]
+    return {of_queue.key: BuiltSpan(of_queue.min_offset, of_queue.max_offset, of_queue.end) for of_queue in counts}
+
+
+def _with_counts(queue: QueueOutcome, made: QueuePlan | None) -> QueueOutcome:
+    if made is None or made.counts is None:
+        return queue
+    return queue._replace(lost=queue.lost + made.counts.unplaced, moved=made.moved)
+
+
+def _note_of_again(queues: list[QueueCounts]) -> Iterator[str]:
+    if queues:
+        where = [f"{of.topic}/{of.queue_id}: {of.unplaced}" + (f", the first at {of.again_at}" if of.again else "") for of in queues]
+        count = sum(of.unplaced for of in queues)
+        messages, have = counted(count, "message"), "has" if count == 1 else "have"
+        yield (
+            f"{messages} {have} a queue offset that another message of the same queue has, and no place in it ({_listed(where)})"
+            f"{_whence(queues)}. They count as lost; `rmqctl dump` shows them"
+        )
+
+
+def _whence(queues: list[QueueCounts]) -> str:
+    """Light queues have such messages by one wrong number in INNER_MULTI_QUEUE_OFFSET, too."""
+    is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
+    return "" if is_light else ": files of another store may lie in the log"
+
+
+def _note_of_misnumbered(queues: list[QueueCounts]) -> Iterator[str]:
+    if queues:
+        where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in queues]
+        messages = counted(sum(of.misnumbered for of in queues), "message")
+        yield f"the queue offset of {messages} cannot be right: they get the next place in their queue ({_listed(where)})"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - QUEUES_NAMED
+    return "; ".join(names[:QUEUES_NAMED]) + (f"; {counted(more, 'queue')} more" if more > 0 else "")
+
+
+def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
+    """What becomes of the index; None: it is left alone. Raises OSError."""
+    if not rebuild.selection.index:
+        return None
+    entries = rebuild.result.index.entries
+    headers = [file.header() for file in store.index.files]
+    entries_now = sum(max(header.index_count - 1, 0) for header in headers if header is not None)
+    return IndexPlan(-(-entries // (rebuild.geometry.index_entries - 1)), len(headers), entries, entries_now)
+
+
+def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Change]:
+    """What is to be done once all is made in `staging`, or would be. Raises OSError."""
+    found = list(_queue_changes(rebuild, store, staging)) if rebuild.selection.queues else []
+    if rebuild.selection.index:
+        found += _index_changes(rebuild, store, staging)
+    return found
+
+
+def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
+    for counts in rebuild.result.queues:
+        made = rebuild.parts_of(counts.topic)
+        for part in store_path.QUEUE_PARTS:
+            path = f"{part}/{counts.topic}/{counts.queue_id}"
+            if part in made:
+                yield Install(path, staging / path)
+            elif _is_there(store, path):
+                yield Delete(path)
+    gone = rebuild.result.gone
+    made_topics = {counts.topic for counts in rebuild.result.queues}
+    for topic in sorted({topic for topic, _ in gone}):
+        queue_ids = [queue_id for of, queue_id in gone if of == topic]
+        all_go = len(queue_ids) == sum(of == topic for of, _ in store.queues) and topic not in made_topics
+        below = [""] if all_go else [f"/{queue_id}" for queue_id in queue_ids]
+        paths = [f"{part}/{topic}{name}" for part in store_path.QUEUE_PARTS for name in below]
+        yield from (Delete(path) for path in paths if _is_there(store, path))
+
+
+def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
+    """The folder as a whole; and the checkpoint's index time, the end of the last full file, as a broker has it."""
+    yield Install(store_path.INDEX, staging / store_path.INDEX)
+    checkpoint = store.checkpoint()
+    if checkpoint is not None and checkpoint.index_msg_timestamp != rebuild.result.index.full_until:
+        offset = CHECKPOINT_LAYOUT.offset(INDEX_TIME)
+        yield Write(store_path.CHECKPOINT, offset, rebuild.result.index.full_until.to_bytes(8, "big", signed=True))
+
+
+def _is_there(store: ReadOnlyStore, path: str) -> bool:
+    return store.storage.entry(store.path.part(path)).kind in (Kind.FILE, Kind.DIRECTORY)

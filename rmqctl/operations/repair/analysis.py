@@ -1,0 +1,482 @@
+"""One look at a store that is to be recovered: where its log ends, what does not agree with that, what is lost.
+
+A recovery may begin after damage, and the next start before it: that start would end the log there. An abnormal recovery begins by
+the checkpoint, the normal start after it by the number of files; files after the log's end, which a normal recovery counts, are gone
+at the next start. So damage that the next normal start meets gets marks (`rmqctl.operations.placeholder.planner`), asked for or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.forensics.audit import client_audit
+from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
+from rmqctl.forensics.audit.index_audit import IndexAudit
+from rmqctl.forensics.verify import BROKER_OVERLOOKS
+from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.operations.placeholder.blocks import MarkBlock, are_served
+from rmqctl.operations.placeholder.planner import Marks
+from rmqctl.operations.repair.log_end import LogEnd
+from rmqctl.operations.repair.missing_files import messages_between
+from rmqctl.operations.repair.rehearsal import loadable
+from rmqctl.operations.repair.renamed_files import MISPLACED, RenamedFiles
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
+from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
+from rmqctl.store.read.file_scan import FileScan, Stretch, end_position, next_readable
+from rmqctl.store.recovery.data_loss import NO_RECORDS, Loss, Losses
+from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
+from rmqctl.store.recovery.rules import Mode, start_file, third_from_end
+from rmqctl.store.recovery.simulation import Restart
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+MARKS_LIMIT = 4 * 1024**3  # bytes of the log: a file name that is wrong by far would ask for any number
+MARKED_FILES_MAX = 10_000  # missing files; each is a change of its own in the journal
+KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies between files
+
+
+class RecoveryLook:
+    """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it; `mode` None: as `abort` says. Changes nothing.
+
+    With `end_at` the log ends before that physical offset at the latest.
+
+    After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages in front of
+    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `marks` stand for `marked`, in
+    queues `marked_of`; `last` is where the last message begins, and its store time; `passed_over` counts damaged places in front of
+    where recovery begins. `index` found what does not agree in the index (None: there is to be none). `restart` played the broker's
+    own. `met` has the physical offsets of damage that was passed over and that the next normal start would end the log at: look once
+    more with `marked_at` these, so that marks stand there like any other record. `marks_bytes` of the log get marks.
+    `rejected` counts, by the codes of findings, messages that stay and that clients reject.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        mode: Mode | None,
+        threads: int,
+        *,
+        keep_going: bool = False,
+        marked_at: frozenset[int] = frozenset(),
+        end_at: int | None = None,
+        marks_limit: int = MARKS_LIMIT,
+    ) -> None:
+        self.store = store
+        self.met: frozenset[int] = frozenset()
+        self._describer = describer = Describer(with_keys=store.conf.index_enabled, with_tags=True)
+        self._loadable: ReadOnlyStore | None = None
+        self.restart = Restart(store, profile, describer, mode)
+        self._start = self._first_start(profile, mode)
+        self.index = self._index_audit()
+        self._profile = profile
+        self._threads = threads
+        self._keep_going = keep_going
+        self._marked_at = marked_at
+        self._end_at = end_at
+        self._marks_limit = marks_limit
+        self._damaged: list[tuple[int, int]] = []
+        log = store.commit_log
+        self.end = LogEnd(log.queue)
+        self.marks = Marks(store, profile)
+        self.queues = QueueCrosscheck(store, describer, self.marks.blocks.message_at)
+        self.kept = QueueSpans(describer, self.marks.message_at)
+        self.losses = Losses(describer, log.message_at)
+        self.records = 0
+        self.last: tuple[int, int] = (0, 0)  # where the last message begins, and when it was stored
+        self.newest = 0  # when the youngest was
+        self.oldest = 0  # when the first was
+        self.marked = Loss()
+        self.rejected: Counter[str] = Counter()
+        self.marks_bytes = 0
+        self._marked_files = 0
+        self.marked_of: Counter[QueueKey] = Counter()
+        self.passed_over = 0
+        self._holes: list[Damage] = []
+        self._unmarked: list[Damage] = []
+        self._served: Damage | None = None
+        self._is_dropped_for_damage = False
+        self._passing: list[Damage] = []
+        self._passed: list[list[Damage]] = []
+        self._left: list[Damage] = []
+        self._renamed = RenamedFiles(log.queue)
+        self.notes: list[str] = []
+
+    def _first_start(self, profile: Profile, mode: Mode | None) -> Restart:
+        """Return the start that decides where the log ends: where load() refuses the store, that once its files have their lengths."""
+        if self.restart.refused is None:
+            return self.restart
+        self._loadable = loadable(self.store)
+        mended = Restart(self._loadable, profile, self._describer, mode)
+        return mended if mended.refused is None else self.restart
+
+    def close(self) -> None:
+        """Close the files of the store that was opened beside `store`, if one was."""
+        if self._loadable is not None:
+            self._loadable.close()
+
+    def _index_audit(self) -> IndexAudit | None:
+        """Return what compares the index with the log; None, and no key is hashed, where the index is rebuilt whatever it has."""
+        if self.restart.dropped_index_files():
+            self._describer.leave_keys_out()
+        return IndexAudit(self.store, self._describer) if self._describer.with_keys else None
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready."""
+        prepare(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
+
+    def run(self) -> None:
+        """Raises Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it.
+
+        BadRequest where marks for more than `marks_limit` bytes of the log would be needed.
+        """
+        for item in self.store.commit_log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads):
+            self._see(item)
+        if self._unmarked and self._keep_going:
+            self._end_at_damage(self._unmarked)
+        elif self._unmarked:
+            self._mark(self._unmarked[-1].end)
+        self._meet()
+        self._mark_torn_end()
+        for damage in self._holes:
+            if damage.physical_offset < self.end.offset:
+                self.queues.lost(damage)
+        self.queues.finish(self.end.offset)
+        if self.index is not None:
+            self.index.finish()
+        for finding in self.queues.findings:
+            if finding.code == "unreadable":
+                raise Unreadable(finding.detail, path=finding.path, hint=UNREADABLE_HINT)
+        self.notes += [self._note_of_gap(damage) for damage in self._holes if self._is_gap_in_the_log(damage)]
+        self.notes += [*self._note_of_misplaced(), *self._renamed.notes()]
+
+    def _is_gap_in_the_log(self, damage: Damage) -> bool:
+        return damage.code == "file-gap" and damage.physical_offset < self.end.offset
+
+    def _note_of_gap(self, gap: Damage) -> str:
+        """No broker minds: consumers are led around it."""
+        count = messages_between(self.store, gap.physical_offset, gap.end)
+        size = self.store.commit_log.queue.file_size
+        files, lost = counted(-(-gap.size // size), "file"), counted(count, "message") if count else "messages that no queue knows of"
+        return (
+            f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, and "
+            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with marks"
+        )
+
+    def _note_of_misplaced(self) -> Iterator[str]:
+        """Brokers serve a record that says another PHYSICALOFFSET only where a unit leads to it: what they dispatch leads elsewhere."""
+        misplaced = [damage for damage in self.left if damage.code == MISPLACED]
+        unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
+        if unserved:
+            stay, lead = ("stays", "it") if unserved == 1 else ("stay", "them")
+            yield (
+                f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but no queue leads to "
+                f"{lead}: brokers do not serve {lead}. A file of the log may have a wrong name"
+            )
+
+    def _has_unit(self, message: Message) -> bool:
+        unit = self.store.unit(message.topic, message.queue_id, message.queue_offset)
+        return unit is not None and unit.physical_offset == message.physical_offset
+
+    @property
+    def whole_from(self) -> int:
+        """Return the physical offset from which up to the end nothing but good records, and marks, is in the planned log.
+
+        The end, where not all good records can be dispatched.
+        """
+        if self.restart.dispatch_fails:
+            return self.end.offset
+        if not self._profile.knows_long_topics and any(len(topic) > LONGEST_V1_TOPIC for topic, _ in self._describer.queues):
+            return self.end.offset
+        unmarked = (behind for at, behind in self._damaged if at < self.end.offset and self.marks.blocks.of_damage(at) is None)
+        return max(unmarked, default=0)
+
+    @property
+    def keepable(self) -> int:
+        """Good messages behind damage that ends the log; none where they are of an earlier life of the log."""
+        return self.losses.good if self._is_dropped_for_damage else 0
+
+    def _is_stale(self, physical_offset: int) -> bool:
+        """Whether a message behind damage was there before those in front of it: it is older, and its queue does not lead to it.
+
+        Such are left where a broker cut the log, which moves positions only, and wrote on.
+        """
+        message = self.store.commit_log.message_at(physical_offset)
+        if message is None or message.store_timestamp >= self.last[1] or (message.topic, message.queue_id) not in self.store.queues:
+            return False
+        unit = self.store.unit(message.topic, message.queue_id, message.queue_offset)
+        return unit is None or unit.physical_offset != physical_offset
+
+    def _see(self, item: Message | Blank | Damage | Stretch) -> None:
+        if self._unmarked and not isinstance(item, Damage):
+            self._mark(item.physical_offset)
+        if not isinstance(item, Damage):
+            self._passing = []
+            self._renamed.good(item)
+        if self._end_at is not None and not self.end.is_final and item.end > self._end_at:
+            self.end.end(self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.name} wait there for ever")
+        if isinstance(item, Stretch):
+            self._messages(item.taken, item.end)
+        elif isinstance(item, Message):
+            self._messages(self._describer.of(item), item.end)
+        elif isinstance(item, Blank):
+            if not self.end.is_final:
+                self.end.blank(item)
+        else:
+            self._damage(item)
+
+    def _messages(self, described: DispatchColumns, end: int) -> None:
+        self._start.see(described)
+        scan_end = self._start.scan_end
+        starts_at = int(described.messages[0]["physical_offset"])
+        if self._keep_going and not self.end.is_final:
+            scan_end = self._start.unknown_record(described.messages)
+        stops_here = scan_end is not None and starts_at <= scan_end.physical_offset < end
+        if scan_end is not None and stops_here and not self.end.is_final:
+            self.end.end(scan_end.physical_offset, scan_end.why)  # what this version takes for no record
+            described = self._split(described, scan_end.physical_offset)
+        if self.end.is_final:
+            if self._is_dropped_for_damage and not self.losses.good:
+                self._is_dropped_for_damage = not self._is_stale(starts_at)
+            self.losses.messages(described.messages)
+            return
+        self._take(described, None)
+        self.end.message(end)
+
+    def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
+        """The messages from `end` on; those in front of it are taken."""
+        at = int(described.messages["physical_offset"].searchsorted(end))
+        if at:
+            self._take(described._replace(messages=described.messages[:at]), None)
+        return described._replace(messages=described.messages[at:])
+
+    def _take(self, described: DispatchColumns, damaged: Message | None) -> None:
+        messages = described.messages
+        if damaged is None:
+            self.rejected += client_audit.count_rejected(messages)
+        self.queues.see(described, damaged)
+        if self.index is not None:
+            self.index.see(described)
+        self.kept.see(messages)
+        self.records += len(messages)
+        self.last = int(messages[-1]["physical_offset"]), int(messages[-1]["store_timestamp"])
+        stored = messages["store_timestamp"]
+        self.newest = max(self.newest, int(stored.max()))
+        self.oldest = self.oldest or int(stored[np.argmax(stored != 0)])
+
+    def _damage(self, damage: Damage) -> None:
+        self._renamed.damage(damage)
+        if damage.code in UNREADABLE:
+            path = damage.path or self.store.commit_log.path_of(damage.physical_offset)
+            raise Unreadable(damage.detail, path=path, offset=damage.physical_offset, hint=UNREADABLE_HINT)
+        self._start.damage(damage)
+        if not self.end.is_final:
+            self._damaged.append((damage.physical_offset, damage.end))
+        if damage.code == "file-length":
+            self._see_excess(damage)
+        if not self.end.is_final and self._is_to_be_marked(damage):
+            self._unmarked.append(damage)
+            return
+        if self._unmarked and (is_served(damage) or not self._keep_going):
+            self._mark(damage.physical_offset)
+        is_kept = self._keep_going and is_served(damage)
+        if not self.end.is_final and not is_kept and self._ends_the_log(damage):
+            self._is_dropped_for_damage = True
+            self.end.end(self.end.offset, f"{damage.code} at {damage.physical_offset}: {damage.detail}")
+        if self.end.is_final:
+            self.losses.damage(damage)
+            return
+        if is_served(damage):
+            self.end.message(damage.end)
+            self._served = damage
+        elif damage.code not in KEPT_GOING or self._is_short(damage):
+            self._pass(damage)
+        self._see_damaged(damage)
+
+    def _is_to_be_marked(self, damage: Damage) -> bool:
+        if is_served(damage):
+            return False
+        if self._keep_going:
+            return damage.code not in KEPT_GOING or self._is_missing(damage)
+        return damage.physical_offset in self._marked_at and (damage.code not in KEPT_GOING or self._is_short(damage))
+
+    def _see_damaged(self, damage: Damage) -> None:
+        """Damage that stays in the log: a message that its queue may lead to, or none."""
+        if damage.code != "file-length":  # such a file gets its length
+            self._left.append(damage)
+        message = damage.message_in_its_place
+        if message is not None:
+            self._take(self._describer.of(message), message)
+        else:
+            self._holes.append(damage)
+
+    def _stay(self, damages: list[Damage]) -> None:
+        """Damage before the log's end that recover leaves as it is."""
+        self.passed_over += len(damages)
+
+    @property
+    def left(self) -> list[Damage]:
+        """Damage before the log's end that stays."""
+        found = [damage for damage in self._left if damage.code != FILE_OVERLAP]
+        found += [damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP]  # a scan comes to them last
+        return [damage for damage in found if damage.physical_offset < self.end.offset and not self._has_marks(damage)]
+
+    def _has_marks(self, damage: Damage) -> bool:
+        return self.marks.blocks.of_damage(damage.physical_offset) is not None
+
+    def _is_missing(self, damage: Damage) -> bool:
+        """Whether these are bytes that the log should have, and no file has."""
+        file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
+        if damage.code != "file-length" or file is None:
+            return damage.code == "file-gap"
+        return file.name == damage.path and file.end == damage.physical_offset and file.size_on_disk < self.store.commit_log.queue.file_size
+
+    def _is_short(self, damage: Damage) -> bool:
+        """Whether these are the bytes that a file is too short."""
+        return damage.code == "file-length" and self._is_missing(damage)
+
+    def _is_in_short_file(self, damage: Damage) -> bool:
+        """Whether damage lies in a file that gets bytes anyway: its new end must not end the log at a later start."""
+        file, size = self.store.commit_log.queue.at_or_before(damage.physical_offset), self.store.commit_log.queue.file_size
+        return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
+
+    def _see_excess(self, damage: Damage) -> None:
+        """A file that is too long is cut to its length: messages after it are lost, unless another file has them, too."""
+        log = self.store.commit_log
+        file = next((file for file in log.queue.files if file.name == damage.path), None)
+        if file is None or file.size_on_disk <= file.size:
+            return
+        count = 0
+        with file.with_excess() as longer:
+            start = next_readable(longer, file.size)
+            for item in FileScan(longer, start).items(end_position(longer)) if start is not None else ():
+                if isinstance(item, Message) and log.at(item.physical_offset) != item:
+                    self.losses.damage(damage._replace(physical_offset=item.physical_offset, size=item.size, message=item))
+                    count += 1
+        if count:
+            self.notes.append(f"{file.name} is cut to {log.queue.file_size} bytes: {counted(count, 'message')} after that are lost")
+
+    def _pass(self, damage: Damage) -> None:
+        """Damage in front of where the recovery begins."""
+        if not self._passing:
+            self._passed.append(self._passing)
+        self._passing.append(damage)
+
+    def _meet(self) -> None:
+        """Tell the damage that this look passed over: the next normal start ends the log at some of it."""
+        start = self._next_start()
+        for damages in self._passed:
+            is_met = start <= damages[0].physical_offset or any(self._is_in_short_file(damage) for damage in damages)
+            if is_met and damages[0].physical_offset < self.end.offset:
+                self.met |= {damage.physical_offset for damage in damages}
+            else:
+                self._stay(damages)
+
+    def _next_start(self) -> int:
+        """Return the physical offset that a normal start begins to scan at, once the log ends where it is going to.
+
+        After an abnormal recovery that is the third file from the end for every version: 5.x before 5.3.2 still begins there.
+        """
+        bases = [file.file_from_offset for file in self.store.commit_log.queue.files if file.file_from_offset < self.end.offset]
+        if not bases:
+            return self.end.offset
+        if self.restart.mode is Mode.ABNORMAL:
+            return bases[third_from_end(len(bases))]
+        return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
+
+    def _mark_torn_end(self) -> None:
+        """The last record was not written to its end, but brokers serve it: it stays, with the properties that are whole."""
+        torn = self._served
+        if torn is not None and torn.code == "torn-properties" and torn.message is not None and torn.end == self.end.offset:
+            self.marks.replace([torn], self.last[0], torn.end)
+            self.marks_bytes += torn.size
+
+    def _mark(self, good: int) -> None:
+        """A good record follows, at `good`: what is damaged in front of it gets marks. Where that cannot be, the log ends there."""
+        damages, self._unmarked = self._unmarked, []
+        if self._keep_going and self._is_stale(good):
+            self._end_at_damage(damages, f"; what is behind it, at {good}, is older, and no queue leads there")
+            return
+        size = sum(damage.size for damage in damages)
+        if self._keep_going:
+            self._check_marks_limit(damages, size, good)
+        try:
+            marks = self.marks.replace(damages, self.last[0], good)
+        except ValueError as error:
+            if self._keep_going:
+                self._end_at_damage(damages, f"; {error}")
+                return
+            self.notes.append(f"the next start ends the log at {damages[0].physical_offset}, {damages[0].code}: {error}")
+            self._stay(damages)
+            for damage in damages:
+                self._see_damaged(damage)
+            return
+        for described in (self._describer.take(block.columns()) for block in marks):
+            if len(described.messages):
+                self._take(described, None)
+        self.marks_bytes += size
+        self._count_marked(marks, damages)
+
+    def _check_marks_limit(self, damages: list[Damage], size: int, good: int) -> None:
+        """Before any work that grows with it. Raises BadRequest where more than the limit needs marks."""
+        needed = self.marks_bytes + size
+        self._marked_files += sum(damage.size // self.store.commit_log.queue.file_size for damage in damages if damage.code == "file-gap")
+        files = self._marked_files
+        if needed <= self._marks_limit and files <= MARKED_FILES_MAX:
+            return
+        limit, hint = counted(self._marks_limit, "byte"), "; --marks-limit SIZE raises the limit"
+        if files > MARKED_FILES_MAX:
+            limit, hint = counted(MARKED_FILES_MAX, "file"), ""
+        begin, end = damages[0].physical_offset, damages[-1].end
+        missing = f" of {counted(files, 'missing file')}" if files else ""
+        told = f"queues have {counted(messages_between(self.store, begin, end), 'message')} there"
+        raise BadRequest(
+            f"marks are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the limit of {limit}; "
+            f"{told}; nothing was changed",
+            path=self.store.commit_log.path_of(good),
+            hint=f"move this file away where it does not belong to this log{hint}",
+        )
+
+    def _count_marked(self, marks: list[MarkBlock], damages: list[Damage]) -> None:
+        size = 0
+        for block in marks:
+            messages = self._describer.take(block.columns()).messages
+            served = messages[are_served(messages)]
+            size += int(served["size"].sum(dtype=np.int64))
+            for number, count in zip(*np.unique(served["queue"], return_counts=True), strict=True):
+                topic, queue_id = self._describer.queues[number]
+                self.marked_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
+        gone = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
+        records = max(sum(block.served for block in marks), len(gone))
+        self.marked = Loss(self.marked.records + records, self.marked.bytes + max(size, sum(damage.size for damage in gone)))
+
+    def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
+        """Damaged places that nothing stands for: the log ends at the first, and what they held is lost."""
+        first = damages[0]
+        self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
+        for damage in damages:
+            self.losses.damage(damage)
+
+    def _ends_the_log(self, damage: Damage) -> bool:
+        """As the broker's own look decides; where it does not load the store, by what ends a scan, from where it would begin."""
+        if self._start.refused is None:
+            return self._start.scan_end is not None
+        files = self.store.commit_log.queue.files
+        start = files[third_from_end(len(files))].file_from_offset if self.restart.mode is Mode.NORMAL and files else 0
+        # an empty file gets zeros, at which the log ends
+        is_empty = damage.code == "file-length" and self._is_missing(damage) and damage.size == self.store.commit_log.queue.file_size
+        return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)

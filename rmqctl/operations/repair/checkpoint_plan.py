@@ -1,0 +1,74 @@
+"""The checkpoint's fields set by hand: what is changed for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import Unreadable
+from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
+from rmqctl.store.journal.changes import Install, Resize, Write
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal.changes import Change
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+NEW_FILE = Path("checkpoint")  # in the journal's staging
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """`before` and `after` the change: times in ms since 1970, offsets in bytes. `size` of the file in bytes; None: there is none."""
+
+    before: Checkpoint
+    after: Checkpoint
+    size: int | None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there are no fields yet."""
+        return self.size is None or self.size < CHECKPOINT.size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is a file, of the length that brokers give it."""
+        return self.size == CHECKPOINT_FILE_SIZE
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)
+        return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
+
+    def changes(self, staging: Path) -> list[Change]:
+        """Only fields that differ are written, and the length mended; what is behind the fields stays.
+
+        A file that is missing, or too short to have fields, is made anew by `build` in `staging`.
+        """
+        if self.is_new:
+            return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
+        changes: list[Change] = [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)] if self.size != CHECKPOINT_FILE_SIZE else []
+        for field, old, new in zip(CHECKPOINT.fields, self.before, self.after, strict=True):
+            if old != new:
+                changes.append(Write(CHECKPOINT_NAME, CHECKPOINT.offset(field.name), new.to_bytes(8, "big", signed=True)))
+        return changes
+
+    def build(self, storage: WritableStorage, staging: Path) -> None:
+        """Make the file that is installed, if one is. Raises OSError."""
+        if self.is_new:
+            data = CHECKPOINT.struct.pack(*self.after)
+            storage.replace_file(staging / NEW_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+
+
+def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointPlan:
+    """The plan that sets `fields` (by Checkpoint's names). Raises Unreadable where the checkpoint is no file, OSError."""
+    path = store.path.part(CHECKPOINT_NAME)
+    entry = store.storage.entry(path)
+    if entry.kind not in (Kind.FILE, Kind.MISSING):
+        raise Unreadable(f"{entry.kind.value}, not a file of the store", path=str(path))
+    before = store.checkpoint() or Checkpoint(0, 0, 0, 0, 0)
+    return CheckpointPlan(before, before._replace(**fields), entry.size if entry.kind is Kind.FILE else None)

@@ -1,0 +1,50 @@
+"""Messages that only queues still know: the log has no bytes where they were, so no repair loses them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rmqctl.format.properties import LMQ_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.data_loss import QueueOutcome
+
+OFFSET_END = 2**63
+
+
+def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
+    """Return how many of the lost messages of `outcomes` begin where no file of the log has a byte. Raises OSError."""
+    holes = [*_holes(store.commit_log.queue)]
+    lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
+    return sum(min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items())
+
+
+def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
+    """Return how many messages the queues have in [begin, end) of the log; `only` one queue. Raises OSError.
+
+    A message of a light queue (LMQ) counts in the queue of its own topic.
+    """
+    queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
+    count = 0
+    for (topic, _), queue in queues.items():
+        if topic.startswith(LMQ_PREFIX):
+            continue
+        first = queue.first_where(lambda unit: unit.physical_offset >= begin)
+        after = queue.first_where(lambda unit: unit.physical_offset >= end)
+        if first is not None:
+            count += (queue.max_offset if after is None else after.queue_offset) - first.queue_offset
+        queue.queue.close()
+    return count
+
+
+def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
+    """Yield [begin, end) of each part of the log, from its first file on, that no file has."""
+    for file, following in pairwise(files.files):
+        if file.end < following.file_from_offset:
+            yield file.end, following.file_from_offset
+    yield files.end, OFFSET_END

@@ -1,0 +1,57 @@
+"""A store as a plan is going to leave it, to be read before anything is written: the changes lie over its files in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format import checkpoint
+from rmqctl.operations.placeholder.blocks import MarkBlock
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step
+from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile, PlannedStorage
+from rmqctl.store.config import store_path
+from rmqctl.store.journal.changes import Delete, Resize, Write, Zero
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from rmqctl.operations.rebuild.built_units import BuiltUnits
+
+
+def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
+    """Return the store as `steps` leave it; of the queues that they rebuild it has those that `built` has. Raises OSError."""
+    files: dict[Path, PlannedFile] = {}
+    deleted: set[Path] = set()
+    for step in steps:
+        _apply(store, step, files, deleted)
+    if built is not None:
+        files |= built.files(store.path.part(store_path.CONSUMEQUEUE), geometry_of_store(store).consumequeue_file_size)
+    storage = PlannedStorage(store.storage, files, frozenset(deleted))
+    return ReadOnlyStore(store.path.root, store.conf, storage=storage)
+
+
+def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
+    """Lay one step over the files."""
+    deed = step.deed
+    root = store.path.root
+    if isinstance(deed, RebuildQueue):
+        deleted |= {root / part / deed.topic / str(deed.queue_id) for part in store_path.QUEUE_PARTS}
+    elif isinstance(deed, RebuildIndex):
+        deleted.add(root / store_path.INDEX)
+    elif isinstance(deed, SetCheckpoint):
+        raw = checkpoint.CHECKPOINT.struct.pack(*deed.values).ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0")
+        files[root / store_path.CHECKPOINT] = PlannedFile(len(raw), (Patch(0, len(raw), raw),), is_new=True)
+    elif isinstance(deed, AddLogFile):
+        files[root / deed.path] = PlannedFile(deed.size, tuple(_patch(block) for block in deed.marks), is_new=True)
+    elif isinstance(deed, Delete):
+        deleted.add(root / deed.path)
+    elif isinstance(deed, Resize | Write | Zero | MarkBlock):
+        path = root / deed.path
+        found = files.get(path) or PlannedFile(store.storage.entry(path).size)
+        files[path] = found._replace(size=deed.size) if isinstance(deed, Resize) else found._replace(patches=(*found.patches, _patch(deed)))
+
+
+def _patch(deed: Write | Zero | MarkBlock) -> Patch:
+    return Patch(deed.begin, deed.end) if isinstance(deed, Zero) else Patch(deed.offset, deed.offset + deed.size, deed.data)

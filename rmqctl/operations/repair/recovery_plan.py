@@ -1,0 +1,398 @@
+"""What `recover` is going to do with a store.
+
+The log ends where the broker's recovery ends it; up to there every queue is compared with it. What agrees stays as it is; a queue that
+only reaches too far is cut; any other that does not agree is made anew. So, other than after a broker's restart, no message of
+the log is without its unit, and no unit without its message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.forensics.audit import state_audit
+from rmqctl.format.checkpoint import Checkpoint
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.format.message import Blank
+from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.operations.repair.analysis import MARKS_LIMIT, RecoveryLook
+from rmqctl.operations.repair.leaves import with_all_leaves
+from rmqctl.operations.repair.missing_files import missing_records
+from rmqctl.operations.repair.rehearsal import compared, rehearse
+from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
+from rmqctl.store.config import store_path
+from rmqctl.store.journal.changes import Delete, Resize
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.read.version_guess import signs_of_5
+from rmqctl.store.recovery.data_loss import Loss, QueueOutcome
+from rmqctl.store.recovery.rules import Mode
+from rmqctl.text import counted, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rmqctl.forensics.finding import Finding
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+    from rmqctl.store.recovery.simulation import RestartOutcome
+
+    Settle = Callable[[RepairPlan], tuple[RepairPlan, BuiltSpans]]
+
+BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
+FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
+# what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own number is wrong;
+# brokers serve both
+LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
+
+
+@dataclass(frozen=True)
+class RecoveryPlan:
+    """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone.
+
+    `keepable`: so many good messages after damage would stay with --keep-going. `marks_bytes` of the log get marks.
+    `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
+    """
+
+    repair: RepairPlan
+    restart: RestartOutcome
+    keepable: int
+    marks_bytes: int
+    missing: int
+    seconds: float
+
+    @property
+    def marks_files(self) -> int:
+        """Return how many missing files of the log are added, full of marks."""
+        return sum(isinstance(step.deed, AddLogFile) for step in self.repair.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `recover -o json` says beside the plan itself."""
+        restart = self.restart
+        return {
+            "mode": restart.mode.value,
+            "profile": restart.profile.name,
+            "startFile": restart.start_file_path,
+            "startReason": restart.start_file.why if restart.start_file else None,
+            "endReason": self.repair.end_reason,
+            "records": self.repair.records,
+            "keepable": self.keepable,
+            "missing": {"records": self.missing},
+            "leaves": [{"code": code, "count": count} for code, count in sorted(self.repair.leaves.items())],
+            "marks": self.repair.marks.served,
+            "marksBytes": self.marks_bytes,
+            "marksFiles": self.marks_files,
+            "restart": restart.to_json(),
+            "seconds": round(self.seconds, 6),
+        }
+
+
+class _Tried(NamedTuple):
+    """A look, what follows from it, the start of a broker on the store as it is; and where its next start would hang (None: nowhere)."""
+
+    look: RecoveryLook
+    repair: RepairPlan
+    now: RestartOutcome
+    hangs_at: int | None
+
+
+class RecoveryPlanner:
+    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryLook.
+
+    `settle` completes a plan by what only a rebuild shows: which queues it changes, and what they will have.
+    """
+
+    def __init__(
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        mode: Mode | None,
+        threads: int,
+        settle: Settle,
+        *,
+        keep_going: bool = False,
+        marks_limit: int = MARKS_LIMIT,
+    ) -> None:
+        self._settle = settle
+        self._store = store
+        self._profile = profile
+        self._mode = mode
+        self._threads = threads
+        self._keep_going = keep_going
+        self._marks_limit = marks_limit
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready."""
+        RecoveryLook.prepare()
+
+    def plan(self) -> RecoveryPlan:
+        """Look at the store, and say what there is to do. Raises Unreadable, BadRequest where too much needs marks, OSError."""
+        self.prepare()
+        started = time.perf_counter()
+        stamps = self._store.stamps()
+        tried = self._try(stamps, None)
+        if tried.hangs_at is not None:
+            tried = self._try(stamps, tried.hangs_at)
+        missing = missing_records(self._store, tried.repair.queues)
+        seconds = time.perf_counter() - started
+        return RecoveryPlan(tried.repair, tried.now, tried.look.keepable, tried.look.marks_bytes, missing, seconds)
+
+    def _try(self, stamps: Stamps, end_at: int | None) -> _Tried:
+        """Plan, and simulate a broker's start on the plan, with a log that ends before `end_at`."""
+        with closing(self._look(end_at)) as look:
+            look.run()
+            if not look.met:
+                return self._plan_of(look, stamps)
+        with closing(self._look(end_at, look.met)) as look:
+            look.run()
+            return self._plan_of(look, stamps)
+
+    def _plan_of(self, look: RecoveryLook, stamps: Stamps) -> _Tried:
+        now = look.restart.finish()
+        repair, built = self._settle(_Steps(self._store, look, self._profile).plan(stamps))
+        repair = with_all_leaves(self._store, repair)
+        if not repair.steps and now.refused is None and now.hangs is None:
+            return _Tried(look, repair, now, None)
+        rehearsal = rehearse(self._store, repair, self._profile, dict(built), look.whole_from, self._threads)
+        return _Tried(look, compared(self._store, repair, now, rehearsal), now, rehearsal.normal.hangs_at)
+
+    def _look(self, end_at: int | None, marked_at: frozenset[int] = frozenset()) -> RecoveryLook:
+        return RecoveryLook(
+            self._store,
+            self._profile,
+            self._mode,
+            self._threads,
+            keep_going=self._keep_going,
+            marked_at=marked_at,
+            end_at=end_at,
+            marks_limit=self._marks_limit,
+        )
+
+
+class _Steps:
+    """What follows from a look."""
+
+    def __init__(self, store: ReadOnlyStore, look: RecoveryLook, profile: Profile) -> None:
+        self._store = store
+        self._look = look
+        self._profile = profile
+        self._cuts: dict[QueueKey, int] = {}
+
+    def plan(self, stamps: Stamps) -> RepairPlan:
+        """The plan; `stamps` are the store's as they were before the look."""
+        look = self._look
+        end = look.end.offset
+        queue_steps = [*self._queue_steps()]
+        steps = [*self._foreign_steps(), *self._log_steps(end), *self._mark_steps(), *queue_steps, *self._index_steps(end)]
+        steps += [*self._beside_steps(bool(steps))]
+        rebuilt = {(step.deed.topic, step.deed.queue_id) for step in queue_steps if isinstance(step.deed, RebuildQueue)}
+        outcomes = tuple(self._outcomes(rebuilt))
+        return RepairPlan(
+            self._store.commit_log.min_offset,
+            end,
+            look.end.reason,
+            look.records,
+            self._loss(),
+            outcomes,
+            tuple(steps),
+            (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
+            stamps,
+            look.marks.blocks,
+            self._leaves(rebuilt, {step.deed.path for step in steps if isinstance(step.deed, Delete)}),
+        )
+
+    def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
+        """Count by their codes the findings that stay; not those of rebuilt queues and of their ends, which are not known yet."""
+        look, store = self._look, self._store
+        left = Counter(damage.code for damage in look.left)
+        left += look.rejected
+        left.update(damage.code for damage in store.foreign if damage.path not in deleted)
+        for finding in look.queues.findings:
+            if finding.code in LEFT and (finding.topic, finding.queue_id) not in rebuilt:
+                left[finding.code] += finding.count
+        missing = [*state_audit.audit_log_start(store, look.oldest, look.newest, look.queues.expired_units)]
+        if missing and not state_audit.is_start_cleaned(store):
+            left.update({finding.code: finding.count for finding in missing})
+        return left
+
+    def _loss(self) -> Loss:
+        """What is behind the end, and what marks stand for."""
+        behind, marked = self._look.losses.total(), self._look.marked
+        return Loss(behind.records + marked.records, behind.bytes + marked.bytes)
+
+    def _note_passed_over(self) -> Iterator[str]:
+        if self._look.passed_over:
+            root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
+            where = f"damage remains: {places} before the place where this recovery begins; brokers serve the records there as they are"
+            yield f"{where}; `rmqctl verify {quoted(root)}` shows them, `rmqctl recover {quoted(root)} --keep-going` puts marks there"
+
+    def _note_version(self) -> Iterator[str]:
+        """5.x itself leaves `abort.bak`; a copy may lack it."""
+        if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
+            yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
+
+    def _foreign_steps(self) -> Iterator[Step]:
+        """What does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
+        if self._look.restart.refused is not None:
+            for damage in self._store.foreign:
+                if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
+                    yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
+
+    def _mark_steps(self) -> Iterator[Step]:
+        """Behind the log's own steps: a file that is too short has its length by then."""
+        files = self._store.commit_log.queue
+        there = {file.name for file in files.files}
+        for path, blocks in groupby(self._look.marks.blocks, lambda block: block.path):
+            if path in there:
+                for block in blocks:
+                    yield Step(block, f"{block.code} at {block.physical_offset}; the records after it stay")
+                continue
+            pieces = tuple(blocks)
+            before = files.at_or_before(pieces[0].physical_offset)
+            yield Step(
+                AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; the records after it stay"
+            )
+
+    def _log_steps(self, end: int) -> Iterator[Step]:
+        last = self._store.commit_log.at(end)
+        is_full = isinstance(last, Blank) and last.end == self._store.commit_log.queue.end
+        return log_steps(self._store.commit_log.queue, end, keep_tail=is_full)
+
+    def _queue_steps(self) -> Iterator[Step]:
+        by_queue: dict[QueueKey, list[Finding]] = {}
+        left: dict[QueueKey, list[Finding]] = {}
+        for finding in self._look.queues.findings:
+            if finding.topic is not None and finding.queue_id is not None:
+                of_kind = left if finding.code in LEFT else by_queue
+                of_kind.setdefault((finding.topic, finding.queue_id), []).append(finding)
+        for key, findings in sorted(by_queue.items()):
+            self._look.losses.units(key, _without_message(findings))
+            cut = self._cut_steps(key, findings)
+            if all(finding.code == "file-length" for finding in findings):
+                yield from self._length_steps(key, findings)
+            elif cut is None:
+                yield Step(RebuildQueue(*key), _in_words(findings), _counted([*findings, *left.get(key, [])]))
+            else:
+                yield from cut
+        if self._profile.expired_queue_begins_at_end:
+            for key in sorted(set(self._store.queues) - set(by_queue)):
+                yield from self._empty_file_steps(key)
+
+    def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
+        """All units are right, but files have a length that no broker loads."""
+        geometry = geometry_of_store(self._store)
+        is_plain = isinstance(self._store.queues[key], ConsumeQueue)
+        size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
+        for finding in findings:
+            yield Step(Resize(finding.path, size), finding.detail)
+
+    def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
+        """5.x does not load a queue whose last file has no unit (see recovery.empty_last_file_refusal)."""
+        queue = self._store.queues[key]
+        if not isinstance(queue, ConsumeQueue):
+            return
+        used = queue.end_by_scan() * CQ_UNIT.size
+        for file in queue.queue.files[1:]:
+            if file.file_from_offset >= used:
+                yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
+
+    def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
+        """Where the queue only has units that are to go from one on, what cuts it there; None: it is to be made anew."""
+        queue = self._store.queues.get(key)
+        starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
+        if not isinstance(queue, ConsumeQueue) or len(starts) < len(findings) or any(finding.code not in CUT for finding in findings):
+            return None
+        cut = min(starts)
+        behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
+        if cut + behind < queue.end_by_scan() or self._look.kept.of(key)[1] not in (0, cut):
+            return None
+        self._cuts[key] = cut
+        return cut_steps(queue, cut, _in_words(findings))
+
+    def _index_steps(self, end: int) -> Iterator[Step]:
+        """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
+        if not self._store.conf.index_enabled:
+            return
+        is_abnormal = self._look.restart.mode is Mode.ABNORMAL
+        if self._look.restart.dropped_index_files():
+            yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
+        elif is_abnormal and self._index_end() < self._look.last[0]:
+            yield Step(RebuildIndex(), "it ends before the log does")
+        elif self._look.marks.blocks:
+            yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
+        elif steps := [*index_steps(self._store.index, end)]:
+            yield from steps
+        elif self._look.index is not None and self._look.index.findings:
+            yield Step(RebuildIndex(), _in_words(self._look.index.findings) if self._store.index.files else "there is none")
+
+    def _index_end(self) -> int:
+        """The physical offset that the newest index file's last entry leads to; -1 without one."""
+        header = self._store.index.files[-1].header() if self._store.index.files else None
+        return -1 if header is None else header.end_phy_offset
+
+    def _beside_steps(self, any_other: bool) -> Iterator[Step]:
+        """The checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
+        log_end = self._store.commit_log.queue.end
+        wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
+        if not any_other and not self._store.path.has_abort and wrong is None:
+            return
+        found = self._store.checkpoint()
+        last_at, stored = self._look.last
+        index_time = max(min(found.index_msg_timestamp, stored), 0) if found else 0
+        values = Checkpoint(stored, stored, index_time, found.master_flushed_offset if found else 0, last_at)
+        if wrong is not None or found is None or found._replace(confirm_phy_offset=last_at) != values:
+            why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
+            yield Step(SetCheckpoint(values, is_wrong=wrong is not None), why)
+        if self._store.path.has_abort:
+            yield Step(Delete(store_path.ABORT), "the store is as after a shutdown in order")
+
+    def _outcomes(self, rebuilt: set[QueueKey]) -> Iterator[QueueOutcome]:
+        lost_of = self._look.marked_of + Counter(self._look.losses.of_queues())
+        log_start = self._store.commit_log.min_offset
+        for key in sorted(rebuilt | set(self._store.queues)):
+            lost = lost_of[key]
+            first, end, count = self._look.kept.of(key)
+            if key in rebuilt:
+                queue = self._store.queues.get(key)
+                end = end if queue is None or isinstance(queue, ConsumeQueue) else self._look.kept.end_of_batches(key)
+                yield QueueOutcome(*key, first if count else 0, end, lost)
+                continue
+            queue = self._store.queues[key]
+            high = self._cuts.get(key, queue.max_offset)
+            yield QueueOutcome(*key, min(queue.min_offset(log_start), high), high, lost)
+
+
+def _without_message(findings: list[Finding]) -> int:
+    """How many units of a queue point behind the log's end and stand where no message of the log has its place."""
+    edges: list[tuple[int, str, int]] = []
+    for finding in findings:
+        if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):
+            edges += [(finding.queue_offset, finding.code, 1), (finding.queue_offset + finding.count, finding.code, -1)]
+    found = before = 0
+    inside: Counter[str] = Counter()
+    for at, code, step in sorted(edges):
+        if inside[BEHIND_LOG] and not inside[ELSEWHERE]:
+            found += at - before
+        inside[code] += step
+        before = at
+    return found
+
+
+def _counted(findings: list[Finding]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.code] += finding.count
+    return counts
+
+
+def _in_words(findings: list[Finding]) -> str:
+    counts = _counted(findings)
+    return ", ".join(f"{count} {code}" for code, count in sorted(counts.items()))

@@ -1,0 +1,233 @@
+"""The start of a broker on a store as a plan is going to leave it, played before anything is written.
+
+The plan's changes lie over the store's files in memory (`rmqctl.operations.repair.planned_store`). Queues that are rebuilt are not there as
+files: each has a unit for every message of the log, so where it begins and ends says all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.operations.plan import Step
+from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.store.config import store_path
+from rmqctl.store.config.topics import QueueKey
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.journal.changes import Delete, Resize, Zero
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.known_topics import KnownTopics
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.recovery.rules import Mode, mode_of
+from rmqctl.store.recovery.simulation import Restart
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+    from rmqctl.operations.plan import RepairPlan
+    from rmqctl.store.recovery.simulated_queues import BuiltSpan, BuiltSpans
+    from rmqctl.store.recovery.simulation import QueueOutcome, RestartOutcome
+
+
+class Rehearsal(NamedTuple):
+    """What the next start comes to, and one after the broker died before it wrote anything."""
+
+    normal: RestartOutcome
+    abnormal: RestartOutcome
+
+
+def rehearse(
+    store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: dict[QueueKey, BuiltSpan], whole_from: int, threads: int
+) -> Rehearsal:
+    """Play both starts on what `plan` makes of `store`; `built` are the queues that it rebuilds.
+
+    From physical offset `whole_from` up to the planned end the log has good records alone, which are not read again. Raises OSError.
+    """
+    planned = planned_store(store, plan.steps)
+    try:
+        outcomes = [_start(planned, plan, profile, built, whole_from, threads, mode) for mode in (Mode.NORMAL, Mode.ABNORMAL)]
+    finally:
+        planned.close()
+    return Rehearsal(*outcomes)
+
+
+def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
+    """Return the store as it is once every file of log and queues has the length that brokers load, and no stranger lies beside it.
+
+    What a file is too short is zeros. Nothing is written. Raises OSError.
+    """
+    geometry, log = geometry_of_store(store), store.commit_log.queue
+    sized = [(file, log.file_size) for file in log.files]
+    for queue in store.queues.values():
+        size = geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
+        sized += [(file, size) for file in queue.queue.files]
+    steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
+    steps += [Step(Delete(damage.path), "") for damage in store.foreign if damage.code == "foreign-file"]
+    return planned_store(store, steps)
+
+
+def with_next_start(store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int) -> RepairPlan:
+    """Return `plan`, of a verb that leaves `abort` as it is, with what the next start serves less of after it than before it.
+
+    Plays the start with `abort` as well, where it is not there now. `built` are the queues that the plan rebuilds. Raises OSError.
+    """
+    next_mode = mode_of(has_abort=store.path.has_abort)
+    modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
+    describer = Describer(with_keys=False)
+    planned = planned_store(store, plan.steps)
+    try:
+        now = [Restart(store, profile, describer, mode) for mode in modes]
+        then = [Restart(planned, profile, describer, mode, built) for mode in modes]
+        _listen(store, describer, threads, now, then, plan.max_phy_offset)
+        starts = [(before.finish(), after.finish()) for before, after in zip(now, then, strict=True)]
+    finally:
+        planned.close()
+    plan = _with_fewer(plan, *starts[0])
+    return _with_fewer_after_a_crash(plan, *starts[-1]) if len(starts) > 1 else plan
+
+
+def _listen(store: ReadOnlyStore, describer: Describer, threads: int, now: list[Restart], then: list[Restart], end: int) -> None:
+    """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`. Raises OSError."""
+    starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
+    if not starts:
+        return
+    for item in store.commit_log.scan_columns(ScanSummary(), describer.take, threads=threads, start=min(starts)):
+        for restart in now:
+            restart.hear(item)
+        if item.end <= end:
+            for restart in then:
+                restart.hear(item)
+        elif isinstance(item, Stretch) and item.physical_offset < end:
+            messages = item.taken.messages
+            kept = messages[: int(np.searchsorted(messages["physical_offset"], end))]
+            for restart in then:
+                restart.see(item.taken._replace(messages=kept))
+
+
+def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
+    """Return the plan with what the next start drops of it counted as lost, where that start serves it now."""
+    problem = then.refused or then.hangs
+    if now.refused is not None or now.hangs is not None:
+        return plan
+    if problem is not None:
+        note = f"a broker starts on the store as it is, but not after this: {problem}"
+        return replace(plan, start_problem=problem, notes=(*plan.notes, note))
+    fewer = _fewer_than_planned(plan, now, then)
+    return _with_lost(plan, fewer, then) if fewer else plan
+
+
+def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
+    if now.refused is not None or now.hangs is not None:
+        return plan
+    problem = then.refused or then.hangs
+    fewer = _fewer_than_planned(plan, now, then) if problem is None else Counter[QueueKey]()
+    if problem is None and not fewer:
+        return plan
+    what = f"does not start: {problem}" if problem is not None else f"serves {_in_words(fewer)} fewer than without this"
+    note = f"if the broker dies before its checkpoint moves on, its next start ends the log at {then.max_phy_offset}, and {what}"
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
+    """Count of each queue the messages that a start serves now, does not serve then, and that the plan does not count as lost."""
+    lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
+    found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
+    fewer: Counter[QueueKey] = Counter()
+    for queue in now.queues:
+        key = queue.topic, queue.queue_id
+        after = found.get(key)
+        count = _served(queue) - lost.get(key, 0) - (_served(after) if after is not None else 0)
+        if key in plan.queues_to_rebuild and after is not None:
+            count = min(count, after.lost)  # units that lead to no message make a queue longer than what it serves
+        fewer[key] = max(count, 0)
+    return +fewer
+
+
+def _served(queue: QueueOutcome) -> int:
+    return queue.max_offset - queue.min_offset
+
+
+def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
+    """Return the plan with what brokers serve less of after it than after a start on the store as it is (`now`).
+
+    What the next start drops counts as lost. What only a start after another crash drops is a note. A start may make queues of deleted
+    topics again: no client reads those.
+    """
+    problem = rehearsal.normal.refused or rehearsal.normal.hangs
+    if problem is not None:
+        note = f"a broker does not start on the store afterwards either: {problem}"
+        return replace(plan, start_problem=problem, notes=(*plan.notes, note))
+    serves_now = now.refused is None and now.hangs is None
+    known = KnownTopics(store)
+    served = [queue for queue in (now if serves_now else rehearsal.normal).queues if queue.topic in known]
+    fewer, later = (_fewer(plan, served, then) for then in rehearsal)
+    if fewer:
+        plan = _with_lost(plan, fewer, rehearsal.normal)
+    elif (problem := rehearsal.abnormal.refused or rehearsal.abnormal.hangs) is not None:
+        note = f"if the broker dies before its checkpoint moves on, it does not start again: {problem}"
+        plan = replace(plan, notes=(*plan.notes, note))
+    elif later:
+        at = rehearsal.abnormal.max_phy_offset
+        note = (
+            f"if the broker dies before its checkpoint moves on, its next start ends the log at {at}, and serves {_in_words(later)} fewer "
+            f"than {'a start on the store as it is' if serves_now else 'the next one'}"
+        )
+        if at < plan.max_phy_offset:
+            note += ": `rmqctl recover --keep-going` puts marks at the damage that remains"
+        plan = replace(plan, notes=(*plan.notes, note))
+    return plan
+
+
+def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome) -> RepairPlan:
+    note = f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer than now"
+    own = sum(count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX))  # light queues share their messages
+    lost = plan.lost._replace(records=plan.lost.records + own)
+    queues = tuple(queue._replace(lost=queue.lost + fewer[queue.topic, queue.queue_id]) for queue in plan.queues)
+    return replace(plan, lost=lost, queues=queues, notes=(*plan.notes, note))
+
+
+def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
+    """How many messages of queues `served` brokers serve less: in queues that change those that the start drops, else by their ends."""
+    changed = plan.queues_to_rebuild | _cut_queues(plan)
+    found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
+    fewer: Counter[QueueKey] = Counter()
+    for queue in served:
+        key = queue.topic, queue.queue_id
+        after = found.get(key)
+        if key in changed:
+            count = after.lost if after is not None else 0
+        else:
+            count = _served(queue) - (_served(after) if after is not None else 0)
+        fewer[key] = max(count, 0)
+    return +fewer
+
+
+def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
+    """The queues that have files which change."""
+    paths = [Path(deed.path).parts for deed in (step.deed for step in plan.steps) if isinstance(deed, Delete | Resize | Zero)]
+    return frozenset(
+        (parts[1], int(parts[2])) for parts in paths if parts[0] in store_path.QUEUE_PARTS and len(parts) > 2 and parts[2].isdecimal()
+    )
+
+
+def _in_words(fewer: Counter[QueueKey]) -> str:
+    return f"{counted(sum(fewer.values()), 'message')} of {counted(len(fewer), 'queue')}"
+
+
+def _start(
+    planned: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: dict[QueueKey, BuiltSpan], whole_from: int, threads: int, mode: Mode
+) -> RestartOutcome:
+    restart = Restart(planned, profile, Describer(with_keys=False), mode, built)
+    if restart.refused is None and whole_from <= restart.scanned_from:
+        restart.pass_over(plan.max_phy_offset)
+    elif restart.refused is None:
+        restart.listen(threads)
+    return restart.finish()

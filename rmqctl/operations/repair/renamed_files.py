@@ -1,0 +1,60 @@
+"""Files of the log that were renamed: all of a file's records say the physical offsets of another name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format.message import Blank
+from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.message import Damage, Message
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.read.file_scan import Stretch
+
+MISPLACED = "bad-physical-offset"
+
+
+class RenamedFiles:
+    """Hears what a scan of the log's `files` finds, and says which file had which name."""
+
+    def __init__(self, files: MappedFileQueue) -> None:
+        self._files = files
+        self._moved: dict[str, set[int]] = {}  # by file: the distances, in bytes, from where its records say they are
+        self._counts: dict[str, int] = {}
+        self._with_good: set[str] = set()
+
+    def good(self, item: Message | Blank | Stretch) -> None:
+        """See records that are where they say; a blank says nothing."""
+        if not isinstance(item, Blank):
+            self._with_good.add(self._name_of(item.physical_offset))
+
+    def damage(self, damage: Damage) -> None:
+        """See a damaged place."""
+        if damage.code == MISPLACED and damage.message is not None:
+            name = damage.path or self._name_of(damage.physical_offset)
+            self._moved.setdefault(name, set()).add(damage.physical_offset - damage.message.stored_physical_offset)
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for each file that had another name, which is free and a whole number of files away from 0."""
+        taken = {file.file_from_offset for file in self._files.files}
+        for file in self._files.files:
+            distances = self._moved.get(file.name, set())
+            if len(distances) != 1 or file.name in self._with_good:
+                continue
+            base = file.file_from_offset - min(distances)
+            if base >= 0 and base % self._files.file_size == 0 and base not in taken:
+                count = self._counts[file.name]
+                records, say = ("its only record", "says") if count == 1 else (f"all its {counted(count, 'record')}", "say")
+                yield (
+                    f"{file.name} was renamed: {records} {say} the offsets of {base:0{FILE_NAME_DIGITS}d}; rename it back and run "
+                    "recover again"
+                )
+
+    def _name_of(self, physical_offset: int) -> str:
+        file = self._files.at_or_before(physical_offset)
+        return file.name if file is not None else ""

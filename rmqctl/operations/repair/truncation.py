@@ -1,0 +1,158 @@
+"""Ends the log at a record boundary: RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back.
+
+A broker only moves its positions: the bytes behind stay, and a later crash can bring them back to life (its issue 10666). Here
+whole files behind the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at the first unit that points behind
+the end; files of the index that lead there are made anew.
+
+Only what lies at the end or behind it is read, and of each queue a few units. An extension (consumequeue_ext) stays: brokers cut it after
+the last address that is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.checkpoint import Checkpoint
+from rmqctl.format.message import Blank, Damage, Message
+from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.operations.plan import RebuildQueue, RepairPlan, SetCheckpoint, Step
+from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.read.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
+from rmqctl.store.read.consume_queue import ConsumeQueue
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.recovery.data_loss import Losses, QueueOutcome
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class Truncation:
+    """Plans the end of the log at `to`, a physical offset; `plan` raises BadRequest where no record begins or ends there."""
+
+    def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
+        self._store = store
+        self._to = to
+        self._threads = threads
+        self._keep_tail = keep_tail
+        self._describer = Describer(with_keys=False)
+        self._losses = Losses(self._describer, store.commit_log.message_at)
+        self._last = (0, 0)  # where the last message in front of the end begins, and when it was stored
+        self._reached = store.commit_log.min_offset
+        self._stamps = store.stamps()
+        self._boundaries: list[int] = []
+        self._is_boundary = False
+        self._in_tail = 0  # good messages one behind the other from the end on, in its file
+        self._is_tail_over = False
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready."""
+        prepare(scan, dispatch_scan, queue_offset_range, queue_simulate)
+
+    def plan(self) -> RepairPlan:
+        """Raises Unreadable, OSError, too."""
+        self.prepare()
+        log, to = self._store.commit_log, self._to
+        if not log.min_offset <= to <= log.queue.end:
+            hint = f"its messages reach from {log.min_offset} to {log.end()[0]}"
+            raise BadRequest("the log cannot end", path=str(self._store.path.root), offset=to, hint=hint)
+        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)):
+            self._see(item)
+        if not self._is_boundary and to not in (log.min_offset, log.queue.end):
+            raise self._no_boundary()
+        steps = [*log_steps(log.queue, to, keep_tail=self._keep_tail)]
+        ends = []
+        for key, queue in sorted(self._store.queues.items()):
+            cut, more = self._queue_steps(key, queue)
+            steps += more
+            ends.append((key, min(queue.min_offset(log.min_offset), cut), cut))
+        steps += index_steps(self._store.index, to)
+        if steps:
+            steps += self._checkpoint_steps()
+        lost_of = self._losses.of_queues()
+        outcomes = tuple(QueueOutcome(*key, low, high, lost_of.get(key, 0)) for key, low, high in ends)
+        end = min(to, self._reached)
+        notes = tuple(self._note_revived())
+        return RepairPlan(log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), notes, self._stamps)
+
+    def check_nothing_good_is_lost(self) -> None:
+        """After `plan`. Raises BadRequest where good messages stand behind the end."""
+        if self._losses.good:
+            what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} behind the first damage"
+            hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
+            raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
+
+    def _see(self, item: Message | Blank | Damage | Stretch) -> None:
+        if isinstance(item, Damage):
+            if item.code in UNREADABLE and item.end > self._to:
+                raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=UNREADABLE_HINT)
+            self._bound(item.physical_offset, item.end)
+            if is_served(item) and item.physical_offset < self._to:
+                self._reached = max(self._reached, item.end)
+            if item.physical_offset >= self._to:
+                self._losses.damage(item)
+                self._is_tail_over = True
+            return
+        self._reached = max(self._reached, item.end)
+        if isinstance(item, Blank):
+            self._bound(item.physical_offset, item.end)
+            self._is_tail_over |= item.physical_offset >= self._to
+            return
+        messages = item.taken.messages if isinstance(item, Stretch) else self._describer.of(item).messages
+        places = messages["physical_offset"]
+        at = int(np.searchsorted(places, self._to))
+        if places[0] <= self._to <= item.end:
+            self._bound(int(places[max(at - 1, 0)]), int(places[at]) if at < len(places) else item.end)
+            self._is_boundary |= at < len(places) and int(places[at]) == self._to
+        if at:
+            self._last = int(places[at - 1]), int(messages[at - 1]["store_timestamp"])
+        self._losses.messages(messages[at:])
+        self._in_tail += 0 if self._is_tail_over else len(messages) - at
+
+    def _bound(self, begin: int, end: int) -> None:
+        """An item lies at [begin, end)."""
+        if begin <= self._to <= end:
+            self._boundaries = [begin, end]
+            self._is_boundary |= self._to in (begin, end)
+
+    def _note_revived(self) -> Iterator[str]:
+        """Positions are all that a broker has: at its next start it reads on as far as there are good records."""
+        if self._keep_tail and self._in_tail:
+            stay = f"{counted(self._in_tail, 'good message')} behind {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
+            yield f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without --keep-tail they are zeroed"
+
+    def _no_boundary(self) -> BadRequest:
+        near = " and ".join(str(offset) for offset in self._boundaries)
+        hint = f"the nearest are {near}" if near else "`rmqctl dump` lists the records"
+        return BadRequest("no record begins or ends there", path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
+
+    def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
+        """Where a queue ends afterwards, and the steps to that."""
+        first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
+        if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
+            return queue.max_offset, []
+        self._losses.units(key, queue.max_offset - first.queue_offset)
+        why = f"{queue.max_offset - first.queue_offset} units point behind the log's end, {self._to}"
+        if isinstance(queue, ConsumeQueue):
+            return first.queue_offset, [*cut_steps(queue, first.queue_offset, why)]
+        return first.queue_offset, [Step(RebuildQueue(*key), why)]
+
+    def _checkpoint_steps(self) -> list[Step]:
+        """It must not vouch for more than there is."""
+        found = self._store.checkpoint()
+        if found is None:
+            return []
+        last_at, stored = self._last
+        physic, logics, index = (min(time, stored) for time in found[:3])
+        values = Checkpoint(physic, logics, index, found.master_flushed_offset, min(found.confirm_phy_offset, last_at))
+        return [Step(SetCheckpoint(values), "it would vouch for messages that are gone")] if values != found else []

@@ -1,0 +1,160 @@
+"""`rmqctl job export`: messages for other programs, as Parquet by topic and day, or as text."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.errors import BadRequest
+from rmqctl.spark.question.utc_time import day, rfc3339
+from rmqctl.spark.source.message_schema import messages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame
+
+COLUMNS = (
+    "broker", "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
+    "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
+)  # fmt: skip
+MARKER = "rmqctl-export"
+PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
+
+
+def for_parquet(records: DataFrame) -> DataFrame:
+    """The messages with all that they have, and `day` (UTC); bodies where `records` has them."""
+    from pyspark.sql import functions as f
+
+    wanted = [name for name in (*PARQUET_COLUMNS, "body") if name in records.columns]
+    return messages_of(records).select(*wanted, day(f.col("storeTimestamp")).alias("day"))
+
+
+def for_text(records: DataFrame) -> DataFrame:
+    """The messages as `rmqctl dump` prints them, and their broker; bodies, where `records` has them, in base64."""
+    from pyspark.sql import functions as f
+
+    shown = [f.col(name) for name in COLUMNS]
+    shown += [rfc3339(f.col(f"{name}Timestamp")).alias(f"{name}Time") for name in ("born", "store")]
+    if "body" in records.columns:
+        unbroken = f.translate(f.base64("body"), "\r\n", "")  # Spark breaks it into lines, as mail does
+        shown += [unbroken.alias("body"), f.lit("base64").alias("bodyEncoding")]
+    return messages_of(records).select(*shown)
+
+
+def without_formulas(rows: DataFrame) -> DataFrame:
+    """The same rows; texts that begin with = + - or @ get a `'` before them."""
+    from pyspark.sql import functions as f
+
+    def safe(name: str) -> Column:
+        return f.when(f.col(name).rlike("^[=+@-]"), f.concat(f.lit("'"), name)).otherwise(f.col(name))
+
+    return rows.withColumns({name: safe(name) for name, kind in rows.dtypes if kind == "string"})
+
+
+def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
+    """Write the messages of `records` below `folder`, and replace the folder's content. An executor must see it under the same path.
+
+    In CSV a text that a spreadsheet takes for a formula gets a `'` before it, unless `raw`.
+    """
+    from pyspark.sql import functions as f
+
+    if file_format == "parquet":
+        by_topic = for_parquet(records).sortWithinPartitions("topic", "day", "broker", "physicalOffset")
+        by_topic.write.mode("overwrite").partitionBy("topic", "day").parquet(folder.as_uri())
+    elif file_format == "jsonl":
+        for_text(records).write.mode("overwrite").option("ignoreNullFields", value=False).json(folder.as_uri())
+    else:
+        as_text = for_text(records).withColumn("properties", f.to_json("properties"))
+        as_text = as_text if raw else without_formulas(as_text)
+        as_text.write.mode("overwrite").option("header", value=True).option("escape", '"').csv(folder.as_uri())
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give a path to write to: it becomes `target` after the block, or is removed where the block fails.
+
+    It is in a hidden folder beside `target`, whose marker stays locked as long as the export runs. All of it is on the disk before it
+    gets its name, so that a crash leaves the whole export or none. Raises BadRequest where `target` exists and is no empty folder,
+    OSError.
+    """
+    target = target.absolute()
+    _check_new(target)
+    hidden = target.parent / f".{target.name}.{uuid.uuid4().hex}"
+    hidden.mkdir()
+    try:
+        with (hidden / MARKER).open("x", encoding="utf-8") as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX)
+            yield hidden / "messages"
+            _check_new(target)
+            _sync_tree(hidden / "messages")
+            (hidden / "messages").rename(target)
+            _sync(target.parent)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+class Leftovers(NamedTuple):
+    """Hidden folders beside a target: `removed` are those of exports that were killed, `unknown` are not known to be ours."""
+
+    removed: list[Path]
+    unknown: list[Path]
+
+
+def remove_leftovers(target: Path) -> Leftovers:
+    """Remove what killed exports to `target` left beside it. Raises BadRequest where one is still running, OSError."""
+    target = target.absolute()
+    name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
+    found = Leftovers([], [])
+    for folder in sorted(target.parent.iterdir()) if target.parent.is_dir() else []:
+        if name.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink():
+            marked = _is_abandoned(folder)
+            if marked:
+                shutil.rmtree(folder)
+            (found.removed if marked else found.unknown).append(folder)
+    return found
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether a folder has our marker, and no process locks it. Raises BadRequest where an export locks it."""
+    try:
+        marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        hint = "wait until it ends, or choose another --to"
+        raise BadRequest("another export to the same folder is running", path=str(folder), hint=hint) from None
+    finally:
+        os.close(marker)
+    return True
+
+
+def _sync_tree(folder: Path) -> None:
+    """Have a folder, and all that is in it, on the disk. Raises OSError."""
+    for inner, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync(Path(inner, name))
+        _sync(Path(inner))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_new(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise BadRequest("no such folder", path=str(target.parent))
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+        raise BadRequest("already exists and is not an empty folder", path=str(target), hint="give --to a new folder")

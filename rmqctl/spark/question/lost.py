@@ -1,0 +1,118 @@
+"""`rmqctl job lost`: messages in the log that no queue reaches, so that no consumer ever sees them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format import properties
+from rmqctl.format.cq_unit import PRE_BLANK_SIZE
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.spark.source.message_schema import KIND_DAMAGE, KIND_MESSAGE
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, SYSTEM_PREFIXES, SYSTEM_TOPICS
+from rmqctl.store.dispatch.light_queues import LEFT_OUT_PREFIXES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+QUEUE = ("store", "topic", "queueId")
+COLUMNS = (
+    "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "sysFlag", "properties",
+)  # fmt: skip
+MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "superseded"
+
+
+def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
+    """Messages of `records` (data source `rocketmq`) to which no unit of their queue in `units` (`rocketmq-queues`) points, by queue.
+
+    A message has the places that dispatch gives it: prepared and rolled back ones none, those of LMQ several. Columns: broker, store,
+    topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp. `why`:
+    missing-unit: consumers should see it (verify's missing-unit and unit-mismatch). deleted-topic: its topic is not among
+    `known_topics` (store, topic) of a store that has any there. superseded: it is from before its topic was deleted and made again.
+    """
+    from pyspark.sql import functions as f
+
+    used = units.where((f.col("size") > 0) & (f.col("size") < PRE_BLANK_SIZE) & (f.col("physicalOffset") >= 0))
+    reached = used.select(*QUEUE, "physicalOffset").distinct().withColumn("reached", f.lit(True))
+    places = _places(records).join(reached, [*QUEUE, "physicalOffset"], "left")
+    begins = f.col("reached") & (f.col("queueOffset") == 0)
+    unreached = _after_begin(places.where(f.col("reached").isNull() | begins), begins).where(f.col("reached").isNull())
+    why = f.when(f.col("physicalOffset") < f.col("begin"), SUPERSEDED)
+    if known_topics is not None:
+        unreached, deleted = _deleted(unreached, known_topics)
+        why = why.when(deleted, DELETED_TOPIC)
+    return (
+        unreached.withColumn("why", why.otherwise(MISSING_UNIT))
+        .groupBy("broker", *QUEUE, "why")
+        .agg(
+            f.count("*").alias("messages"),
+            f.sum("size").alias("bytes"),
+            f.min("physicalOffset").alias("firstPhysicalOffset"),
+            f.max("physicalOffset").alias("lastPhysicalOffset"),
+            f.min("storeTimestamp").alias("firstStoreTimestamp"),
+            f.max("storeTimestamp").alias("lastStoreTimestamp"),
+        )
+    )
+
+
+def _places(records: DataFrame) -> DataFrame:
+    """A row for each place in a queue that a message must have; one that is damaged counts while it says itself where it belongs."""
+    from pyspark.sql import functions as f
+
+    in_its_place = (f.col("damage") != "bad-physical-offset") & f.col("topic").isNotNull()
+    kind = f.col("sysFlag").bitwiseAND(TRANSACTION_MASK)
+    messages = records.where((f.col("kind") == KIND_MESSAGE) | ((f.col("kind") == KIND_DAMAGE) & in_its_place)).where(
+        ~kind.isin(int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
+    )
+    own = f.struct("topic", "queueId", "queueOffset")
+    place = f.explode(f.concat(f.array(own), _light_places())).alias("place")
+    rest = ("broker", "store", "physicalOffset", "size", "storeTimestamp")
+    return messages.select(*rest, place).select(*rest, "place.*")
+
+
+def _light_places() -> Column:
+    """The places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none.
+
+    Of topics that later brokers keep out of LMQ none is asked for: their offsets may be copies (`rmqctl.store.dispatch.light_queues`).
+    """
+    from pyspark.sql import functions as f
+
+    def words(name: str) -> Column:
+        text = f.coalesce(f.col("properties")[name], f.lit(""))
+        return f.split(f.regexp_replace(text, f"{properties.LMQ_SEPARATOR}+$", ""), properties.LMQ_SEPARATOR)  # as Java splits
+
+    names, offsets = words(properties.INNER_MULTI_DISPATCH), words(properties.INNER_MULTI_QUEUE_OFFSET)
+
+    def place(pair: Column) -> Column:
+        name, offset = pair["0"], pair["1"]
+        queue_id = f.when(f.startswith(name, f.lit(properties.LMQ_PREFIX)), 0).otherwise(f.col("queueId"))
+        return f.struct(name.alias("topic"), queue_id.alias("queueId"), offset.try_cast("bigint").alias("queueOffset"))
+
+    def is_place(pair: Column) -> Column:
+        return (pair["0"] != "") & ~f.contains(pair["0"], f.lit("/")) & pair["1"].rlike("^[0-9]{1,18}$")
+
+    left_out = [f.startswith(f.col("topic"), f.lit(prefix)) for prefix in LEFT_OUT_PREFIXES]
+    is_asked = (f.size(names) == f.size(offsets)) & ~(left_out[0] | left_out[1] | (f.col("topic") == SCHEDULE_TOPIC))
+    pairs = f.when(is_asked, f.arrays_zip(names, offsets)).otherwise(f.array())
+    return f.transform(f.filter(pairs, is_place), place)
+
+
+def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
+    """With `begin`: the physical offset where the queue begins for the last time, by its own units."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    begin = f.max(f.when(begins, f.col("physicalOffset"))).over(Window.partitionBy(*QUEUE))
+    return places.withColumn("begin", begin)
+
+
+def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
+    """The places, and whether the topic of each is one that was deleted."""
+    from pyspark.sql import functions as f
+
+    stores = known_topics.select("store").distinct().withColumn("storeKnown", f.lit(True))
+    topics = known_topics.select("store", "topic").distinct().withColumn("topicKnown", f.lit(True))
+    joined = places.join(f.broadcast(stores), "store", "left").join(f.broadcast(topics), ["store", "topic"], "left")
+    own = f.col("topic").isin(*sorted(SYSTEM_TOPICS))
+    for prefix in (*SYSTEM_PREFIXES, properties.LMQ_PREFIX):
+        own |= f.startswith(f.col("topic"), f.lit(prefix))
+    return joined, f.col("storeKnown") & f.col("topicKnown").isNull() & ~own

@@ -1,0 +1,59 @@
+"""A table of messages read once, with the proof that all of it was: the ranges of its splits are observed while it is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.spark.scan.coverage import Coverage, coverage, range_of
+from rmqctl.spark.source.message_schema import KIND_RANGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+NEEDED = ("kind", "physicalOffset", "size", "detail")
+
+
+class Proof:
+    """What the first action on a table says of the splits that it read. Ask behind that action."""
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+
+    def coverage(self) -> Coverage:
+        """Whether the splits join, or which to read instead: `splits_to_json` makes the option. Raises Unreadable where one is missing."""
+        return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
+
+    def check(self) -> None:
+        """Raises Unreadable where the action did not read every byte of every log once."""
+        found = self.coverage()
+        if not found.joined:
+            hint = f"read {len(found.splits)} other splits: option `splits`"
+            raise Unreadable("a split of the log did not begin where the one before it ended", path=found.splits[0].root, hint=hint)
+
+    def _observed(self) -> dict[str, Any]:
+        """What was observed; nothing where Spark found no need to read the table: PySpark cannot take an empty row then."""
+        from py4j.protocol import Py4JError
+
+        try:
+            found: dict[str, Any] = self._observation.get
+        except Py4JError:
+            found = {}
+        return found
+
+
+def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
+    """A table of `rocketmq`, read with the option `ranges`, without its rows of kind 'range'; and the proof of one action on it.
+
+    Raises BadRequest where the table has not got the columns NEEDED.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    missing = [name for name in NEEDED if name not in table.columns]
+    if missing:
+        raise BadRequest(f"the table has no column {missing[0]}", hint=f"its option `columns` must have {', '.join(NEEDED)}")
+    observation = Observation()
+    is_range = f.col("kind") == KIND_RANGE
+    ranges = f.collect_list(f.when(is_range, f.struct(*NEEDED[1:]))).alias("ranges")
+    return table.observe(observation, ranges).where(~is_range), Proof(observation)

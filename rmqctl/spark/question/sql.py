@@ -1,0 +1,120 @@
+"""`rmqctl job sql`: any question on messages, queues and damage."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest, RmqctlError
+from rmqctl.spark.session.spark_error import one_line, own_error
+from rmqctl.spark.source.index_source import INDEX_COLUMNS
+from rmqctl.spark.source.message_schema import KIND_DAMAGE, MESSAGE_COLUMNS, messages_of
+from rmqctl.spark.source.queue_source import QUEUE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+DAMAGE_COLUMNS = (
+    "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset", "storeTimestamp",
+)  # fmt: skip
+_LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
+
+
+def views(records: DataFrame) -> dict[str, DataFrame]:
+    """`messages` and `damage` of records of the data source `rocketmq`."""
+    from pyspark.sql import functions as f
+
+    messages = messages_of(records).drop("kind", "damage", "detail")
+    shown = [name for name in DAMAGE_COLUMNS if name in records.columns]
+    return {"messages": messages, "damage": records.where(f.col("kind") == KIND_DAMAGE).select(*shown)}
+
+
+def is_named(view: str, query: str) -> bool:
+    """Whether a query may ask a view."""
+    return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
+
+
+def columns_of(query: str) -> list[str]:
+    """The columns of messages and damage that a query may need: those that it names; all where it may take them without a name."""
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
+    stars = re.sub(r"\bcount\s*\(\s*\*\s*\)", "", query, flags=re.IGNORECASE)
+    if "*" in stars or "|>" in query or selects < tables or words & {"table", "natural"}:
+        return list(MESSAGE_COLUMNS)
+    return [name for name in MESSAGE_COLUMNS if name.lower() in words]
+
+
+def select(spark: SparkSession, query: str) -> DataFrame:
+    """The answer of a query.
+
+    Raises BadRequest where it is none that Spark understands, would change something, or has two columns of one name: rows are objects.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        spark.sql(f"WITH asked AS (\n{query}\n) SELECT 1")  # what has a name there is nothing else than a query
+        answer = spark.sql(query)
+    except (ParseException, AnalysisException) as error:
+        raise _refused(error) from error
+    names = answer.columns
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise BadRequest(f"two columns of the answer are called {twice[0]}", hint="AS renames one; JOIN ... USING makes one of both")
+    return answer
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """All rows, of what JSON has. Raises BadRequest where the query fails on the way."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return [dict(zip(frame.columns, map(plain, row), strict=True)) for row in frame.collect()]
+    except PySparkException as error:
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> RmqctlError:
+    """Our own error, or BadRequest; lines are counted from the query's first."""
+    said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
+    return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
+
+
+def _nearest(error: Exception) -> str:
+    """Our column that is most like one that there is not: Spark suggests only what is read, which is what the query names."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException) or not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        return ""
+    name = (error.getMessageParameters() or {}).get("objectName", "").rpartition(".")[2].strip("`")
+    known = {column.lower(): column for column in (*MESSAGE_COLUMNS, *DAMAGE_COLUMNS, *QUEUE_COLUMNS, *INDEX_COLUMNS)}
+    near = get_close_matches(name.lower(), known, n=1)
+    return f"did you mean {known[near[0]]}?" if near else ""
+
+
+def plain(value: Any) -> Any:
+    """A value of Spark's as JSON has it: bytes as base64, times as RFC 3339, structs and maps as objects."""
+    simple: dict[type, Callable[[Any], Any]] = {
+        bytearray: lambda data: base64.b64encode(data).decode(),
+        bytes: lambda data: base64.b64encode(data).decode(),
+        datetime: _moment,
+        date: date.isoformat,
+        Decimal: str,
+    }
+    if type(value) in simple:
+        return simple[type(value)](value)
+    if hasattr(value, "asDict"):
+        return {name: plain(one) for name, one in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _moment(moment: datetime) -> str:
+    """PySpark gives times in the zone of this process, without saying so."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

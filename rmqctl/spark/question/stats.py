@@ -1,0 +1,40 @@
+"""`rmqctl job stats`: how many messages of what sizes, from when to when, and how fast, of each queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.spark.source.message_schema import messages_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS = ("broker", "store", "topic", "queueId", "queueOffset", "bodyLength", "storeTimestamp")
+
+
+def stats(records: DataFrame) -> DataFrame:
+    """A row for each broker, store, topic and queueId of the messages among `records` (of the data source `rocketmq`).
+
+    Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since 1970. `minQueueOffset` and `maxQueueOffset` are
+    those of messages, so the queue ends one behind. `messagesPerSecond` is between the first and the last; none where that is no time.
+    """
+    from pyspark.sql import functions as f
+
+    messages = messages_of(records)
+    seconds = (f.col("lastStoreTimestamp") - f.col("firstStoreTimestamp")) / 1000
+    return (
+        messages.groupBy("broker", "store", "topic", "queueId")
+        .agg(
+            f.count("*").alias("messages"),
+            f.sum("size").alias("bytes"),
+            f.sum(f.col("bodyLength").cast("bigint")).alias("bodyBytes"),
+            f.min("size").alias("minSize"),
+            f.avg("size").alias("avgSize"),
+            f.max("size").alias("maxSize"),
+            f.min("queueOffset").alias("minQueueOffset"),
+            f.max("queueOffset").alias("maxQueueOffset"),
+            f.min("storeTimestamp").alias("firstStoreTimestamp"),
+            f.max("storeTimestamp").alias("lastStoreTimestamp"),
+        )
+        .withColumn("messagesPerSecond", f.try_divide("messages", seconds))
+    )

@@ -1,0 +1,26 @@
+"""`rmqctl job timeline`: how many messages were stored when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.spark.source.message_schema import messages_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MINUTE_MS = 60_000
+COLUMNS = ("broker", "store", "topic", "storeTimestamp")
+
+
+def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
+    """A row for each interval of `interval_ms` in which a broker stored messages: `timestamp` (its begin, ms since 1970), messages, bytes.
+
+    Intervals begin at multiples of their length since 1970; those without messages have no row.
+    """
+    from pyspark.sql import functions as f
+
+    messages = messages_of(records)
+    begin = f.col("storeTimestamp") - f.pmod("storeTimestamp", f.lit(interval_ms))
+    keys = ["broker", "store", *(["topic"] if by_topic else [])]
+    return messages.groupBy(*keys, begin.alias("timestamp")).agg(f.count("*").alias("messages"), f.sum("size").alias("bytes"))

@@ -1,0 +1,1 @@
+"""The log, read by Spark's tasks."""

@@ -1,0 +1,117 @@
+"""A log that Spark's tasks read, given in order on the driver: the same items as from one thread.
+
+A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a record), so
+each part tells where it began; where that is not where the one before it ended, the driver reads it once more from there. So the
+parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for the driver; while it takes one wave
+in, the tasks of the next are under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.errors import Unreadable
+from rmqctl.spark.scan.log_split import Found, Reading, Split, read_split, splits_of
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
+from rmqctl.spark.scan.split_source import read_splits
+from rmqctl.store.read.file_scan import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rmqctl.forensics.verify import Scan
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.read.commit_log import CommitLog, ScanSummary
+    from rmqctl.store.read.file_scan import Item, Unwritten
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SPLIT_SIZE = SPLIT_MIB * MIB
+WAVE_SIZE = 2 * 1024 * 1024 * 1024  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
+ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Callable[[], Found]]]  # unpacked one by one, as they are needed
+
+
+def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
+    """Reads the log of a store whose folder every executor sees under the same path. Raises Unreadable."""
+    return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
+
+
+class ClusterScan:
+    """Scans the log of the store at `root` by tasks, each of `split_size` bytes; `read` has a wave of them done."""
+
+    def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
+        self._read = read
+        self._log = log
+        self._splits = splits_of(log, root, split_size)
+        at_once = max(WAVE_SIZE // split_size, 1)
+        self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
+
+    def scan(self, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
+        """All items of the log. Raises Unreadable where a part is missing or Spark fails."""
+        found = self._found(describer)
+        of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
+        parts = _Parts(self._splits, found, self._reading(describer), describer)
+        yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
+
+    def _reading(self, describer: Describer | None) -> Reading:
+        return Reading(True, describer.with_keys, describer.with_tags) if describer is not None else Reading(False, False, False)
+
+    def _found(self, describer: Describer | None) -> Iterator[Found]:
+        """What the tasks found, by the numbers of their splits."""
+        reading = self._reading(describer)
+        executor = ThreadPoolExecutor(1, "wave")
+        try:
+            jobs = (executor.submit(self._read, wave, reading) for wave in self._waves)
+            pending = deque(islice(jobs, 1))
+            for wave in self._waves:
+                found = pending.popleft().result()
+                pending.extend(islice(jobs, 1))
+                missing = [split for split in wave if split not in found]
+                if missing:
+                    what = f"Spark's tasks left out {len(missing)} of {len(wave)} splits"
+                    raise Unreadable(what, path=missing[0].path, offset=missing[0].start)
+                for split in wave:
+                    yield found.pop(split)()
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)  # a job that is under way ends with its session
+
+
+class _Parts:
+    """The parts of all files in order, asked for file by file."""
+
+    def __init__(self, splits: list[Split], found: Iterator[Found], reading: Reading, describer: Describer | None) -> None:
+        self._splits = iter(splits)
+        self._found = found
+        self._reading = reading
+        self._describer = describer
+        self._next: Split | None = next(self._splits, None)
+
+    def items(self, file: int) -> Iterator[Item | Stretch | Unwritten]:
+        position, ended = 0, False
+        while (split := self._next) is not None and split.file == file:
+            found = next(self._found)
+            self._next = next(self._splits, None)
+            if ended or position >= split.stop:
+                continue
+            if found.part.first != position:
+                found = read_split(split, self._reading, position)
+            yield from (self._numbered(item, found) for item in found.part.items)
+            position, ended = found.part.position, found.part.ended
+
+    def _numbered(self, item: Item | Stretch | Unwritten, found: Found) -> Item | Stretch | Unwritten:
+        """With the driver's numbers of queues in place of the task's."""
+        if self._describer is None or not isinstance(item, Stretch):
+            return item
+        numbers = np.array([self._describer.number(*queue) for queue in found.queues], np.int32)
+        messages = item.taken.messages
+        messages["queue"] = numbers[messages["queue"]]
+        return item

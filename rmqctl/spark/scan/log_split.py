@@ -1,0 +1,141 @@
+"""A log in splits, each read by one task: what a task is told, and what it tells."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.errors import Unreadable
+from rmqctl.kernels import dispatch_scan, scan
+from rmqctl.kernels.kernel_cache import find_folder
+from rmqctl.kernels.warm_up import KernelModule, keep_in, prepare
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.mapped_file import MappedFile
+from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.read.parallel_scan import Part, cuts, scan_part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from rmqctl.store.read.commit_log import CommitLog
+
+
+HEAD_SIZE = 64  # bytes
+
+
+class Split(NamedTuple):
+    """[start, stop) of the `file`th file of a log, bytes of it; `file_from_offset` and `size` are the file's, `head` is how it begins."""
+
+    root: str
+    path: str
+    file: int
+    file_from_offset: int
+    size: int
+    head: str
+    start: int
+    stop: int
+
+
+class Found(NamedTuple):
+    """What a task found: the part; and the queues (topic, queueId) by the numbers that its columns have, none where nobody asked."""
+
+    part: Part
+    queues: list[tuple[bytes, int]]
+
+
+class Reading(NamedTuple):
+    """How splits are read: with dispatch columns, with keys in them, and with TAGS among the keys."""
+
+    described: bool
+    with_keys: bool
+    with_tags: bool
+
+
+def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
+    """All of a log, in order, in splits of so many bytes."""
+    found = []
+    for number, file in enumerate(log.queue.files):
+        path = root_text(file.path.absolute())
+        whole = Split(root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
+        found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
+        file.close()
+    return found
+
+
+def head_of(file: MappedFile) -> str:
+    """In hex what its first record has up to its storing time; empty where it cannot be read."""
+    try:
+        return file.read(0, HEAD_SIZE).hex()
+    except OSError:
+        return ""
+
+
+class _Pickler(pickle.Pickler):
+    """Takes the views that bodies are, too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (memoryview, (bytes(value),)) if isinstance(value, memoryview) else NotImplemented
+
+
+def packed(found: Found) -> bytes:
+    """As it is sent to the driver."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
+    return buffer.getvalue()
+
+
+def unpacked(raw: bytes | pa.Buffer) -> Found:
+    """What a task of ours sent."""
+    found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
+    return found
+
+
+def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
+    """What a split holds, from its first record on, or from `position` in the file on, where an item must begin.
+
+    Raises Unreadable where the file is another one than the driver sees, or none.
+    """
+    prepare_once(scan, *([dispatch_scan] if reading.described else []))
+    describer = Describer(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
+    with opened(split) as file:
+        start = split.start if position is None else position
+        exact = position is not None or split.start == 0
+        part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
+    return Found(part, describer.queues if describer else [])
+
+
+@contextmanager
+def opened(split: Split) -> Iterator[MappedFile]:
+    """The file of a split. Raises Unreadable where it is another one than the driver sees, or none."""
+    storage = storage_of(root_path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
+    with MappedFile(storage, root_path(split.path), split.file_from_offset, split.size, kept=False) as file:
+        _check_is_the_same(file, split)
+        yield file
+
+
+def _check_is_the_same(file: MappedFile, split: Split) -> None:
+    """Each host may have a file of its own under that path."""
+    if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
+        return
+    try:
+        head, why = file.read(0, HEAD_SIZE).hex(), "another file than the driver sees"
+    except OSError as error:
+        head, why = "", str(error.strerror)
+    if head != split.head:
+        raise Unreadable(f"an executor finds there: {why}", path=split.path, hint="each must see the store under the same path")
+
+
+@cache
+def prepare_once(*modules: KernelModule) -> None:
+    """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
+    keep_in(find_folder())
+    prepare(*modules)
+    gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does

@@ -1,0 +1,60 @@
+"""What a task read of its split, in figures: the driver adds up those of all splits, each once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.message import Blank, Damage
+from rmqctl.store.read.commit_log import UNREADABLE
+from rmqctl.store.read.file_scan import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqctl.store.read.file_scan import Item
+
+
+class RecordCounts(NamedTuple):
+    """Whole messages and their bytes, blanks, damaged places, and those of them that could not be read.
+
+    `begin` and `end` are physical offsets: of the first record or damage, and after the last record; None without any.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    blanks: int = 0
+    damages: int = 0
+    unreadable: int = 0
+    begin: int | None = None
+    end: int | None = None
+
+    def plus(self, other: RecordCounts) -> RecordCounts:
+        """Return the counts of both."""
+        return RecordCounts(
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            self.blanks + other.blanks,
+            self.damages + other.damages,
+            self.unreadable + other.unreadable,
+            min((begin for begin in (self.begin, other.begin) if begin is not None), default=None),
+            max((end for end in (self.end, other.end) if end is not None), default=None),
+        )
+
+
+def counts_of(item: Item | Stretch) -> RecordCounts:
+    """Return the counts of one item, or of a stretch of messages."""
+    begin = item.physical_offset
+    if isinstance(item, Damage):
+        return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin)
+    if isinstance(item, Blank):
+        return RecordCounts(blanks=1, begin=begin, end=item.end)
+    messages = item.messages if isinstance(item, Stretch) else 1
+    return RecordCounts(messages=messages, bytes=item.size, begin=begin, end=item.end)
+
+
+def total(counts: Iterable[RecordCounts]) -> RecordCounts:
+    """Return the sum of all counts."""
+    found = RecordCounts()
+    for one in counts:
+        found = found.plus(one)
+    return found

@@ -1,0 +1,109 @@
+"""Splits read by Spark's tasks, one each, and what they found.
+
+By an RDD, which a driver has tasks for at once. A client of Spark Connect has none: there it is a data source, a partition and a row
+each. For that Spark plans a query, and starts three processes to ask our source; it needs no pandas, unlike mapInArrow.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.spark.scan.log_split import Found, Reading, Split, packed, read_split, unpacked
+from rmqctl.spark.session.spark_error import spark_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
+
+NAME = "rocketmq-splits"
+
+
+class Answer(NamedTuple):
+    """What a task sends: `small` is what it found, packed and compressed, `size` bytes before that."""
+
+    number: int
+    size: int
+    small: bytes
+
+
+def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
+    """What the tasks of one job found, still packed. Raises Unreadable where Spark gives up."""
+    from pyspark.sql.utils import is_remote
+
+    with spark_errors(f"{splits[0].root}: Spark could not read the log"):
+        answers = _by_query(spark, splits, reading) if is_remote() else _by_rdd(spark, splits, reading)
+    return {splits[answer.number]: partial(_opened, answer) for answer in answers}
+
+
+def answer_of(split: Split, number: int, reading: Reading) -> Answer:
+    """What the task of a split does."""
+    found = packed(read_split(split, reading))
+    return Answer(number, len(found), _codec().compress(found, asbytes=True))
+
+
+def _by_rdd(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> list[Answer]:
+    numbered = spark.sparkContext.parallelize(list(enumerate(splits)), len(splits))
+    answers: list[Answer] = numbered.map(partial(_answered, reading)).collect()
+    return answers
+
+
+def _answered(reading: Reading, one: tuple[int, Split]) -> Answer:
+    return answer_of(one[1], one[0], reading)
+
+
+def _by_query(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> list[Answer]:
+    spark.dataSource.register(_source())
+    table = spark.read.format(NAME).options(splits=json.dumps(splits), reading=json.dumps(reading)).load().toArrow()
+    return [Answer(*row) for row in zip(*(table.column(name).to_pylist() for name in Answer._fields), strict=True)]
+
+
+def _opened(answer: Answer) -> Found:
+    return unpacked(_codec().decompress(answer.small, answer.size))
+
+
+def _codec() -> pa.Codec:
+    """Makes columns of a log a fourth to a twelfth: without that, Spark takes longer to carry them than tasks to make them."""
+    import pyarrow as pa
+
+    return pa.Codec("zstd", compression_level=1)
+
+
+def _source() -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self, options: Mapping[str, str]) -> None:
+            self._splits = json.loads(options["splits"])
+            self._reading = json.loads(options["reading"])
+
+        def partitions(self) -> Sequence[InputPartition]:
+            return [InputPartition(number) for number in range(len(self._splits))]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # imported here: the processes that plan the job, each started anew, do without the compiler behind it
+            import pyarrow as pa
+
+            from rmqctl.spark.scan.log_split import Reading, Split
+
+            answer = answer_of(Split(*self._splits[partition.value]), partition.value, Reading(*self._reading))
+            columns = [pa.array([answer.number], pa.int32()), pa.array([answer.size], pa.int64()), pa.array([answer.small], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=answer._fields)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return NAME
+
+        def schema(self) -> str:
+            return "number int, size bigint, small binary"
+
+        def reader(self, schema: object) -> Reader:
+            del schema
+            return Reader(self.options)
+
+    return Source

@@ -1,0 +1,197 @@
+"""A Spark session: one that is there, Spark Connect's, a cluster's, spark-submit's, or `local[*]`; its executors have rmqctl."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import ZipFile
+
+import rmqctl
+from rmqctl.errors import BadRequest
+from rmqctl.spark.session.java import java_home
+from rmqctl.spark.session.jvm_signals import ctrl_c_as_found, say_nothing_of_its_end, signals_held
+from rmqctl.spark.session.spark_answer import check_answers
+from rmqctl.spark.session.spark_error import one_line, spark_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping
+
+    from pyspark.sql import SparkSession
+
+APP_NAME = "rmqctl"
+_MASTERS = ("spark://", "yarn", "k8s://", "local")
+# a progress bar of Spark's own would go between our lines; a command needs no web page
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+# of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to read 256 MiB
+_FAST = {"spark.python.unix.domain.socket.enabled": "true"}
+LOOPBACK = "127.0.0.1"
+# the JVM of a local master talks to itself and to its Python workers: nobody else needs to reach it
+_LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+# Python puts the folder that it is started in before its own modules: in a store's folder, anybody's gzip.py would run
+_SAFE_PATH = "PYTHONSAFEPATH"
+# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
+# to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %m%n%ex{0}
+"""
+
+
+class Target(NamedTuple):
+    """Where a job runs: `remote` (sc://host, Spark Connect), `master` (spark://host:7077, yarn, local[4]); neither: here, on all cores."""
+
+    master: str | None = None
+    remote: str | None = None
+
+
+@contextmanager
+def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
+    """A session, ended behind the block where it was begun here; `environ` is the process's own, into which Spark's launcher looks.
+
+    Raises Unreadable where nobody answers, BadRequest without a Java, or for what is no master.
+    """
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is not None and target == Target():
+        yield there
+        return
+    if target.master and not target.master.startswith(_MASTERS):
+        raise BadRequest(f"no master that Spark knows: {target.master}", hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]")
+    for url in filter(None, target):
+        check_answers(url)
+    with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
+        with _left_as_found(environ, "JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME", "SPARK_LOCAL_IP", _SAFE_PATH):
+            spark = _begin(target, environ, Path(folder))
+        try:
+            yield spark
+        finally:
+            _end(spark)
+
+
+@contextmanager
+def _left_as_found(environ: MutableMapping[str, str], *names: str) -> Iterator[None]:
+    before = {name: environ[name] for name in names if name in environ}
+    try:
+        yield
+    finally:
+        for name in names:
+            environ.pop(name, None)
+        environ.update(before)
+
+
+def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
+    with spark_errors(f"no Spark session at {target.remote or target.master or 'local[*]'}"), ctrl_c_as_found():
+        spark = _remote(target.remote) if target.remote else _classic(target.master, environ, folder)
+        send_package(spark, folder)
+    return spark
+
+
+def _end(spark: SparkSession) -> None:
+    """Also where a signal has ended the JVM, which PySpark would tell."""
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings(action="ignore"), suppress(Py4JError, OSError):
+        spark.stop()
+
+
+def _remote(url: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except ImportError as error:
+        raise BadRequest(f"a client of Spark Connect needs more: {one_line(error)}", hint="pip install 'rmqctl[connect]'") from error
+
+
+def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    settings = SparkConf().setAppName(APP_NAME).setExecutorEnv(_SAFE_PATH, "1")
+    environ[_SAFE_PATH] = "1"
+    is_ours = "SPARK_ENV_LOADED" not in environ
+    if is_ours:  # else spark-submit has found a Java, a Python and a master
+        environ["JAVA_HOME"] = str(java_home(environ, folder / "java"))
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        environ.setdefault("SPARK_HOME", str(_spark_home()))
+        settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
+        settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the folder that this is run in
+    if master:
+        settings.setMaster(master)
+    if is_ours and _is_local(settings.get("spark.master")):
+        environ["SPARK_LOCAL_IP"] = LOOPBACK
+        settings.setAll(list(_LOCAL.items()))
+    settings.setAll(list((_QUIET | _FAST).items()))
+    with signals_held():
+        SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
+    spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    say_nothing_of_its_end(spark)
+    if is_ours:
+        _hear_no_workers(spark)
+    return spark
+
+
+def _hear_no_workers(spark: SparkSession) -> None:
+    """What Python workers of this JVM print goes nowhere; its log has taken hold of stderr before.
+
+    A worker prints a traceback where Spark has stopped listening before it has said its last word, at the end of a task, of a plan or
+    of the session. What goes wrong in one reaches us as an exception.
+    """
+    java: Any = spark.sparkContext._jvm
+    java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
+
+
+def send_package(spark: SparkSession, folder: Path) -> None:
+    """Have executors import this rmqctl, zipped in `folder`; numba, numpy and the like must be installed there."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        spark.addArtifacts(str(_package(folder)), pyfile=True)
+    elif not _is_local(spark.sparkContext.master):
+        spark.sparkContext.addPyFile(str(_package(folder)))
+
+
+def _spark_home() -> Path:
+    """Return the Spark that belongs to this PySpark, which would look in the folder above the current one first, and run what is there."""
+    import pyspark
+
+    home = Path(pyspark.__file__).absolute().parent
+    candidates = (home / "spark-distribution", home, home.parent.parent)  # a download of pip's; the wheel; a checkout
+    return next((folder for folder in candidates if (folder / "bin" / "spark-submit").is_file()), home)
+
+
+def _is_local(master: str | None) -> bool:
+    """Tell whether a master is this process's JVM alone: `local`, `local[4]`, not `local-cluster[2,1,1024]`."""
+    return f"{master}[".startswith("local[")
+
+
+def _logging(folder: Path) -> str:
+    """The option of a JVM that logs errors alone."""
+    path = folder / "log4j2.properties"
+    path.write_text(_LOGGING, encoding="utf-8")
+    return f"-Dlog4j2.configurationFile=file:{path}"
+
+
+def _package(folder: Path) -> Path:
+    """A zip of rmqctl."""
+    root = Path(rmqctl.__file__).parent
+    archive = folder / "rmqctl.zip"
+    with ZipFile(archive, "w") as file:
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".py", ".json"):
+                file.write(path, Path(root.name) / path.relative_to(root))
+    return archive

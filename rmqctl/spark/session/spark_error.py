@@ -1,0 +1,75 @@
+"""What Spark says of a failure, in one line."""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rmqctl import errors
+from rmqctl.errors import RmqctlError, Unreadable
+from rmqctl.spark.session.jvm_signals import is_interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OURS = re.compile(r"\brmqctl\.errors\.(\w+): (.+)")
+# the last line of a Python traceback: what a worker, or the planner of a data source, raised
+_RAISED = re.compile(r"^(?:\w+\.)*(?P<kind>\w+): (?P<what>.+)$", re.MULTILINE)
+_HINTS = (
+    (
+        re.compile(r"ModuleNotFoundError: No module named"),
+        "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which Python that is",
+    ),
+    (re.compile(r'Cannot run program ".*python'), "the executors have no such Python; set PYSPARK_PYTHON to one that all of them have"),
+)
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong: the end of a traceback of Python's in it, or the last cause of Java's; else its first line."""
+    text = str(error).strip()
+    _, traceback, behind = text.rpartition("Traceback (most recent call last):")
+    raised = _RAISED.search(behind) if traceback else None
+    if raised is not None:
+        return f"{raised['kind']}: {raised['what']}"
+    causes = _CAUSE.findall(text)
+    return str(causes[-1] if causes else text.split("\n", 1)[0])
+
+
+def own_error(error: Exception) -> RmqctlError | None:
+    """What a task or a data source of ours raised, with its exit code; None where neither did."""
+    ours = _OURS.search(str(error))
+    kind = getattr(errors, ours[1], None) if ours else None
+    return kind(ours[2]) if ours and isinstance(kind, type) and issubclass(kind, RmqctlError) else None
+
+
+def of_spark(error: Exception, what: str) -> RmqctlError:
+    """Our own error where there is one (`own_error`); else Unreadable: `what` failed, and why."""
+    hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
+    return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Around what asks Spark: its exceptions are ours (`of_spark`); one that came of an interruption is that interruption."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        if is_interruption(error):
+            raise KeyboardInterrupt from error
+        if isinstance(error, OSError):
+            raise
+        raise of_spark(error, what) from error
+
+
+def quiet_query_logs() -> None:
+    """No lines on stderr by PySpark for a query that it refuses: it raises an exception, too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)

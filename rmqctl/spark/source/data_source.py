@@ -1,0 +1,116 @@
+"""`spark.read.format("rocketmq").load([STORE, ...])`: stores as tables, after `register(spark)`.
+
+`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the
+entries of the index. What the options are, the sources say: message_source, stream_source, queue_source, index_source.
+Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from rmqctl.errors import BadRequest
+from rmqctl.spark.source.index_source import INDEX_COLUMNS, IndexSource
+from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen, ddl
+from rmqctl.spark.source.message_source import MessageSource
+from rmqctl.spark.source.pushed_filter import wanted_by
+from rmqctl.spark.source.queue_source import QUEUE_COLUMNS, QueueSource
+from rmqctl.spark.source.stream_reader import stream_reader_class
+from rmqctl.spark.source.stream_source import StreamSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+    from pyspark.sql.types import StructType
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class Source(Protocol):
+    """What is behind a format: tasks, made on the driver, and their rows."""
+
+    def tasks(self) -> Sequence[Any]:
+        """What the tasks are to read."""
+
+    def read(self, task: Any, /) -> Iterator[Any]:
+        """The record batches of a task."""
+
+
+class Format(NamedTuple):
+    """A format by its name: its columns, and the source that options and columns make."""
+
+    name: str
+    columns: Mapping[str, str]
+    source: Callable[[Mapping[str, str], Sequence[str]], Source]
+    reader: Callable[[Any], DataSourceReader]
+    stream: Callable[[Mapping[str, str], Sequence[str]], DataSourceStreamReader] | None = None
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session.
+
+    Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it is off.
+    """
+    reader, filtering = _readers()
+    messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
+    stream_reader = stream_reader_class()
+    formats = (
+        Format(
+            "rocketmq",
+            MESSAGE_COLUMNS,
+            MessageSource,
+            messages,
+            lambda options, columns: stream_reader(StreamSource(options, columns)),
+        ),
+        Format("rocketmq-queues", QUEUE_COLUMNS, QueueSource, reader),
+        Format("rocketmq-index", INDEX_COLUMNS, IndexSource, reader),
+    )
+    for one in formats:
+        spark.dataSource.register(_data_source(one))
+
+
+def _data_source(one: Format) -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource
+
+    class Stores(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return one.name
+
+        def schema(self) -> str:
+            return ddl(one.columns, chosen(one.columns, self.options.get("columns")))
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return one.reader(one.source(self.options, schema.fieldNames()))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+            if one.stream is None:
+                raise BadRequest(f"{one.name} cannot be read as a stream", hint="rocketmq can")
+            return one.stream(self.options, schema.fieldNames())
+
+    return Stores
+
+
+def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
+    """The reader of any source, and the one of messages that takes filters."""
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self, source: Any) -> None:
+            self._source = source
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(task) for task in self._source.tasks()]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # Spark makes up a partition where there is none
+            return iter(()) if partition.value is None else self._source.read(partition.value)
+
+    class FilteringReader(Reader):
+        def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
+            self._source.want(wanted_by(filters))
+            return filters
+
+    return Reader, FilteringReader

@@ -1,0 +1,58 @@
+"""What no column does, as rows: blanks, damage, and messages that are too large for the column reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.forensics.message_row import damage_row, message_row
+from rmqctl.format import properties
+from rmqctl.format.message import Damage, Message
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
+from rmqctl.spark.source.message_columns import US_PER_MS
+from rmqctl.spark.source.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+_STORE = "store"
+
+
+def broker_of(root: str) -> str:
+    """What the rows of a store call its broker: its folder's name, or the one above a folder that is called `store`."""
+    path = Path(root)
+    return path.parent.name if path.name == _STORE else path.name
+
+
+class ItemRows:
+    """Rows of the store at `root`, each a dict of columns; `store` opens it, for what only other files tell."""
+
+    def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
+        self._store = store
+        self._same = {"broker": broker_of(root), "store": root}
+
+    def row(self, item: Item, path: str) -> dict[str, Any]:
+        """The row of an item in the file that findings call `path`."""
+        if isinstance(item, Message):
+            row = message_row(item, path=path, tags_code=self._store().tags_code(item))
+            return self._same | {"kind": KIND_MESSAGE} | row | _texts(item)
+        if isinstance(item, Damage):
+            row = damage_row(item, path=path)
+            return self._same | {"kind": KIND_DAMAGE} | row | ({} if item.message is None else _texts(item.message))
+        return self._same | {"kind": KIND_BLANK, "path": path, "physicalOffset": item.physical_offset, "size": item.size}
+
+
+def _texts(message: Message) -> dict[str, Any]:
+    """The columns that dump does not have, or has in other words."""
+    found = message.properties
+    time = message.store_timestamp
+    return {
+        "storeTime": time * US_PER_MS if MIN_MS <= time <= MAX_MS else None,
+        "tags": found.get(properties.TAGS),
+        "keys": found.get(properties.KEYS),
+        "uniqKey": found.get(properties.UNIQ_KEY),
+        "properties": list(found.items()),
+        "body": bytes(message.body),
+    }

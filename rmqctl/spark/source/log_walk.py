@@ -1,0 +1,80 @@
+"""How far a live log is written, and where records begin on the way there: what a stream may read.
+
+As `Dump.follow` has it: a record counts as written when it is whole and something follows it, or when it stays the same for a while;
+damage and zeros are passed when whole records follow. Nothing is read but what is written: the rest of a file is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.message import Damage, Message
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.store.read.file_scan import end_position
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.commit_log import CommitLog
+
+
+class Step(NamedTuple):
+    """An item, or several, from `begin` to `end` (physical offsets); `last` is the message that ends there, which may be half written."""
+
+    begin: int
+    end: int
+    last: Message | None
+
+
+class Written(NamedTuple):
+    """The log is surely written up to `end`; `unsure` is a whole message there that nothing follows yet."""
+
+    end: int
+    unsure: Message | None
+
+
+def steps(log: CommitLog, position: int) -> Iterator[Step]:
+    """What stands in the log from `position` on, where an item must begin; ends where nothing is written yet."""
+    columns = ColumnReader()
+    while (step := _step(log, columns, position)) is not None:
+        yield step
+        position = step.end
+
+
+def written(log: CommitLog, position: int, most: int | None) -> Written:
+    """How far the log is written from `position` on; not much further than `most` bytes behind it (None: all of it)."""
+    end, unsure = position, None
+    for step in steps(log, position):
+        end = step.end if step.last is None else step.last.physical_offset
+        unsure = step.last
+        if most is not None and end - position >= most:
+            return Written(end, None)
+    if unsure is not None and isinstance(log.at(unsure.end), Damage) and log.queue.find(unsure.end) is not None:
+        return Written(unsure.end, None)  # a record in the making, or damage: something follows
+    return Written(end, unsure)
+
+
+def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
+    file = log.queue.find(position)
+    found = columns.at(file, position - file.file_from_offset, end_position(file)) if file is not None else None
+    if found is not None:
+        return Step(position, found.physical_offset + found.size, found.message(len(found.rows) - 1))
+    item = log.at(position)
+    if isinstance(item, Damage):
+        following = None if file is None else log.next_record(position + 1)
+        return _to_later_file(log, position) if following is None else Step(position, following, None)
+    if item is None:
+        return _to_later_file(log, position)
+    return Step(position, item.end, item if isinstance(item, Message) else None)
+
+
+def _to_later_file(log: CommitLog, position: int) -> Step | None:
+    """Past the rest of a file, or files that are gone, to the next one that has records; else what is here may be in the making."""
+    later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
+    found = next((offset for offset in later if _has_records(log, offset)), None)
+    return None if found is None else Step(position, found, None)
+
+
+def _has_records(log: CommitLog, offset: int) -> bool:
+    """Whether the file that begins there has any; not a pre-allocated one, whose first bytes are zeros: it is not read to its end."""
+    item = log.at(offset)
+    return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

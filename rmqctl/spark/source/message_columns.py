@@ -1,0 +1,209 @@
+"""Columns of good messages as Arrow's, without a Python object a message; what is no UTF-8 is left to the one-record decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format import host
+from rmqctl.format.message import tags_code
+from rmqctl.format.timestamp import MAX_MS, MIN_MS
+from rmqctl.kernels import row_scan
+from rmqctl.kernels.row_scan import TextTable
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.column_reader import Columns
+
+VALUES = frozenset({"tagsCode", "tags", "keys", "uniqKey"})  # that stand in the properties
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+US_PER_MS = 1000
+
+
+class MessageColumns:
+    """Makes arrays of scanned columns, of the columns `names`; not for two threads at once.
+
+    `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
+    """
+
+    def __init__(self, names: Sequence[str], constants: dict[str, str | None], scheduled: Callable[[Message], int]) -> None:
+        self._names = names
+        self._constants = constants
+        self._scheduled = scheduled
+        self._with_values = not VALUES.isdisjoint(names)
+        self._topics = _Texts(lambda raw: raw.decode("utf-8", "replace"))
+        self._hosts = _Texts(lambda raw: str(host.decode(raw)))
+
+    def arrays(self, columns: Columns) -> list[Any]:
+        """An array a column."""
+        import pyarrow as pa
+
+        rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
+        constants = self._constants | {"path": columns.path}
+        return [
+            pa.repeat(pa.scalar(constants[name], pa.string()), len(columns.rows)) if name in constants else _MAKERS[name](rows)
+            for name in self._names
+        ]
+
+
+class _Texts:
+    """A table of texts, each shown once however many rows have it."""
+
+    def __init__(self, shown: Callable[[bytes], str]) -> None:
+        self.table = TextTable()
+        self._shown = shown
+        self._texts: list[str] = []
+        self._array: Any = None
+
+    def taken(self, numbers: Any) -> Any:
+        """The texts of these numbers."""
+        import pyarrow as pa
+
+        if self._array is None or len(self._texts) < len(self.table.texts):
+            self._texts += map(self._shown, self.table.texts[len(self._texts) :])
+            self._array = pa.array(self._texts, pa.string())
+        return self._array.take(pa.array(np.ascontiguousarray(numbers)))
+
+
+class _Rows:
+    """A stretch's rows, with what several columns need of them."""
+
+    def __init__(self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool) -> None:
+        self.columns = columns
+        self.rows = columns.rows
+        self.topics = topics
+        self.hosts = hosts
+        self._scheduled = scheduled
+        self._with_values = with_values
+
+    @cached_property
+    def described(self) -> Any:
+        return row_scan.describe(self.columns.buffer, self.rows, self.topics.table, self.hosts.table, with_values=self._with_values)
+
+    def scanned(self, field: str) -> Any:
+        """A number that scanning found."""
+        import pyarrow as pa
+
+        return pa.array(np.ascontiguousarray(self.rows[field]))
+
+    def head(self, field: str) -> Any:
+        """Another number of the head."""
+        import pyarrow as pa
+
+        return pa.array(np.ascontiguousarray(self.described[field]))
+
+    def offsets(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.rows["position"] + self.columns.physical_offset)
+
+    def sizes(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.rows["size"].astype(np.int64))
+
+    def times(self) -> Any:
+        """Store times; null where the number is no date."""
+        import pyarrow as pa
+
+        ms = np.ascontiguousarray(self.rows["store_timestamp"])
+        is_date = (ms >= MIN_MS) & (ms <= MAX_MS)
+        return pa.array(np.where(is_date, ms, 0) * US_PER_MS, pa.int64(), mask=~is_date).cast(pa.timestamp("us", "UTC"))
+
+    def topic(self) -> Any:
+        return self.topics.taken(self.described["topic"])
+
+    def host(self, field: str) -> Any:
+        return self.hosts.taken(self.described[field])
+
+    def msg_ids(self) -> Any:
+        return _texts(*row_scan.msg_ids(self.columns.buffer, self.columns.physical_offset, self.rows))
+
+    def tags_codes(self) -> Any:
+        import pyarrow as pa
+
+        codes = self.described["tags_code"].copy()
+        for row in np.flatnonzero(~self.described["is_text"]).tolist():
+            codes[row] = tags_code(self.columns.message(row).properties)
+        for number, topic in enumerate(self.topics.table.texts):
+            if topic == _SCHEDULE:
+                for row in np.flatnonzero(self.described["topic"] == number).tolist():
+                    codes[row] = self._scheduled(self.columns.message(row))
+        return pa.array(codes)
+
+    def value(self, field: str, name: str) -> Any:
+        """A property; null where there is none."""
+        import pyarrow as pa
+
+        lengths = self.described[f"{field}_length"]
+        found = _texts(*row_scan.gather(self.columns.buffer, self.described[f"{field}_start"], lengths), present=lengths > 0)
+        if _is_text(found):
+            return found
+        return pa.array([self.columns.message(row).properties.get(name) for row in range(len(self.rows))], pa.string())
+
+    def properties(self) -> Any:
+        import pyarrow as pa
+
+        offsets, pairs = row_scan.pairs(self.columns.buffer, self.rows)
+        names = _texts(*row_scan.gather(self.columns.buffer, pairs["name_start"], pairs["name_length"]))
+        values = _texts(*row_scan.gather(self.columns.buffer, pairs["value_start"], pairs["value_length"]))
+        if _is_text(names) and _is_text(values):
+            return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+        decoded = [list(self.columns.message(row).properties.items()) for row in range(len(self.rows))]
+        return pa.array(decoded, pa.map_(pa.string(), pa.string()))
+
+    def bodies(self) -> Any:
+        import pyarrow as pa
+
+        offsets, data = row_scan.gather(self.columns.buffer, self.rows["body_start"], self.rows["body_length"])
+        return pa.Array.from_buffers(pa.binary(), len(self.rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+_MAKERS: dict[str, Callable[[_Rows], Any]] = {
+    "physicalOffset": _Rows.offsets,
+    "size": _Rows.sizes,
+    "topic": _Rows.topic,
+    "queueId": lambda rows: rows.scanned("queue_id"),
+    "queueOffset": lambda rows: rows.scanned("queue_offset"),
+    "bodyCrc": lambda rows: rows.head("body_crc"),
+    "bodyLength": lambda rows: rows.scanned("body_length"),
+    "flag": lambda rows: rows.head("flag"),
+    "sysFlag": lambda rows: rows.scanned("sys_flag"),
+    "bornTimestamp": lambda rows: rows.head("born_timestamp"),
+    "bornHost": lambda rows: rows.host("born_host"),
+    "storeTimestamp": lambda rows: rows.scanned("store_timestamp"),
+    "storeTime": _Rows.times,
+    "storeHost": lambda rows: rows.host("store_host"),
+    "reconsumeTimes": lambda rows: rows.head("reconsume_times"),
+    "preparedTransactionOffset": lambda rows: rows.head("prepared_transaction_offset"),
+    "msgId": _Rows.msg_ids,
+    "tagsCode": _Rows.tags_codes,
+    "tags": lambda rows: rows.value("tags", "TAGS"),
+    "keys": lambda rows: rows.value("keys", "KEYS"),
+    "uniqKey": lambda rows: rows.value("uniq_key", "UNIQ_KEY"),
+    "properties": _Rows.properties,
+    "body": _Rows.bodies,
+}
+
+
+def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
+    """Texts one behind the other as Arrow's; null where not `present`."""
+    import pyarrow as pa
+
+    valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _is_text(array: Any) -> bool:
+    """Whether all of it is UTF-8."""
+    import pyarrow as pa
+
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

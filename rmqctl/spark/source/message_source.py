@@ -1,0 +1,104 @@
+"""`rocketmq` as Spark's planner and tasks have it: the splits of all stores, and how one is read. No Spark here, but its options."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.errors import BadRequest
+from rmqctl.spark.scan.log_split import Split, splits_of
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.source.source_stores import is_true, number, stores_of
+from rmqctl.spark.source.split_rows import RowReading, damage_batches, split_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.message import Damage
+
+
+class Task(NamedTuple):
+    """What one task is to read; it is one of `of`. The reader is sent to tasks before they are made: it cannot know."""
+
+    part: Split | Wrong
+    of: int
+
+
+class Wrong(NamedTuple):
+    """What is wrong with the sequence of a log's files: rows that no split has."""
+
+    root: str
+    damages: tuple[Damage, ...]
+
+
+class MessageSource:
+    """What the options of `spark.read.format("rocketmq")` ask for; `columns` are the schema's.
+
+    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `splitMiB`: MiB of the log for each task. `ranges`: a row of kind
+    'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises BadRequest.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        self._stores = stores_of(options)
+        self._columns = tuple(columns)
+        self._ranges = is_true(options, "ranges")
+        self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
+        self._given = splits_from_json(options["splits"]) if "splits" in options else None
+        self._wanted: Filter | None = None
+
+    def want(self, wanted: Filter) -> None:
+        """Leave out messages that are not wanted, where it is cheap; not where the ranges of all are asked for."""
+        self._wanted = None if self._ranges else wanted
+
+    def tasks(self) -> list[Task]:
+        """All tasks. Raises what opening the stores raises."""
+        wrong: list[Wrong] = []
+        splits: list[Split] = []
+        for root in self._stores.roots:
+            with self._stores.opened(root) as store:
+                splits += splits_of(store.commit_log, store.path.root, self._split_size)
+                damages = tuple(store.commit_log.queue.anomalies)
+                wrong += [Wrong(root, damages)] if damages else []
+        splits = splits if self._given is None else self._given
+        if self._ranges and not splits:  # a log without files is read, too, and says so
+            splits = [Split(root, "", 0, 0, 0, "", 0, 1) for root in self._stores.roots]
+        parts: list[Split | Wrong] = [*wrong, *filter(self._may_have, splits)]
+        return [Task(part, len(parts)) for part in parts]
+
+    def read(self, task: Task) -> Iterator[Any]:
+        """The record batches of a task."""
+        stores = self._stores
+        reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted)
+        return part_batches(task.part, reading)
+
+    def _may_have(self, split: Split) -> bool:
+        """Whether anything wanted may begin in a split; what lies behind its last record may begin anywhere up to its file's end."""
+        if self._wanted is None:
+            return True
+        low, high = self._wanted.from_offset, self._wanted.to_offset
+        behind = split.file_from_offset + split.size
+        return (low is None or behind >= low) and (high is None or split.file_from_offset + split.start < high)
+
+
+def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
+    """The record batches of what one task is to read; `exact`: of a split that begins where an item does, and ends where one does."""
+    if isinstance(part, Wrong):
+        return damage_batches(part.root, part.damages, reading)
+    return split_batches(part, reading, exact=exact)
+
+
+def splits_to_json(splits: Sequence[Split]) -> str:
+    """For the option `splits`."""
+    return json.dumps(splits)
+
+
+def splits_from_json(text: str) -> list[Split]:
+    """What `splits_to_json` wrote. Raises BadRequest for anything else."""
+    try:
+        splits = [Split(*split) for split in json.loads(text)]
+    except (TypeError, ValueError) as error:
+        raise BadRequest(
+            "the option `splits` is no list of splits", hint="rmqctl.spark.source.message_source.splits_to_json makes one"
+        ) from error
+    return splits

@@ -1,0 +1,67 @@
+"""The stores that a data source of ours is asked for: `path` or `paths`, globs too, and how they are laid out."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.errors import BadRequest, NotAStore
+from rmqctl.logfile.remote_storage import is_remote, root_path, root_text
+from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+class SourceStores(NamedTuple):
+    """The roots of stores, absolute; each laid out as `conf` says, or as its files show."""
+
+    roots: tuple[str, ...]
+    conf: BrokerConf
+    follow_links: bool
+
+    @contextmanager
+    def opened(self, root: str) -> Iterator[ReadOnlyStore]:
+        """One of them. Raises NotAStore, LayoutNotSupported or Unreadable."""
+        with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
+            yield store
+
+
+def stores_of(options: Mapping[str, str]) -> SourceStores:
+    """The stores that options name: `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest."""
+    patterns = json.loads(options["paths"]) if "paths" in options else []
+    patterns += [options["path"]] if options.get("path") else []
+    if not patterns:
+        raise BadRequest("no store is named", hint='spark.read.format("rocketmq").load("/data/rocketmq/store")')
+    roots = [root for pattern in patterns for root in _roots(pattern)]
+    conf = read_broker_conf(Path(options["brokerConf"])) if options.get("brokerConf") else BrokerConf()
+    return SourceStores(tuple(dict.fromkeys(roots)), conf, is_true(options, "followLinks"))
+
+
+def _roots(pattern: str) -> list[str]:
+    """What a path stands for; no pattern where something has it for a name, nor as a URL. Raises NotAStore where nothing matches."""
+    path = root_path(pattern)
+    if not glob.has_magic(pattern) or is_remote(path) or path.exists():
+        return [root_text(path)]
+    found = sorted(glob.glob(str(path)))  # noqa: PTH207 -- Path.glob takes no absolute pattern
+    if not found:
+        raise NotAStore("nothing matches", path=pattern)
+    return found
+
+
+def is_true(options: Mapping[str, str], name: str) -> bool:
+    """A flag: `true` or `false`, as Spark's own; false without one. Raises BadRequest."""
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise BadRequest(f"{name} is {options[name]!r}, neither true nor false")
+    return text == "true"
+
+
+def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number in [low, high]. Raises BadRequest."""
+    text = options.get(name, str(default))
+    if not text.isascii() or not text.isdecimal() or len(text) > 18 or not low <= int(text) <= high:
+        raise BadRequest(f"{name} is {text!r}", hint=f"a whole number from {low} to {high}")
+    return int(text)

@@ -1,0 +1,185 @@
+"""A split of a log as record batches: good messages by columns, all else item by item, as `rmqctl dump --damaged` has it.
+
+A split other than a file's first begins at the first record in it, and goes on to where a record begins that the next one can
+find; so what lies between two records, damage or zeros, belongs to the split of the one before it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format.message import Damage
+from rmqctl.kernels import filter_scan, row_scan, scan
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.logfile.remote_storage import root_path
+from rmqctl.spark.scan.coverage import Range, sequence_split
+from rmqctl.spark.scan.log_split import opened, prepare_once
+from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
+from rmqctl.spark.source.item_rows import ItemRows, broker_of
+from rmqctl.spark.source.message_columns import MessageColumns
+from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE_COLUMNS, arrow_schema
+from rmqctl.spark.source.open_end import never_closed
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.read.commit_log import goes_on
+from rmqctl.store.read.file_scan import FileScan, Stretch, Unwritten, next_readable
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.column_reader import Columns
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.spark.scan.log_split import Split
+    from rmqctl.store.read.file_scan import Item
+
+ROWS_GATHERED_MAX = 1024
+BYTES_GATHERED_MAX = 4 * 1024 * 1024
+
+
+class RowReading(NamedTuple):
+    """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all).
+
+    With `ranges` each task has one more row: what of the file it read, the counts of what it found, and that there are `tasks` of them.
+    """
+
+    names: tuple[str, ...]
+    conf: BrokerConf = BrokerConf()
+    follow_links: bool = False
+    ranges: bool = False
+    tasks: int = 0
+    wanted: Filter | None = None
+
+
+def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
+    """The record batches (pyarrow) of a split; what cannot be read is a row.
+
+    Raises Unreadable where the file is another one than the driver sees, or none, and the errors of ReadOnlyStore.
+
+    An `exact` one begins where an item does, and ends where one does.
+    """
+    prepare_once(scan, row_scan, filter_scan)
+    with opened(split) as file:
+        yield from _SplitRows(split, file, reading).batches(exact=exact)
+
+
+def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
+    """What is wrong with the sequence of a log's files, as record batches."""
+    rows = ItemRows(root, _Store(root, reading))
+    found = [rows.row(damage, damage.path) for damage in damages]
+    if reading.ranges:
+        found.append(range_row(Range(sequence_split(root), 0, 0, reading.tasks, total(map(counts_of, damages)))))
+    if found:
+        yield _batch(found, arrow_schema(MESSAGE_COLUMNS, reading.names))
+
+
+class _Store:
+    """The store as a task sees it, opened when something asks for it: what a split alone does not tell."""
+
+    def __init__(self, root: str, reading: RowReading) -> None:
+        self._root = root_path(root)
+        self._reading = reading
+        self._store: ReadOnlyStore | None = None
+
+    def __call__(self) -> ReadOnlyStore:
+        if self._store is None:
+            self._store = ReadOnlyStore(self._root, self._reading.conf, follow_links=self._reading.follow_links)
+        return self._store
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+class _SplitRows:
+    def __init__(self, split: Split, file: MappedFile, reading: RowReading) -> None:
+        self._split = split
+        self._file = file
+        self._reading = reading
+        self._schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
+        self._store = _Store(split.root, reading)
+        self._others = ItemRows(split.root, self._store)
+        same = {"broker": broker_of(split.root), "store": split.root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
+        self._columns = MessageColumns(reading.names, same, self._tags_code)
+        self._went_on = split.start > 0  # begins with a record then
+        self._counts = RecordCounts()
+
+    def batches(self, *, exact: bool) -> Iterator[Any]:
+        split = self._split
+        first = split.start if exact or split.start == 0 else next_readable(self._file, split.start, split.stop)
+        begin = end = split.start if first is None else first
+        if first is not None:
+            reached = FileScan(self._file, first, ColumnReader(), self._take)
+            items = reached.items(split.stop) if exact else _up_to_next_record(reached, self._file, split.stop)
+            yield from self._batches_of(items)
+            end = reached.position
+        self._store.close()
+        if self._reading.ranges:
+            base = split.file_from_offset
+            yield _batch([range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema)
+
+    def _batches_of(self, items: Iterator[Item | Stretch | Unwritten]) -> Iterator[Any]:
+        """Batches of stretches, and rows of all else gathered to batches."""
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for item in items:
+            if isinstance(item, Stretch) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
+                if rows:
+                    yield _batch(rows, self._schema)
+                rows, size = [], 0
+            if not isinstance(item, Stretch):
+                rows += self._rows_of(item)
+                size += 0 if isinstance(item, Unwritten) else item.size
+            else:
+                self._counts = self._counts.plus(counts_of(item))
+                if item.taken is not None:
+                    yield item.taken
+            self._went_on = self._went_on or goes_on(item)
+        if rows:
+            yield _batch(rows, self._schema)
+
+    def _take(self, columns: Columns) -> Any:
+        """The batch of a stretch; None where no message of it is wanted."""
+        import pyarrow as pa
+
+        if self._reading.wanted is not None:
+            columns = columns._replace(rows=columns.rows[self._reading.wanted.rows(columns)])
+        return pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema) if len(columns.rows) else None
+
+    def _rows_of(self, item: Item | Unwritten) -> list[dict[str, Any]]:
+        """The row of an item, counted; none of zeros at the log's end."""
+        if isinstance(item, Unwritten):
+            damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
+            return [] if damage is None else [self._row(damage, self._file.name)]
+        path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
+        return [self._row(item, path)]
+
+    def _row(self, item: Item, path: str) -> dict[str, Any]:
+        self._counts = self._counts.plus(counts_of(item))
+        return self._others.row(item, path)
+
+    def _tags_code(self, message: Message) -> int:
+        return self._store().tags_code(message)
+
+
+def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[Item | Stretch | Unwritten]:
+    """The items that begin before `stop`, and those behind it up to the first place where another task can begin."""
+    yield from reached.items(stop)
+    while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
+        yield from reached.items(reached.position + 1)
+
+
+def range_row(found: Range) -> dict[str, Any]:
+    """The row that says what a task read; `range_of` reads it."""
+    split = found.split
+    place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
+    told = json.dumps({"split": split, "of": found.of, "counts": found.counts})
+    return {"broker": broker_of(split.root), "store": split.root, "kind": KIND_RANGE, **place, "detail": told}
+
+
+def _batch(rows: list[dict[str, Any]], schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -1,0 +1,109 @@
+"""`spark.readStream.format("rocketmq")`: logs as they are written. Its offset has a physical offset for each store, where an item begins.
+
+The driver walks over what is new, so that each split begins where a record does; tasks make the rows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest
+from rmqctl.forensics.dump import last_byte_written
+from rmqctl.format.message import Damage
+from rmqctl.kernels import scan
+from rmqctl.spark.scan.log_split import Split, head_of, prepare_once
+from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
+from rmqctl.spark.source.log_walk import steps, written
+from rmqctl.spark.source.message_source import Task, Wrong, part_batches
+from rmqctl.spark.source.source_stores import number, stores_of
+from rmqctl.spark.source.split_rows import RowReading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from rmqctl.store.read.commit_log import CommitLog
+
+BATCH_MIB, BATCH_MIB_MAX = 1024, 1024 * 1024
+SETTLE_SECONDS = 0.2  # a record that nothing follows counts as written when it stays the same for so long
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class StreamSource:
+    """What the options of `spark.readStream.format("rocketmq")` ask for.
+
+    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `startingOffset`: earliest (the log's begin) or latest. `splitMiB`: MiB
+    of the log for each task. `batchMiB`: about so many of each store at once. Raises BadRequest.
+    """
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        self._stores = stores_of(options)
+        self._columns = tuple(columns)
+        self._split_size = number(options, "splitMiB", SPLIT_MIB, 1, SPLIT_MIB_MAX) * MIB
+        self.batch_size = number(options, "batchMiB", BATCH_MIB, 1, BATCH_MIB_MAX) * MIB
+        self._starting = options.get("startingOffset", EARLIEST)
+        if self._starting not in (EARLIEST, LATEST):
+            raise BadRequest(f"startingOffset is {self._starting!r}", hint=f"{EARLIEST} or {LATEST}")
+
+    def begin(self) -> dict[str, int]:
+        """Where a new stream begins. Raises what opening the stores raises."""
+        prepare_once(scan)
+        offsets = {}
+        for root in self._stores.roots:
+            with self._stores.opened(root) as store:
+                log = store.commit_log
+                offsets[root] = log.min_offset
+                in_use = log.files_in_use() if self._starting == LATEST else []
+                if in_use:
+                    offsets[root] = _written_end(log, in_use[-1].file_from_offset, None)
+        return offsets
+
+    def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
+        """How far the logs are written; of each about `most` bytes behind `start`, or all of it."""
+        prepare_once(scan)
+        offsets = {}
+        for root in self._stores.roots:
+            with self._stores.opened(root) as store:
+                log = store.commit_log
+                offsets[root] = _written_end(log, start.get(root, log.min_offset), most)
+        return offsets
+
+    def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
+        """Splits of what is between two offsets, each from where an item begins to where one ends."""
+        prepare_once(scan)
+        parts: list[Split | Wrong] = []
+        for root, stop in end.items():
+            with self._stores.opened(root) as store:
+                parts += self._parts(root, store.commit_log, start.get(root, store.commit_log.min_offset), stop)
+        return [Task(part, len(parts)) for part in parts]
+
+    def read(self, task: Task) -> Iterator[Any]:
+        """The record batches of a task."""
+        return part_batches(task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True)
+
+    def _parts(self, root: str, log: CommitLog, position: int, end: int) -> Iterator[Split | Wrong]:
+        while position < end:
+            file = log.queue.find(position)
+            if file is None:
+                following = min([later.file_from_offset for later in log.queue.files if later.file_from_offset > position], default=end)
+                yield Wrong(root, (_gone(position, min(following, end)),))
+                position = following
+                continue
+            base, stop = file.file_from_offset, min(file.end, end)
+            if stop - position > self._split_size:
+                stop = next((step.end for step in steps(log, position) if step.end - position >= self._split_size), stop)
+            stop = min(stop, file.end, end)
+            yield Split(root, str(file.path), 0, base, file.size, head_of(file), position - base, stop - base)
+            position = stop
+
+
+def _written_end(log: CommitLog, position: int, most: int | None) -> int:
+    found = written(log, position, most)
+    if found.unsure is None or not last_byte_written(found.unsure):
+        return found.end
+    time.sleep(SETTLE_SECONDS)
+    return found.unsure.end if log.at(found.unsure.physical_offset) == found.unsure else found.end
+
+
+def _gone(position: int, following: int) -> Damage:
+    return Damage("file-gap", position, following - position, f"{following - position} bytes from {position} on are not there any more")

@@ -1,0 +1,1 @@
+"""What a broker was told, and how its store is laid out."""

@@ -1,0 +1,88 @@
+"""broker.conf: the settings of a broker that its store depends on. It is a Java properties file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.errors import BadRequest
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.store.config.clean_config import USUAL_EXPIRY, ExpirySettings, expiry_settings
+from rmqctl.store.config.java_properties import NUMBER_DIGITS_MAX, JavaProperties
+from rmqctl.store.config.message_store_config import USUAL, WritingConf, writing_conf
+
+# messageDelayLevel's own list, by level from 1 on: 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h
+DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
+_DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class BrokerConf(NamedTuple):
+    """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
+
+    commitlog_paths: tuple[str, ...] = ()
+    read_only_commitlog_paths: tuple[str, ...] = ()
+    commitlog_file_size: int | None = None
+    consumequeue_file_size: int | None = None
+    consumequeue_ext_enabled: bool | None = None
+    consumequeue_ext_file_size: int | None = None
+    batchconsumequeue_file_size: int | None = None
+    index_slots: int | None = None
+    index_entries: int | None = None
+    index_enabled: bool = True
+    delays_ms: tuple[int, ...] = DELAYS_MS
+    writing: WritingConf = USUAL
+    expiry: ExpirySettings = USUAL_EXPIRY
+    queues_in_rocksdb: bool = False
+    queues_in_both: bool = False
+    dledger: bool = False
+    dledger_id: str = ""
+    store_root: str = ""
+
+
+def read_broker_conf(path: Path) -> BrokerConf:
+    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none."""
+    said = JavaProperties(path)
+    read_only = said.paths("readOnlyCommitLogStorePaths")
+    queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
+    return BrokerConf(
+        commitlog_paths=tuple(dict.fromkeys((*said.paths("storePathCommitLog"), *read_only))),
+        read_only_commitlog_paths=read_only,
+        commitlog_file_size=said.number("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
+        consumequeue_file_size=queue_size and -(-queue_size // CQ_UNIT.size) * CQ_UNIT.size,
+        consumequeue_ext_enabled=said.flag("enableConsumeQueueExt"),
+        consumequeue_ext_file_size=said.number("mappedFileSizeConsumeQueueExt"),
+        batchconsumequeue_file_size=_batch_queue_size(said, path),
+        index_slots=said.number("maxHashSlotNum"),
+        index_entries=said.number("maxIndexNum"),
+        index_enabled=said.text("messageIndexEnable").lower() != "false",
+        delays_ms=_delays(said.text("messageDelayLevel"), path),
+        writing=writing_conf(said),
+        expiry=expiry_settings(said),
+        queues_in_rocksdb="rocksdb" in said.text("storeType").lower(),
+        queues_in_both=bool(said.flag("rocksdbCQDoubleWriteEnable")),
+        dledger=bool(said.flag("enableDLegerCommitLog")),
+        dledger_id=said.text("dLegerSelfId").strip(),
+        store_root=said.path_of("storePathRootDir"),
+    )
+
+
+def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
+    """5.x does not round it, and does not load what a size that is no multiple of units makes."""
+    size = said.number("mapperFileSizeBatchConsumeQueue")
+    if size is not None and size % BATCH_CQ_UNIT.size:
+        what = f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load such queues"
+        raise BadRequest(what, path=str(path))
+    return size
+
+
+def _delays(text: str, path: Path) -> tuple[int, ...]:
+    """`1s 5s 10s ...` in ms; the broker's own list where nothing is said."""
+    if not text.strip():
+        return DELAYS_MS
+    delays = []
+    for word in text.split():
+        number, unit = word[:-1], _DELAY_UNITS_MS.get(word[-1].lower())
+        if unit is None or not number.isdecimal() or len(number) > NUMBER_DIGITS_MAX:
+            raise BadRequest(f"messageDelayLevel: {word!r} is not a duration", path=str(path))
+        delays.append(int(number) * unit)
+    return tuple(delays)

@@ -1,0 +1,102 @@
+"""When a broker deletes files, and how many: the settings of RocketMQ's CleanCommitLogService, and ours."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rmqctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.java_properties import JavaProperties
+
+HOUR_MS = 3_600_000
+
+
+class ExpirySettings(NamedTuple):
+    """Times in ms, sizes in bytes; the broker's own by default. The comments are the keys of broker.conf."""
+
+    reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
+    delete_when: tuple[int, ...] = (4,)  # deleteWhen: hours of the broker host's local time
+    max_disk_percent: float = 75.0  # diskMaxUsedSpaceRatio; brokers take 10 for less and 95 for more
+    force_percent: float = 85.0  # diskSpaceCleanForciblyRatio of 5.x; a system property of that name, 0 to 1, in all versions
+    warning_percent: float = 90.0  # diskSpaceWarningLevelRatio, the same
+    clean_forcibly: bool = True  # cleanFileForciblyEnable
+    batch: int = 10  # deleteFileBatchMax of 5.x: files of the log in a round; 10 before
+    replicas_per_disk: int = 1  # replicasPerDiskPartition of 5.x
+    logical_force_percent: float = 80.0  # logicalDiskSpaceCleanForciblyThreshold of 5.x, 0 to 1
+    manual: bool = False
+    """As after mqadmin's deleteExpiredCommitLog: 20 rounds, whatever the hour is."""
+    keep_bytes: int | None = None
+    """By hand: files of the log go, whatever their age, until it has at most so many bytes."""
+    keep_files: int | None = None
+    """By hand: files of the log go, whatever their age, until it has at most so many files."""
+    by: Literal["mtime", "store-timestamp"] = "mtime"
+    """What a file's age counts from; brokers know its mtime only."""
+    protect_unconsumed: bool = False
+    """Files with messages that wait for someone stay, and all behind them."""
+    unused_topics: bool = False
+    """Empty queues of topics that topics.json does not have go as a whole."""
+
+
+USUAL_EXPIRY = ExpirySettings()
+
+
+def expiry_settings(said: JavaProperties) -> ExpirySettings:
+    """What broker.conf says. Raises BadRequest where a number is none."""
+
+    def number(name: str, usual: float, least: int = 0) -> int:
+        found = said.number(name, least=least)
+        return int(usual) if found is None else found
+
+    usual = USUAL_EXPIRY
+    return ExpirySettings(
+        reserved_ms=number("fileReservedTime", usual.reserved_ms // HOUR_MS) * HOUR_MS,
+        delete_when=_hours(said),
+        max_disk_percent=number("diskMaxUsedSpaceRatio", usual.max_disk_percent),
+        force_percent=number("diskSpaceCleanForciblyRatio", usual.force_percent),
+        warning_percent=number("diskSpaceWarningLevelRatio", usual.warning_percent),
+        clean_forcibly=said.flag("cleanFileForciblyEnable") is not False,
+        batch=number("deleteFileBatchMax", usual.batch),
+        replicas_per_disk=number("replicasPerDiskPartition", usual.replicas_per_disk),
+        logical_force_percent=_percent(said, "logicalDiskSpaceCleanForciblyThreshold", usual.logical_force_percent),
+    )
+
+
+def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
+    """What a broker makes of its broker.conf: 4.x does not know the keys of 5.x."""
+    if profile.force_level_asks:
+        return said
+    usual = USUAL_EXPIRY
+    return said._replace(batch=usual.batch, force_percent=usual.force_percent, warning_percent=usual.warning_percent)
+
+
+def parse_hours(text: str) -> tuple[int, ...]:
+    """The hours of `04` or `04;05`. Raises ValueError where a broker fails, too: on blanks or commas it never deletes a file."""
+    words = text.split(";")
+    while words and not words[-1]:
+        words.pop()  # as Java's split
+    if not words or not all(re.fullmatch(r"[+-]?[0-9]{1,9}", word) for word in words):
+        raise ValueError(f"{text!r} is no hour, nor hours with semicolons between them, such as 04;05")
+    return tuple(map(int, words))
+
+
+def _hours(said: JavaProperties) -> tuple[int, ...]:
+    text = said.text("deleteWhen")
+    if not text:
+        return USUAL_EXPIRY.delete_when
+    try:
+        return parse_hours(text)
+    except ValueError as error:
+        raise BadRequest(f"deleteWhen: {error}; a broker fails on it, and deletes nothing", path=str(said.path)) from error
+
+
+def _percent(said: JavaProperties, name: str, usual: float) -> float:
+    """A fraction, as percent."""
+    text = said.text(name)
+    if not text:
+        return usual
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", text):
+        raise BadRequest(f"{name}={text!r} is not a fraction", path=str(said.path))
+    return float(text) * 100

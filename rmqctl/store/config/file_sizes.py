@@ -1,0 +1,34 @@
+"""Sizes of a store's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+
+if TYPE_CHECKING:
+    from rmqctl.store.config.broker_conf import BrokerConf
+
+
+class Geometry(NamedTuple):
+    """Sizes of a store's files: bytes, bytes, counts. The broker's own by default."""
+
+    commitlog_file_size: int = 1 << 30
+    consumequeue_file_size: int = 300_000 * CQ_UNIT.size
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    consumequeue_ext_file_size: int = 48 * 1024 * 1024
+    batchconsumequeue_file_size: int = 300_000 * BATCH_CQ_UNIT.size
+
+
+def geometry_of_conf(conf: BrokerConf) -> Geometry:
+    """As broker.conf says; the broker's own sizes where it says nothing."""
+    usual = Geometry()
+    return Geometry(
+        conf.commitlog_file_size or usual.commitlog_file_size,
+        conf.consumequeue_file_size or usual.consumequeue_file_size,
+        conf.index_slots or usual.index_slots,
+        conf.index_entries or usual.index_entries,
+        conf.consumequeue_ext_file_size or usual.consumequeue_ext_file_size,
+        conf.batchconsumequeue_file_size or usual.batchconsumequeue_file_size,
+    )

@@ -1,0 +1,204 @@
+"""The folder of a store: where its parts are, and what wrote it, told by its signs.
+
+| sign | who leaves it |
+|---|---|
+| `lock` | 4.3 and later, not 4.1 |
+| `abort.bak` (each start leaves it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck, a PID in `abort` | 5.x |
+| `rocksdbstore/` | 5.4 and later |
+| `consumequeue/CURRENT` (RocksDB), no topics beside it | 5.x with storeType=defaultRocksDB: only the log is read |
+| the same with topics beside it, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds of queues: read-only |
+| `dledger-ID/` | a broker of a DLedger group, its log in `data/`, each record with a header: only the log is read |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
+from rmqctl.logfile.remote_storage import root_text, storage_of
+from rmqctl.logfile.storage import Kind, from_root
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.storage import Entry, Storage
+    from rmqctl.store.config.broker_conf import BrokerConf
+
+COMMITLOG = "commitlog"
+CONSUMEQUEUE = "consumequeue"
+CONSUMEQUEUE_EXT = "consumequeue_ext"
+BATCHCONSUMEQUEUE = "batchconsumequeue"
+QUEUE_PARTS = (CONSUMEQUEUE, CONSUMEQUEUE_EXT, BATCHCONSUMEQUEUE)
+INDEX = "index"
+CONFIG = "config"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+ABORT_BAK = "abort.bak"
+EPOCH_FILE = "epochFileCheckpoint"
+LOCK = "lock"
+SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
+SIGN_OF_5_4 = "rocksdbstore"  # each start makes it, whatever is kept in it
+SIGNS_OF_5 = (SIGN_OF_5_4, ABORT_BAK, "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
+PID_IN_ABORT = "a PID in abort"
+DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
+ROCKSDB_SIGN = "CURRENT"
+ROCKSDB_FOLDER = "consumequeue_rocksdb"  # useSeparateStorePathForRocksdbCQ
+_ROCKSDB_NAMES = frozenset({ROCKSDB_SIGN, "IDENTITY", "LOCK", "LOG"})
+_ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), (".sst", ".log", ".dbtmp", ".blob")
+
+
+class Layout(Enum):
+    """Where a store keeps its queues; DLEDGER: in files, but its log is a DLedger group's."""
+
+    FILES = "files"
+    COMBINED = "files and RocksDB"
+    ROCKSDB = "RocksDB"
+    DLEDGER = "DLedger"
+
+
+_ONLY_THE_LOG = {
+    Layout.ROCKSDB: "a RocksDB store: its queues cannot be read",
+    Layout.DLEDGER: "a DLedger store: only its log can be read",
+}
+
+
+def is_rocksdb_name(name: str) -> bool:
+    """Return whether a file is one that RocksDB makes in its folder."""
+    return name in _ROCKSDB_NAMES or name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES)
+
+
+class StorePath:
+    """The parts of the store at `root`.
+
+    `log_only`: nothing but the log is going to be read. Raises NotAStore when there is none, LayoutNotSupported for DLedger
+    and RocksDB unless `log_only`, Unreadable when the folder is closed to us. A broker.conf decides about the layout as the folders do.
+    """
+
+    def __init__(
+        self, root: Path, conf: BrokerConf, *, follow_links: bool = False, log_only: bool = False, storage: Storage | None = None
+    ) -> None:
+        self.root = root
+        self.storage = storage or _storage_of(root, follow_links=follow_links)
+        entries = _entries(self.storage, root)
+        named = named_commitlogs(root, conf)
+        self.commitlogs = named or [root / COMMITLOG]
+        self.writable_commitlogs = writable_commitlogs(root, conf)
+        for path in named:
+            self.storage.trust(path)
+        self.entries_in = _dledger_data(root, entries, conf)
+        if self.entries_in is not None:
+            older = [path for path in self.commitlogs if self.storage.entry(path).kind is not Kind.MISSING]
+            self.commitlogs = [*older, self.entries_in]
+        self.layout = Layout.DLEDGER if self.entries_in is not None else _layout(self.storage, root, conf)
+        if self.layout in _ONLY_THE_LOG and not log_only:
+            hint = "`info`, `verify --level 1`, `dump`, `query --scan` and `query --msg-id` read its log"
+            raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=hint)
+        _check_is_store(root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs))
+
+    def part(self, name: str) -> Path:
+        """The path of one of the store's parts."""
+        return self.root / name
+
+    def check_can_be_changed(self) -> None:
+        """Raises LayoutNotSupported where queues are in RocksDB, too: a broker does not start once these and the files differ.
+
+        For DLedger as well: what a member of a group has is the group's to change.
+        """
+        if self.layout is Layout.DLEDGER:
+            what = "a DLedger store is read-only for rmqctl: its log is the group's"
+            raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify --level 1` and `rmqctl dump` read it")
+        if self.layout is not Layout.FILES:
+            what = f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the database"
+            raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify` and `rmqctl dump` read it")
+
+    @property
+    def has_abort(self) -> bool:
+        """Return whether `abort` exists: a broker runs, or died. A folder counts, as for brokers (new File(abort).exists())."""
+        return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
+
+    def version_signs(self) -> list[str]:
+        """Return the signs of 5.x in this store."""
+        found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
+        abort = self.storage.entry(self.part(ABORT))
+        if abort.kind is Kind.FILE and abort.size:
+            found.append(PID_IN_ABORT)
+        return found
+
+    @property
+    def has_lock_file(self) -> bool:
+        """Return whether `lock` exists (4.3 and later make it, 4.1 does not)."""
+        return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
+
+
+def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
+    """Return the folders of the log that broker.conf names; none where it names none."""
+    return [from_root(root, path) for path in conf.commitlog_paths]
+
+
+def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
+    """The folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
+    writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
+    return [from_root(root, path) for path in writable] or [root / COMMITLOG]
+
+
+def _storage_of(root: Path, *, follow_links: bool) -> Storage:
+    try:
+        return storage_of(root, follow_links=follow_links)
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
+
+
+def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
+    try:
+        entry = storage.entry(root)
+        if entry.kind is Kind.MISSING:
+            raise NotAStore("no such folder", path=root_text(root))
+        if entry.kind is not Kind.DIRECTORY:
+            raise NotAStore("a store is a folder, but this is a file", path=root_text(root))
+        return {found.name: found for found in storage.listing(root)}
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
+
+
+def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
+    """Return the folder of DLedger's log; None: the store has an ordinary one. Raises LayoutNotSupported."""
+    found = [name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY]
+    if not (found or conf.dledger):
+        return None
+    wanted = sorted(name for name in found if conf.dledger_id in ("", name.removeprefix(DLEDGER_PREFIX)))
+    if not wanted:
+        name = DLEDGER_PREFIX + (conf.dledger_id or "ID")
+        what = f"broker.conf says that this is a DLedger store, but it has no folder {name}"
+        raise LayoutNotSupported(what, path=root_text(root), hint="give the broker.conf of this store, or none")
+    if len(wanted) > 1:
+        hint = "give --broker-conf: its dLegerSelfId says which log is this broker's"
+        raise LayoutNotSupported(f"a DLedger store with several logs: {', '.join(wanted)}", path=root_text(root), hint=hint)
+    return root / wanted[0] / DLEDGER_DATA
+
+
+def _layout(storage: Storage, root: Path, conf: BrokerConf) -> Layout:
+    folders = (CONSUMEQUEUE, ROCKSDB_FOLDER)
+    has_database = any(storage.entry(root / folder / ROCKSDB_SIGN).kind is Kind.FILE for folder in folders)
+    if not (has_database or conf.queues_in_rocksdb or conf.queues_in_both):
+        return Layout.FILES
+    try:
+        has_topics = any(entry.kind is Kind.DIRECTORY for entry in storage.listing(root / CONSUMEQUEUE))
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}", path=str(root / CONSUMEQUEUE)) from error
+    return Layout.COMBINED if has_topics or conf.queues_in_both else Layout.ROCKSDB
+
+
+def _check_is_store(root: Path, entries: dict[str, Entry], *, has_log: bool) -> None:
+    if has_log or COMMITLOG in entries or (CONSUMEQUEUE in entries and CHECKPOINT in entries):
+        return
+    if not entries:
+        raise NotAStore("not a message store: the folder is empty", path=root_text(root))
+    if any(len(name) == 20 and name.isdecimal() for name in entries):
+        raise NotAStore(
+            "not a message store: this looks like its commitlog folder",
+            path=root_text(root),
+            hint=f"try {root_text(root.absolute().parent)}",
+        )
+    if "store" in entries:
+        raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root), hint=f"try {root_text(root / 'store')}")
+    raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root))

@@ -1,0 +1,1 @@
+"""Which queue units and index keys a message has."""

@@ -1,0 +1,164 @@
+"""Dispatch requests of many messages at once: what queues and index need of them, as columns."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import properties
+from rmqctl.format.client_check import has_bad_compression, has_bad_port
+from rmqctl.format.index_entry import key_hash, tag_key_hash, unique_key_hash
+from rmqctl.format.message import MARK, tags_code
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.kernels import dispatch_scan
+from rmqctl.kernels.dispatch_scan import (
+    DELAYED,
+    DISPATCH_COLUMNS,
+    HAS_TAG,
+    HAS_UNIQUE,
+    MULTI_DISPATCH,
+    STANDS_IN,
+    UNUSUAL,
+    WRONG_COMPRESSION,
+    WRONG_PORT,
+    DispatchTable,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+    from rmqctl.logfile.column_reader import Columns
+
+
+class DispatchColumns(NamedTuple):
+    """`messages` is a numpy array of DISPATCH_COLUMNS in log order, `hashes` (int32) has the keyHashes of all of them."""
+
+    messages: Any
+    hashes: Any
+
+
+class NotPassed:
+    """Leaves out messages before the last one with keys: a broker does not index them (IndexService.buildIndex). Files may overlap."""
+
+    def __init__(self) -> None:
+        self._end_phy_offset = 0
+
+    def take(self, described: DispatchColumns) -> DispatchColumns:
+        """The messages that are indexed, if they have keys."""
+        messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
+        with_keys = np.flatnonzero(messages["hashes_count"])
+        if len(with_keys):
+            self._end_phy_offset = int(messages["physical_offset"][with_keys[-1]])
+        return described._replace(messages=messages)
+
+
+class Describer:
+    """Makes dispatch columns of scanned columns, in any thread; `queues` are the (topic bytes, queueId) by their numbers.
+
+    Only `with_keys` the keys are hashed, and only `with_tags` TAGS as one of them, as 5.4.0 and later index it.
+    """
+
+    def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
+        self.queues: list[tuple[bytes, int]] = []
+        self.with_keys = with_keys
+        self.with_tags = with_tags and with_keys
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._lock = threading.Lock()
+        self._local = threading.local()
+
+    def leave_keys_out(self) -> None:
+        """Hash no more keys: they are not needed."""
+        self.with_keys = self.with_tags = False
+
+    def take(self, columns: Columns) -> DispatchColumns:
+        """The dispatch columns of a stretch."""
+        rows = columns.rows
+        messages = np.empty(len(rows), DISPATCH_COLUMNS)
+        room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
+        hashes = self._room_for_hashes(room)
+        table = self._table()
+        reached, used = 0, 0
+        while reached < len(rows):
+            reached, used = dispatch_scan.describe(
+                columns.buffer,
+                columns.physical_offset,
+                rows,
+                reached,
+                table,
+                messages,
+                hashes,
+                used,
+                with_keys=self.with_keys,
+                with_tags=self.with_tags,
+            )
+            if reached < len(rows):
+                self._add_queue(table, columns.message(reached))
+        described = DispatchColumns(messages, hashes[:used].copy())
+        for row in np.flatnonzero(messages["marks"] & UNUSUAL).tolist():
+            described = self._replaced(described, row, columns.message(row))
+        return described
+
+    def of(self, message: Message) -> DispatchColumns:
+        """The dispatch columns of one message."""
+        hashes = self._hashes(message)
+        marks = _marks(message, hashes, with_tags=self.with_tags)
+        row = (
+            message.physical_offset, message.queue_offset, tags_code(message.properties), message.store_timestamp, message.size,
+            self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), marks,
+        )  # fmt: skip
+        return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
+
+    def number(self, topic: bytes, queue_id: int) -> int:
+        """The number of a queue; a new one for a new queue."""
+        key = (topic, queue_id)
+        with self._lock:
+            if key not in self._numbers:
+                self._numbers[key] = len(self.queues)
+                self.queues.append(key)
+            return self._numbers[key]
+
+    def _table(self) -> DispatchTable:
+        if not hasattr(self._local, "table"):
+            self._local.table = DispatchTable()
+        table: DispatchTable = self._local.table
+        return table
+
+    def _room_for_hashes(self, room: int) -> Any:
+        """An array of this thread's, for one call at a time."""
+        if len(getattr(self._local, "hashes", ())) < room:
+            self._local.hashes = np.empty(room, np.int32)
+        return self._local.hashes if room else np.empty(0, np.int32)
+
+    def _add_queue(self, table: DispatchTable, message: Message) -> None:
+        table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
+
+    def _hashes(self, message: Message) -> list[int]:
+        """UNIQ_KEY's first, then each word's in order, then TAGS', as the kernel has them."""
+        if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+            return []
+        unique = unique_key_hash(message)
+        words = [key_hash(message.topic, word) for word in properties.keys(message.properties)]
+        tags = message.properties.get(properties.TAGS) if self.with_tags else None
+        return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
+
+    def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
+        """The same with one row by the one-record decoder."""
+        one = self.of(message)
+        start = len(described.hashes)
+        described.messages[row] = one.messages[0]
+        described.messages[row]["hashes_start"] = start
+        return DispatchColumns(described.messages, np.concatenate((described.hashes, one.hashes)))
+
+
+def _marks(message: Message, hashes: list[int], *, with_tags: bool) -> int:
+    found = message.properties
+    delayed = DELAYED if properties.DELAY in found else 0
+    multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
+    unique = HAS_UNIQUE if hashes and unique_key_hash(message) is not None else 0
+    tag = HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0
+    if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+        return delayed | multi | unique | tag
+    mark = STANDS_IN if message.prepared_transaction_offset == MARK else 0
+    port = WRONG_PORT if has_bad_port(message) else 0
+    return delayed | multi | unique | tag | mark | port | (WRONG_COMPRESSION if has_bad_compression(message) else 0)

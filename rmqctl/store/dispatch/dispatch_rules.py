@@ -1,0 +1,70 @@
+"""Where a message must appear besides the log: queue units (ConsumeQueue's and LMQ's rules) and index keys (IndexService's)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.format import properties
+from rmqctl.format.cq_unit import DELAY_UNIT_MS
+from rmqctl.format.properties import hash_code
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.dispatch.light_queues import is_offset, light_offsets
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+
+INNER_NUM_MAX = 2**15 - 1
+
+
+class Destination(NamedTuple):
+    """A place in a queue; `scheduled` when its tagsCode is a delivery time."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags_code: int
+    scheduled: bool = False
+
+
+def queue_destinations(message: Message) -> list[Destination]:
+    """Return the units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ."""
+    if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        return []
+    tags = message.properties.get(properties.TAGS)
+    scheduled = message.topic == SCHEDULE_TOPIC and properties.DELAY in message.properties
+    own = Destination(message.topic, message.queue_id, message.queue_offset, hash_code(tags) if tags else 0, scheduled)
+    return [own, *light_destinations(message, own)]
+
+
+def light_destinations(message: Message, own: Destination) -> list[Destination]:
+    """Return the units in light queues (LMQ): with the tagsCode of the message's `own` unit, a delivery time, too."""
+    return [
+        own._replace(topic=name, queue_id=0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, queue_offset=offset)
+        for name, offset in light_offsets(message)
+    ]
+
+
+def batch_size(message: Message) -> int:
+    """How many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
+    number = message.properties.get(properties.INNER_NUM, "1")
+    return int(number) if is_offset(number) else 1
+
+
+def batch_of(message: Message) -> tuple[int, int]:
+    """The queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
+    base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
+    if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
+        return message.queue_offset, 1
+    return int(base), int(number)
+
+
+def right_tags_code(destination: Destination, store_timestamp: int, code: int) -> bool:
+    """Whether `code` is what dispatch writes: the tags' hash; for a scheduled message its store time and a delay of whole seconds.
+
+    The delay's length is the broker's configuration (messageDelayLevel), so any is taken.
+    """
+    if not destination.scheduled:
+        return code == destination.tags_code
+    delay = code - store_timestamp
+    return delay > 0 and delay % DELAY_UNIT_MS == 0

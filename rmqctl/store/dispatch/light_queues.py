@@ -1,0 +1,115 @@
+"""Light message queues (LMQ, since 4.9.3): which messages have a place in them, and which place.
+
+A message names its light queues in INNER_MULTI_DISPATCH. The broker writes its queue offsets there into
+INNER_MULTI_QUEUE_OFFSET, and dispatch makes a unit of each (MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue).
+What differs between versions, as the real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0 do it:
+
+| | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
+|---|---|---|---|---|
+| topics that LMQ leaves out | none | %RETRY% | and timer, schedule | all of `rmq_sys_`, too |
+| half messages take offsets | no | no | no | yes |
+| 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
+
+A message of a topic that is left out keeps the offsets of the message that it is a copy of, and gets no unit. A half message
+(sysFlag prepared or rollback) never gets one.
+
+Dispatch puts a unit at the end of a light queue, whatever the message's offset is, but for two cases: an offset between 0 and
+the end was there already, and gets no unit; a queue that is new begins with the offset. So a queue offset of 0 in a queue
+that has units gets the next place (4.9.3 and 4.9.4 count from 0 again after each start; 5.5.0 keeps copied offsets in %DLQ%).
+
+A name without %LMQ% is a queue of the topic of that name, with the queueId of the message. Up to 5.1.4 the broker counts its
+offsets as those of the topic's own messages; 5.2 and later write an empty offset for it. Of `x` alone there is no offset then, and
+of `%LMQ%a,x` one too few (Java's split): no unit in either. Of `x,%LMQ%a` the first offset is no number: dispatch ends there with
+an exception, again and again, and a recovery that comes to this message does not load the store (5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format import properties
+from rmqctl.format.cq_unit import PLACES_MAX
+from rmqctl.format.crc import PROPERTY_CRC_SIZE
+from rmqctl.format.message import MARK, ends_in_reserve
+from rmqctl.store.config.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+
+OFFSET_DIGITS_MAX = len(str(PLACES_MAX))
+LONG_DIGITS_MAX = 1000  # with leading zeros; Java has no limit
+NAME_MAX = 255  # bytes: a queue's name is a folder's
+_PROPERTY_END, _NAME_END = properties.PROPERTY_SEPARATOR.encode(), properties.NAME_VALUE_SEPARATOR.encode()
+LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
+
+
+def is_left_out_topic(topic: str) -> bool:
+    """Return whether brokers of 5.2 and later keep messages of a topic out of light queues (MixAll.topicAllowsLMQ)."""
+    return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
+
+
+def light_offsets(message: Message) -> list[tuple[str, int]]:
+    """Return the light queues and the queue offsets that a message has a place at; none for a copy that 5.2 or later left out.
+
+    A name with `/`, and an offset that is no number or that no file of a queue can have, are passed over.
+    """
+    found = message.properties
+    names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
+    offsets = java_split(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""))
+    if len(names) != len(offsets) or _is_left_out_copy(message):
+        return []
+    return [(name, int(offset)) for name, offset in zip(names, offsets, strict=True) if name and "/" not in name and is_offset(offset)]
+
+
+def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
+    """Return whether a message of a topic gets no unit in a light queue of which `queue_end` units were there when it came.
+
+    A message of a left out topic (see above) may be one that has a copied queue offset, 0 as well.
+    """
+    return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
+
+
+def is_light_name(name: str) -> bool:
+    """Return whether a name can be a light queue: brokers take any that can be a folder, such as MQTT's with + and #."""
+    unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
+    return not unusable and len(name.encode()) <= NAME_MAX
+
+
+def java_split(text: str) -> list[str]:
+    """Return the words of a comma list, without empty ones at its end, as Java's String.split does."""
+    words = text.split(properties.LMQ_SEPARATOR)
+    while words and not words[-1]:
+        words.pop()
+    return words
+
+
+def is_offset(text: str) -> bool:
+    """Return whether a property's text is a queue offset that a queue can have."""
+    return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
+
+
+def undispatchable_offset(message: Message) -> str | None:
+    """Return the first queue offset at which dispatch fails (Long.parseLong); None: a broker dispatches the message."""
+    found = message.properties
+    names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
+    offsets = java_split(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""))
+    if len(names) != len(offsets):
+        return None
+    wanted = (offset for name, offset in zip(names, offsets, strict=True) if "/" not in name)
+    return next((offset for offset in wanted if not _is_java_long(offset)), None)
+
+
+def _is_java_long(text: str) -> bool:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return digits.isdecimal() and len(digits) <= LONG_DIGITS_MAX and -(2**63) <= int(text) < 2**63
+
+
+def _is_left_out_copy(message: Message) -> bool:
+    """Whether 5.2 or later wrote it into a topic that it leaves out: its properties end as no broker from 4.9.1 to 5.1.4 ends them.
+
+    They end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are no property.
+    """
+    if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == MARK:
+        return False
+    raw = message.properties_bytes
+    return raw.endswith(_PROPERTY_END) or (ends_in_reserve(raw) and _NAME_END not in raw[-PROPERTY_CRC_SIZE:])

@@ -1,0 +1,78 @@
+"""Of each queue which queue offsets the log's messages have, and how many of them there are, gathered batch by batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.kernels.dispatch_scan import MULTI_DISPATCH
+from rmqctl.kernels.queue_offset_range import QUEUE_SPANS, add_messages
+from rmqctl.store.dispatch.dispatch_rules import batch_size, queue_destinations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+
+
+class QueueSpans:
+    """Queue offsets [first, end) of each queue; where a topic was deleted and made again, those of its newest life.
+
+    `message_at` decodes the message at a physical offset, for LMQ and batches. `records` and `bytes` are those of all messages, in a
+    queue or not.
+    """
+
+    def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
+        self._describer = describer
+        self._message_at = message_at
+        self._spans = np.zeros(0, QUEUE_SPANS)
+        self.records = 0
+        self.bytes = 0
+
+    def see(self, messages: Any) -> None:
+        """Messages (DISPATCH_COLUMNS) in log order."""
+        self._make_room()
+        self.records += len(messages)
+        self.bytes += int(messages["size"].sum(dtype=np.int64))
+        if add_messages(messages, self._spans):
+            for row in messages[(messages["marks"] & MULTI_DISPATCH) != 0]:
+                self._see_multi_dispatch(int(row["physical_offset"]))
+
+    def _see_multi_dispatch(self, physical_offset: int) -> None:
+        message = self._message_at(physical_offset)
+        for place in queue_destinations(message)[1:] if message is not None else ():
+            number = self._number((place.topic, place.queue_id))
+            self._make_room()
+            span = self._spans[number]
+            if not span["count"] or not place.queue_offset:
+                span["first"] = place.queue_offset
+            span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
+
+    def of(self, key: QueueKey) -> tuple[int, int, int]:
+        """First queue offset, the end, and how many messages, of a queue; zeros for none."""
+        number = self._number(key)
+        self._make_room()
+        span = self._spans[number]
+        return int(span["first"]), int(span["end"]), int(span["count"])
+
+    def end_of_batches(self, key: QueueKey) -> int:
+        """The end of a queue whose messages are batches: behind all that the last one holds."""
+        _, end, count = self.of(key)
+        last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
+        return end if last is None else last.queue_offset + batch_size(last)
+
+    def counts(self) -> dict[QueueKey, int]:
+        """How many messages each queue has that has any, LMQ's too."""
+        queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._describer.queues)
+        return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
+
+    def _number(self, key: QueueKey) -> int:
+        return self._describer.number(key[0].encode("utf-8", "surrogateescape"), key[1])
+
+    def _make_room(self) -> None:
+        missing = len(self._describer.queues) - len(self._spans)
+        if missing > 0:
+            self._spans = np.concatenate((self._spans, np.zeros(missing, QUEUE_SPANS)))

@@ -1,0 +1,35 @@
+"""Which messages get a unit in their consume queue, and the units of batch consume queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import BATCH_UNITS
+from rmqctl.format.cq_unit import NOT_COMPACTED
+from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
+from rmqctl.store.dispatch.dispatch_rules import batch_of
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+
+
+def have_units(messages: Any) -> Any:
+    """Of each message (DISPATCH_COLUMNS) whether it is in its queue: prepared and rollback records are in none."""
+    kinds = messages["sys_flag"] & TRANSACTION_MASK
+    return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
+
+
+def batch_units(rows: Any, message_at: Callable[[int], Message | None]) -> Any:
+    """Units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
+    units = np.zeros(len(rows), BATCH_UNITS)
+    units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
+    units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED
+    units["baseOffset"], units["count"] = rows["queue_offset"], 1
+    for unit in units:
+        message = message_at(int(unit["physicalOffset"]))
+        if message is not None:
+            unit["baseOffset"], unit["count"] = batch_of(message)
+    return units

@@ -1,0 +1,1 @@
+"""Logs that DLedger wrote."""

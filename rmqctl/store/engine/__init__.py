@@ -1,0 +1,1 @@
+"""The store open for writing: DefaultMessageStore."""

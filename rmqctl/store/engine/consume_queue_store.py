@@ -1,0 +1,129 @@
+"""All queues of a store, written: RocketMQ's ConsumeQueueStore. A queue is made when its first message comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import NeedsRecovery
+from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.store.config import store_path
+from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
+from rmqctl.store.read.store_file_sizes import writes_extension
+from rmqctl.store.serve.message_reader import QueueEnd
+from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter, end_of_units
+from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.config.file_sizes import Geometry
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SEE_VERIFY = "`rmqctl verify` shows what is wrong"
+
+
+class ConsumeQueueStore:
+    """Goes on with the queues of `before`, whose log ends at `log_end` (bytes); new files are as `geometry` says.
+
+    `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises NeedsRecovery where a
+    queue points behind the log, or has what no broker loads.
+    """
+
+    def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
+        self._storage = storage
+        self._before = before
+        self._geometry = geometry
+        self._with_ext = writes_extension(before)
+        self.batch_topics = batch_topics(before.config(TOPICS_CONFIG))
+        self._queues: dict[QueueKey, ConsumeQueueWriter | BatchConsumeQueueWriter] = {}
+        self.offsets: dict[QueueKey, int] = {}
+        for key, queue in before.queues.items():
+            last = queue.last()
+            if last is not None and last.end > log_end:
+                what = f"queue {key[0]}/{key[1]} points behind the log's end {log_end}"
+                raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
+            if isinstance(queue, BatchConsumeQueue) != (key[0] in self.batch_topics):
+                what = f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
+                raise NeedsRecovery(what, path=str(before.path.root))
+            self.offsets[key] = queue.max_offset
+            if isinstance(queue, (ConsumeQueue, BatchConsumeQueue)) and queue.queue.files:
+                self._queues[key] = self._gone_on_with(key, queue, last.end if last is not None else 0)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Behind the last record that a queue has (bytes); 0 without any."""
+        return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
+
+    def recover_topic_queue_table(self) -> None:
+        """Queues may have lagged behind the log: where they end now is where new messages go on."""
+        self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
+
+    def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+        """The queue of (topic, queueId)."""
+        if key not in self._queues:
+            self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
+        return self._queues[key]
+
+    def end_of(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+        writer = self._queues.get(key)
+        last = None if writer is None else writer.queue.last
+        return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
+
+    def flush(self) -> None:
+        """Have all units on the disk."""
+        for writer in list(self._queues.values()):
+            writer.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        for writer in self._queues.values():
+            writer.close()
+
+    def _new_queue(self, key: QueueKey) -> ConsumeQueueWriter:
+        folder, size = self._folder(store_path.CONSUMEQUEUE, key), self._geometry.consumequeue_file_size
+        return ConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size), ext=self._extension(key))
+
+    def _new_batch_queue(self, key: QueueKey) -> BatchConsumeQueueWriter:
+        folder, size = self._folder(store_path.BATCHCONSUMEQUEUE, key), self._geometry.batchconsumequeue_file_size
+        return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size))
+
+    def _gone_on_with(
+        self, key: QueueKey, queue: ConsumeQueue | BatchConsumeQueue, max_physical_offset: int
+    ) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
+        self._check_lengths(queue.queue)
+        folder = queue.queue.files[0].path.parent
+        files = WritableMappedFileQueue(self._storage, [folder], queue.queue.file_size, queue.queue, queue.used_end)
+        if isinstance(queue, ConsumeQueue):
+            return ConsumeQueueWriter(files, max_physical_offset, self._extension(key, queue))
+        return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
+
+    def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
+        """Of a queue that is there already, or a new one; None where the store writes none."""
+        if not self._with_ext:
+            return None
+        folder, size = self._folder(store_path.CONSUMEQUEUE_EXT, key), self._geometry.consumequeue_ext_file_size
+        if queue is None:
+            return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], size))
+        found = self._before.extensions.get(key) or ConsumeQueueExt(MappedFileQueue(self._storage, [folder]))
+        self._check_lengths(found.queue)
+        end = end_of_units(found, queue)
+        if end is None:
+            what = f"units of queue {key[0]}/{key[1]} have addresses that lead to no unit of its extension"
+            raise NeedsRecovery(what, path=str(self._before.path.root), hint=SEE_VERIFY)
+        return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], found.queue.file_size or size, found.queue, end))
+
+    def _check_lengths(self, queue: MappedFileQueue) -> None:
+        """No broker loads a queue with a file of a wrong length."""
+        for damage in queue.anomalies:
+            if damage.code == "file-length":
+                raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
+
+    def _folder(self, part: str, key: QueueKey) -> Path:
+        return self._before.path.part(part) / key[0] / str(key[1])

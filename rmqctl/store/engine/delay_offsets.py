@@ -1,0 +1,70 @@
+"""config/delayOffset.json: how far each delay level of SCHEDULE_TOPIC_XXXX is delivered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import Unreadable
+from rmqctl.store.config.config_file import load_config, table
+from rmqctl.store.read.consumer_offsets import DELAY_OFFSET
+from rmqctl.store.write.config_writer import write_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
+
+
+class DelayOffsets:
+    """The next queue offset of each level, from the file in `folder`; levels that it does not name begin at 0.
+
+    5.x has a dataVersion, which goes on after 200 updates; `now` gives its time in ms since 1970. Raises Unreadable where neither the
+    file nor its .bak can be loaded: a broker goes on without, and delivers everything once more.
+    """
+
+    def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._now = now
+        config = load_config(storage, folder, DELAY_OFFSET)
+        if config.content is None:
+            hint = "put a good copy there; without any, all delayed messages that are still there are delivered again"
+            raise Unreadable(config.problem, path=str(config.path), hint=hint)
+        known = table(config, "offsetTable").items()
+        self._offsets = {int(level): offset for level, offset in known if level.isdecimal() and isinstance(offset, int)}
+        self._version = self._version_of(table(config, "dataVersion")) if profile.versions_delay_offsets else None
+        self._updates = 0
+        self._written = True
+
+    def get(self, level: int) -> int:
+        """The offset that a level's delivery goes on with."""
+        return self._offsets.get(level, 0)
+
+    def update(self, level: int, offset: int) -> None:
+        """A level is delivered up to an offset."""
+        self._offsets[level] = offset
+        self._written = False
+        self._updates += 1
+        if self._version is not None and self._updates % UPDATES_PER_VERSION == 0:
+            self._version |= {"counter": self._version["counter"] + 1, "timestamp": self._now()}
+
+    def persist(self) -> None:
+        """Write the file, if anything changed. Raises OSError."""
+        if self._written:
+            return
+        self._written = True
+        offsets = {"offsetTable": dict(sorted(self._offsets.items()))}
+        version = {"dataVersion": self._version} if self._version is not None else {}
+        try:
+            write_config(self._storage, self._folder, DELAY_OFFSET, version | offsets)
+        except OSError:
+            self._written = False
+            raise
+
+    def _version_of(self, known: dict[str, int]) -> dict[str, int]:
+        usual = {"counter": 0, "stateVersion": 0, "timestamp": self._now()}
+        return usual | {name: value for name, value in known.items() if name in usual and isinstance(value, int)}

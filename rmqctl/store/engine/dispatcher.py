@@ -1,0 +1,136 @@
+"""From the log to queues and index: RocketMQ's CommitLogDispatcher, for batches of messages.
+
+Ordinary and commit records get a unit in their queue, and in those of LMQ that they name; prepared and rollback records get
+none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. All kinds but rollback are indexed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS
+from rmqctl.kernels.dispatch_scan import DELAYED, MULTI_DISPATCH
+from rmqctl.store.config.topics import SCHEDULE_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.dispatch.light_queues import gets_no_unit
+from rmqctl.store.dispatch.units import batch_units, have_units
+from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
+from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.message import Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+    from rmqctl.store.dispatch.dispatch_rules import Destination
+    from rmqctl.store.write.index_writer import IndexWriter
+
+# topic, queueId, the queue offset behind the message, tagsCode, store time in ms since 1970 (MessageArrivingListener.arriving)
+MessageArrivingListener = Callable[[str, int, int, int, int], None]
+
+
+class Dispatcher:
+    """Hands messages on to queues (`queue_of` opens one) and to the index (None: it is off), then tells `arriving`, in log order.
+
+    `message_at` decodes the message at a physical offset, for what columns do not have. Methods raise OSError.
+    """
+
+    def __init__(
+        self,
+        describer: Describer,
+        queue_of: Callable[[QueueKey], ConsumeQueueWriter | BatchConsumeQueueWriter],
+        index: IndexWriter | None,
+        message_at: Callable[[int], Message | None],
+        delays_ms: tuple[int, ...],
+        arriving: MessageArrivingListener | None = None,
+    ) -> None:
+        self._describer = describer
+        self._queue_of = queue_of
+        self._index = index
+        self._message_at = message_at
+        self._delays_ms = delays_ms
+        self._arriving = arriving
+        self.logics_timestamp = 0
+
+    def dispatch(self, described: DispatchColumns) -> None:
+        """Messages of the log, in log order."""
+        messages = described.messages
+        rows = messages[have_units(messages)]
+        by_queue = rows[np.argsort(rows["queue"], kind="stable")]
+        for of_queue in np.split(by_queue, np.flatnonzero(np.diff(by_queue["queue"])) + 1) if len(rows) else ():
+            self._put_units(self._key(int(of_queue["queue"][0])), of_queue)
+        for row in rows[(rows["marks"] & MULTI_DISPATCH) != 0]:
+            self._put_multi_dispatch(int(row["physical_offset"]))
+        if len(rows):
+            self.logics_timestamp = int(rows[-1]["store_timestamp"])
+        if self._index is not None:
+            self._index.put(described)
+        if self._arriving is not None:
+            self._notify(messages, self._arriving)
+
+    def _put_units(self, key: QueueKey, rows: Any) -> None:
+        writer = self._queue_of(key)
+        if isinstance(writer, BatchConsumeQueueWriter):
+            writer.put(batch_units(rows, self._message_at))
+            return
+        units = np.empty(len(rows), UNITS)
+        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], self._tags_codes(key, rows)
+        for start, end in _consecutive(rows["queue_offset"]):
+            writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
+
+    def _tags_codes(self, key: QueueKey, rows: Any) -> Any:
+        codes = rows["tags_code"].copy()
+        if key[0] == SCHEDULE_TOPIC:
+            delayed = (rows["marks"] & DELAYED) != 0
+            codes[delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
+        return codes
+
+    def _delay_of(self, queue_id: int) -> int:
+        """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
+        return self._delays_ms[min(max(queue_id, 0), len(self._delays_ms) - 1)]
+
+    def _put_multi_dispatch(self, physical_offset: int) -> None:
+        message = self._message_at(physical_offset)
+        if message is None:
+            return
+        for destination in queue_destinations(message)[1:]:
+            unit = np.array([(physical_offset, message.size, self._light_tags_code(destination, message))], UNITS)
+            writer = self._queue_of((destination.topic, destination.queue_id))
+            if not isinstance(writer, ConsumeQueueWriter):
+                continue
+            begun = writer.queue.last is not None
+            if begun and gets_no_unit(message.topic, destination.queue_offset, writer.max_offset):
+                continue
+            offset = writer.max_offset if begun else destination.queue_offset
+            writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
+
+    def _light_tags_code(self, destination: Destination, message: Message) -> int:
+        """The tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
+        return message.store_timestamp + self._delay_of(message.queue_id) if destination.scheduled else destination.tags_code
+
+    def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
+        """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
+        for at, row in enumerate(messages):
+            key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
+            arriving(*key, int(row["queue_offset"]) + 1, int(self._tags_codes(key, messages[at : at + 1])[0]), time)
+            message = self._message_at(int(row["physical_offset"])) if row["marks"] & MULTI_DISPATCH else None
+            if message is None:
+                continue
+            for destination in queue_destinations(message)[1:]:
+                code = self._light_tags_code(destination, message)
+                arriving(destination.topic, destination.queue_id, destination.queue_offset + 1, code, time)
+
+    def _key(self, number: int) -> QueueKey:
+        topic, queue_id = self._describer.queues[number]
+        return topic.decode("utf-8", "replace"), queue_id
+
+
+def _consecutive(offsets: Any) -> Iterator[tuple[int, int]]:
+    """[start, end) of the stretches in which each offset is the one before and 1."""
+    borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+    yield from pairwise(borders)

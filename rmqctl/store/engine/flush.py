@@ -1,0 +1,201 @@
+"""From memory to the disk: RocketMQ's flush services, each a thread of its own.
+
+| service | when | how much |
+|---|---|---|
+| GroupCommitService | a put waits for it (synchronous flush), or every 10 ms | up to the put's end, at most twice |
+| FlushRealTimeService | every 500 ms | 4 pages or more; every 10 s whatever there is |
+| CommitRealTimeService | every 200 ms (with a transient store pool) | 4 pages or more; every 200 ms whatever there is |
+| FlushDiskWatcher | a put waits for longer than 5 s | tells it FLUSH_DISK_TIMEOUT; the flush goes on |
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.store.write.put_message import PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.config.message_store_config import WritingConf
+
+SYNC_FLUSH_TIMEOUT_SECONDS = 5.0
+GROUP_COMMIT_INTERVAL_SECONDS = 0.01
+WATCH_INTERVAL_SECONDS = 0.1
+
+
+class FlushIntervals(NamedTuple):
+    """flushIntervalCommitLog and its like: seconds and pages of 4 KiB, the broker's own by default."""
+
+    flush: float = 0.5
+    flush_thorough: float = 10.0
+    commit: float = 0.2
+    commit_thorough: float = 0.2
+    least_pages: int = 4
+    commit_least_pages: int = 4
+
+    @classmethod
+    def of(cls, conf: WritingConf) -> FlushIntervals:
+        """As broker.conf says."""
+        return cls(
+            conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000, conf.commit_thorough_ms / 1000,
+            conf.flush_least_pages, conf.commit_least_pages,
+        )  # fmt: skip
+
+
+class _Service(ABC):
+    """A thread that works whenever it is woken, and at least every `interval` seconds, until it is told to stop."""
+
+    def __init__(self, name: str, interval: float) -> None:
+        self._interval = interval
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake_up(self) -> None:
+        """Work now."""
+        self._wake.set()
+
+    def shutdown(self) -> None:
+        """Work once more, and end."""
+        self._stopped = True
+        self._wake.set()
+        self._thread.join()
+        self._work()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.wait(self._interval)
+            self._wake.clear()
+            self._work()
+
+    @abstractmethod
+    def _work(self) -> None:
+        """What there is to do now."""
+
+
+class GroupCommitRequest(NamedTuple):
+    """A put that waits until the log is on the disk up to `next_offset` (bytes); `deadline` is of time.monotonic()."""
+
+    next_offset: int
+    deadline: float
+    done: Future[PutMessageStatus]
+
+    def finish(self, status: PutMessageStatus) -> None:
+        """Tell the put; the first to tell counts."""
+        try:
+            self.done.set_result(status)
+        except InvalidStateError:  # the watcher was there first, or the flush
+            return
+
+
+class GroupCommitService(_Service):
+    """Flushes for puts that wait. Requests gather in one list while those of the other are served."""
+
+    def __init__(self, queue: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
+        super().__init__("GroupCommitService", GROUP_COMMIT_INTERVAL_SECONDS)
+        self._queue = queue
+        self._on_flushed = on_flushed
+        self._lock = threading.Lock()
+        self._write: list[GroupCommitRequest] = []
+        self._read: list[GroupCommitRequest] = []
+
+    def put_request(self, request: GroupCommitRequest) -> None:
+        """Serve it soon."""
+        with self._lock:
+            self._write.append(request)
+        self.wake_up()
+
+    def _work(self) -> None:
+        with self._lock:
+            self._read, self._write = self._write, self._read
+        for request in self._read:
+            request.finish(self._flush_up_to(request.next_offset))
+        if self._read:
+            self._on_flushed()
+        self._read.clear()
+
+    def _flush_up_to(self, offset: int) -> PutMessageStatus:
+        """Twice at most: a put may end in the next file."""
+        try:
+            for _ in range(2):
+                if self._queue.flushed_where >= offset:
+                    break
+                self._queue.commit()
+                self._queue.flush()
+        except OSError:
+            return PutMessageStatus.FLUSH_DISK_TIMEOUT
+        return PutMessageStatus.PUT_OK if self._queue.flushed_where >= offset else PutMessageStatus.FLUSH_DISK_TIMEOUT
+
+
+class _Periodic(_Service):
+    """Does a thing by the rule of least pages, and thoroughly now and then."""
+
+    def __init__(self, name: str, interval: float, thorough: float, least_pages: int, do: Callable[[int], object]) -> None:
+        super().__init__(name, interval)
+        self._thorough = thorough
+        self._least_pages = least_pages
+        self._do = do
+        self._last = time.monotonic()
+
+    def _work(self) -> None:
+        now = time.monotonic()
+        thorough = self._stopped or now - self._last >= self._thorough
+        self._last = now if thorough else self._last
+        try:
+            self._do(0 if thorough else self._least_pages)
+        except OSError:  # after a failed flush the store takes no more, and `close` raises it again; a commit is tried again
+            return
+
+
+class FlushRealTimeService(_Periodic):
+    """Flushes the log in the background (asynchronous flush)."""
+
+    def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, on_flushed: Callable[[], None]) -> None:
+        def flush(least_pages: int) -> None:
+            queue.flush(least_pages)
+            on_flushed()
+
+        super().__init__("FlushRealTimeService", intervals.flush, intervals.flush_thorough, intervals.least_pages, flush)
+
+
+class CommitRealTimeService(_Periodic):
+    """Brings the transient store pool's buffers into their files, and wakes who flushes."""
+
+    def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: _Service) -> None:
+        def commit(least_pages: int) -> None:
+            if not queue.commit(least_pages):
+                flusher.wake_up()
+
+        super().__init__("CommitRealTimeService", intervals.commit, intervals.commit_thorough, intervals.commit_least_pages, commit)
+
+
+class FlushDiskWatcher(_Service):
+    """Tells puts whose time is over, whatever the disk does."""
+
+    def __init__(self) -> None:
+        super().__init__("FlushDiskWatcher", WATCH_INTERVAL_SECONDS)
+        self._lock = threading.Lock()
+        self._requests: list[GroupCommitRequest] = []
+
+    def watch(self, request: GroupCommitRequest) -> None:
+        """Tell it when its time is over."""
+        with self._lock:
+            self._requests.append(request)
+
+    def _work(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request in self._requests if request.deadline <= now]
+            self._requests = [request for request in self._requests if request.deadline > now and not request.done.done()]
+        for request in late:
+            request.finish(PutMessageStatus.FLUSH_DISK_TIMEOUT)

@@ -1,0 +1,474 @@
+"""A store that is written to: the log, then from the log the queues and the index, as a broker leaves them.
+
+    opened by `MessageStore(root)`   lock, abort, the log's end, the queues' ends
+    put_message, put_messages        into the log
+    dispatch                         what the log has and the rest has not, into topics.json, queues and index
+    reader                           reads what was dispatched, from any thread
+    flush, close                     onto the disk; checkpoint; abort goes
+
+A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the lock
+keeps two tools apart, and a broker's start() from us; it is no licence to work beside a broker.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import READ_ALL_HINT, LayoutNotSupported, NeedsRecovery, Unreadable
+from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
+from rmqctl.format.message import Damage, Message
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.kernels import dispatch_scan, index_build, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.logfile.allocate import AllocateMappedFileService, TransientStorePool
+from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.store.config import store_path
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
+from rmqctl.store.engine.delay_offsets import DelayOffsets
+from rmqctl.store.engine.dispatcher import Dispatcher
+from rmqctl.store.engine.new_store import NewStore
+from rmqctl.store.engine.running_flags import RunningFlags
+from rmqctl.store.engine.schedule import ScheduleMessageService
+from rmqctl.store.journal.journals import check_none_unfinished, in_use
+from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.read.store_file_sizes import geometry_of_store
+from rmqctl.store.read.version_guess import guess_profile, looks_like_3x, store_of_3x
+from rmqctl.store.recovery.rules import third_from_end
+from rmqctl.store.serve.message_reader import MessageReader, QueueEnd
+from rmqctl.store.write.commit_log_writer import CommitLogWriter, PutSettings, put_settings
+from rmqctl.store.write.index_writer import IndexWriter
+from rmqctl.store.write.put_message import EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.write.store_checkpoint import StoreCheckpoint
+from rmqctl.store.write.topic_config import TopicConfigs
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.engine.dispatcher import MessageArrivingListener
+    from rmqctl.store.engine.store_stats import StoreStats
+    from rmqctl.store.write.put_message import EncodedLines
+
+
+FOLDERS_OF_A_NEW_STORE = (store_path.COMMITLOG, store_path.CONSUMEQUEUE, store_path.INDEX, store_path.SIGN_OF_5_4)
+DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller disk takes no new files of the log
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class MessageStore:
+    """The store at `root`, open for appending. Methods raise OSError where the file system fails.
+
+    `arriving` hears of each message when queues and index have it; `stats`, where one is set, counts puts.
+    Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        conf: BrokerConf | None = None,
+        *,
+        profile: Profile | None = None,
+        property_crc: bool = False,
+        settings: PutSettings | None = None,
+        geometry: Geometry | None = None,
+        threads: int = 1,
+        arriving: MessageArrivingListener | None = None,
+    ) -> None:
+        self.running_flags = RunningFlags.NONE
+        self.stats: StoreStats | None = None
+        self.conf = conf or BrokerConf()
+        self._failure: OSError | None = None
+        self._new: NewStore | None = None
+        self.is_removed = False
+        self._once_lock = threading.Lock()
+        self._root = root
+        self._reput_from_offset = 0
+        self._storage = _storage_of(root, self.conf)
+        self._threads = threads
+        self._arriving = arriving
+        _check_layout(ReadOnlyStore(root, conf))
+        self._lock = self._take_lock(root)
+        with ExitStack() as held:
+            held.callback(self._storage.close, self._lock)
+            check_none_unfinished(self._storage, root)
+            self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
+            held.callback(self._before.close)
+            known = profile or guess_profile(self._before)
+            has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic, _ in self._before.queues)
+            found = settings or put_settings(self.conf, known, property_crc=property_crc, has_light_queues=has_light_queues)
+            self._open(root, found, geometry, held)
+            self._held = held.pop_all()
+
+    @staticmethod
+    def prepare() -> None:
+        """Have the kernels ready, which opening a store else does."""
+        prepare(scan, dispatch_scan, index_build)
+
+    @classmethod
+    def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
+        """A new, empty store. Raises FileExistsError where something is there already, but for a store that never had a message."""
+        if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
+            what = "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and queues in files"
+            raise LayoutNotSupported(what, path=str(root))
+        storage = _storage_of(root, conf or BrokerConf())
+        logs = store_path.writable_commitlogs(root, conf or BrokerConf())
+        if not _is_as_created(storage, root):
+            raise FileExistsError(17, "already exists and is not empty", str(root))
+        for folder in logs:
+            if storage.listing(folder):
+                raise FileExistsError(17, "already exists and is not empty", str(folder))
+        new = NewStore(storage, [root, *logs])
+        try:
+            _leave_signs(storage, root, settings.profile)  # before it is a store: one of 5.x is never taken for an older one
+            for folder in (*logs, root / store_path.CONSUMEQUEUE, root / store_path.INDEX):
+                storage.make_folder(folder)
+            created = cls(root, conf, settings=settings, geometry=geometry)
+        except BaseException:
+            with suppress(OSError):
+                new.remove()
+            raise
+        created._new = new
+        return created
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Behind the last record."""
+        return self._log.queue.max_offset
+
+    def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
+        """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`.
+
+        On a full disk nothing is stored, and the status says so; when there is room again, messages are taken again. After an
+        OSError of `flush`, `flush_log` or `dispatch` none are: close the store, and recover it.
+        """
+        begin = self.stats.now() if self.stats is not None else 0.0
+        result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
+        if self.stats is not None:
+            self.stats.record(begin, [result])
+        return result
+
+    def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
+        """As `put_message` for each message, faster."""
+        begin = self.stats.now() if self.stats is not None else 0.0
+        refusal = self._refusal()
+        results = self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
+        if self.stats is not None:
+            self.stats.record(begin, results)
+        return results
+
+    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
+        """Store a batch, whole or not at all."""
+        begin = self.stats.now() if self.stats is not None else 0.0
+        result = self._refusal() or self._log.put_messages(messages)
+        if self.stats is not None:
+            self.stats.record(begin, [result])
+        return result
+
+    def encoding_rules(self) -> EncodingRules | None:
+        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
+        return self._log.encoding_rules()
+
+    def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
+        """Store records of its encoder from row `begin` on, or as many as the log's file has room for; `stats` do not count them."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
+        return self._log.put_encoded(encoded, begin)
+
+    def _refusal(self) -> PutMessageResult | None:
+        """Why nothing is taken now; None: it is."""
+        failure = self._failure or self._log.queue.flush_error
+        if failure is not None:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
+        if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
+        if self._log.is_os_page_cache_busy:
+            return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second")
+        return None
+
+    def dispatch(self) -> None:
+        """Bring topics.json, queues and index up to the log's end. After an OSError the store takes no more messages."""
+        with self._once():
+            end = self.max_phy_offset
+            try:
+                self.topic_configs.note(self._log.take_written_queues())
+                self.topic_configs.persist()
+                if self._reput_from_offset < end:
+                    self._dispatch_up_to(end)
+            except OSError:
+                self.running_flags |= RunningFlags.WRITE_LOGICS_QUEUE_ERROR
+                raise
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """One at a time; and what failed is not tried again, but raised again.
+
+        A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system may have
+        dropped what it had not written: the next sync would succeed all the same.
+        """
+        with self._once_lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                yield
+            except OSError as error:
+                self._failure = error
+                raise
+            except BaseException:
+                self._failure = OSError(errno.EINTR, "it was interrupted while queues and index were written")
+                raise
+
+    def _dispatch_up_to(self, end: int) -> None:
+        self._log.queue.commit()
+        log = self._before.commit_log
+        log.queue.refresh()
+        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end):
+            described = item.taken if isinstance(item, Stretch) else None
+            message = item if isinstance(item, Message) else None
+            if isinstance(item, Damage) and is_served(item):
+                message = item.message_in_its_place
+            if message is not None:
+                described = self._describer.of(message)
+            if isinstance(item, Damage) and item.code in UNREADABLE:
+                raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
+            if described is not None:
+                behind = described.messages["physical_offset"] >= self._reput_from_offset
+                self._dispatcher.dispatch(described._replace(messages=described.messages[behind]))
+        log.queue.close()
+        self._reput_from_offset = end
+
+    def schedule_message_service(self) -> ScheduleMessageService:
+        """Who delivers the store's delayed messages, from where config/delayOffset.json says on. Raises Unreadable."""
+        offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
+        return ScheduleMessageService(self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms)
+
+    def queue_end(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+        return self._queues.end_of(key)
+
+    def index_written_out(self) -> AbstractContextManager[Path | None]:
+        """Has the index files whole for a while; the one that is being filled, None without one."""
+        return self._index.written_out()
+
+    @property
+    def profile(self) -> Profile:
+        """Whose ways it is written in."""
+        return self._settings.profile
+
+    @property
+    def failure(self) -> OSError | None:
+        """What ended the writing; None: nothing did."""
+        return self._failure or self._log.queue.flush_error
+
+    @property
+    def log_queue(self) -> WritableMappedFileQueue:
+        """The log's files."""
+        return self._log.queue
+
+    def note_flushed(self) -> None:
+        """The log is on the disk up to `log_queue.flushed_where`: the checkpoint's time follows when all of it is."""
+        last = self._log.queue.last
+        if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:
+            self.checkpoint.set_physic(last.store_timestamp)
+
+    def flush_log(self) -> None:
+        """Have the log on the disk. After an OSError the store takes no more messages."""
+        self._log.queue.commit()
+        self._log.queue.flush()
+
+    def flush(self) -> None:
+        """Have everything on the disk, and say so in the checkpoint. After an OSError the store takes no more messages."""
+        with self._once():
+            self.flush_log()
+            self._queues.flush()
+            self._index.flush()
+            last = self._log.queue.last
+            self.checkpoint.set_physic(last.store_timestamp if last is not None else 0)
+            self.checkpoint.set_logics(self._dispatcher.logics_timestamp)
+            self.checkpoint.flush()
+
+    def close(self, *, keeps_empty: bool = True) -> None:
+        """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order.
+
+        After an OSError it is closed, too, and `abort` is still there. A second call does nothing. No thread may be putting any more.
+        Without `keeps_empty` a store that `create` made, and that has no message, is deleted again.
+        """
+        if self.running_flags & RunningFlags.NOT_WRITEABLE:
+            return
+        self.running_flags |= RunningFlags.NOT_WRITEABLE
+        with self._held:
+            if self._new is not None and not keeps_empty and self.max_phy_offset == 0:
+                self._allocate.shutdown()
+                self._new.remove()
+                self.is_removed = True
+                return
+            if self._log.queue.last is not None:
+                self._log.queue.last.mend()
+            self.flush_log()
+            self.dispatch()
+            self.flush()
+            self._allocate.shutdown()
+            self._storage.unlink(self._root / store_path.ABORT)
+
+    def _take_lock(self, root: Path) -> int:
+        descriptor = self._storage.lock(root / store_path.LOCK)
+        if descriptor is None:
+            raise in_use(root)
+        return descriptor
+
+    def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
+        """`held` gets what is to be given back when the store is closed."""
+        before = self._before
+        if before.path.has_abort:
+            hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
+            raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=hint)
+        self.prepare()
+        self._geometry = geometry or geometry_of_store(before)
+        self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
+        self._describer = Describer(with_keys=True, with_tags=settings.profile.indexes_tags)
+        self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
+        self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
+        end = self._end_of_log()
+        log_queue = self._open_log_queue(end)
+        held.callback(self._allocate.shutdown)
+        held.callback(log_queue.close)
+        self._queues = ConsumeQueueStore(self._storage, before, self._geometry, end)
+        held.callback(self._queues.close)
+        self._log = CommitLogWriter(log_queue, self._queues.offsets, self._settings, now_ms, self._queues.batch_topics)
+        self._index = self._open_index()
+        held.callback(self._index.close)
+        self._dispatcher = Dispatcher(
+            self._describer,
+            self._queues.find_or_create,
+            self._index if before.conf.index_enabled else None,
+            before.commit_log.message_at,
+            before.conf.delays_ms,
+            self._arriving,
+        )
+        self._reput_from_offset = max(before.commit_log.min_offset, self._queues.max_physical_offset)
+        self.reader = MessageReader(ReadOnlyStore(root, self._conf_as_open()), settings.profile, self)
+        held.callback(self.reader.close)
+        abort = b""
+        if self._settings.profile.writes_pid_into_abort:
+            _leave_signs(self._storage, root, self._settings.profile)
+            abort = str(self._storage.process_id()).encode()
+        self._storage.replace_file(root / store_path.ABORT, abort)
+        self.dispatch()
+        self._queues.recover_topic_queue_table()
+
+    def _conf_as_open(self) -> BrokerConf:
+        """With the sizes that files have or are going to have."""
+        sizes = self._geometry
+        return self._before.conf._replace(
+            commitlog_file_size=sizes.commitlog_file_size,
+            consumequeue_file_size=sizes.consumequeue_file_size,
+            index_slots=sizes.index_slots,
+        )
+
+    def _end_of_log(self) -> int:
+        """Where the last record ends. Raises NeedsRecovery where a broker's start would not read up to the end.
+
+        A record that brokers pass, and serve, is no reason: they go on behind it.
+        """
+        log = self._before.commit_log
+        for damage in log.queue.anomalies:
+            raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)
+        in_use = log.files_in_use()
+        if not in_use:
+            return log.min_offset
+        summary, end = ScanSummary(), 0
+        for item in log.scan_columns(summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset):
+            end = item.end
+            if isinstance(item, Damage) and not is_served(item):
+                what = f"{item.code} in the log"
+                raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
+        return max(summary.end, end)
+
+    def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
+        writing, size = self.conf.writing, self._geometry.commitlog_file_size
+        pool = TransientStorePool(writing.pool_size, size) if writing.pool_size else None
+        self._allocate = AllocateMappedFileService(self._storage, pool=pool, warm=writing.warm_files)
+        path = self._before.path
+        return WritableMappedFileQueue(
+            self._storage, path.writable_commitlogs, size, self._before.commit_log.queue, end, self._allocate, self._is_full
+        )
+
+    def _is_full(self, folder: Path) -> bool:
+        return self._storage.used_percent(folder) > DISK_SPACE_CLEAN_FORCIBLY_PERCENT
+
+    def _open_index(self) -> IndexWriter:
+        geometry = self._geometry
+        folder = self._root / store_path.INDEX
+        slots, entries = geometry.index_slots, geometry.index_entries
+        writer = IndexWriter(self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=self.checkpoint.set_index)
+        if self._before.index.files:
+            writer.go_on_with(self._before.index.files[-1])
+        return writer
+
+
+def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
+    found = WritableStorage(root)
+    for folder in store_path.named_commitlogs(root, conf):
+        found.trust(folder)
+    return found
+
+
+def _is_as_created(storage: WritableStorage, root: Path) -> bool:
+    """Whether a folder is empty, or a store that `create` made and nothing was ever put into.
+
+    That has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
+    """
+    for entry in storage.listing(root):
+        if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
+            is_ours = not storage.listing(entry.path)
+        elif entry.kind is Kind.FILE and entry.name == store_path.CHECKPOINT:
+            is_ours = storage.read_start(entry.path, CHECKPOINT_FILE_SIZE + 1) == bytes(CHECKPOINT_FILE_SIZE)
+        else:
+            is_empty_sign = entry.name == store_path.ABORT_BAK and not entry.size
+            is_ours = entry.kind is Kind.FILE and (entry.name == store_path.LOCK or is_empty_sign)
+        if not is_ours:
+            return False
+    return True
+
+
+def _check_layout(store: ReadOnlyStore) -> None:
+    store.path.check_can_be_changed()
+    if looks_like_3x(store):
+        raise store_of_3x(store)
+    store.list_all()
+    if store.has_unreadable:  # a folder of the log that does not exist yet gets its first file
+        what = "a part of the store was not read: `rmqctl verify` shows which"
+        raise Unreadable(what, path=str(store.path.root), hint=READ_ALL_HINT)
+    store.check_one_queue_type()
+
+
+def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
+    """Leave what each start of a broker of the profile leaves, by which its version shows.
+
+    5.x: `abort.bak`, what `abort` had before, which is nothing after a shutdown in order. 5.4: the folder of a database that is empty.
+    """
+    if profile.writes_pid_into_abort:
+        storage.replace_file(root / store_path.ABORT_BAK, b"")
+    if profile.indexes_tags:
+        storage.make_folder(root / store_path.SIGN_OF_5_4)

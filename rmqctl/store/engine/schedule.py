@@ -1,0 +1,115 @@
+"""ScheduleMessageService: delayed messages from SCHEDULE_TOPIC_XXXX to their real topics, when their time has come.
+
+Level n waits in queue n - 1; a unit's tagsCode is when its message is due. A level is delivered in order: what is not due, or is
+not taken, holds up what is behind it. A message keeps body, flags, hosts, born time and all properties, DELAY among them
+(the broker clears that after it has encoded the properties), and gets a new offset and store time.
+
+Passed over are messages that the log has lost, those whose real topic is RMQ_SYS_TRANS_HALF_TOPIC, and those without REAL_TOPIC or
+REAL_QID; at the last ones 4.9.7 stays for ever. A crash delivers again what was delivered since the last `persist`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format import properties
+from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.format.encode import MessageExtBrokerInner
+from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.write.put_message import PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.store.engine.delay_offsets import DelayOffsets
+    from rmqctl.store.serve.message_reader import MessageReader
+    from rmqctl.store.write.put_message import PutMessageResult
+
+UNITS_AT_ONCE = 256
+QUEUE_ID_DIGITS_MAX = 9
+
+
+class ScheduleMessageService:
+    """Delivers by `put` what `reader` shows; `delays_ms` are the levels' delays, from level 1 on."""
+
+    def __init__(
+        self,
+        reader: MessageReader,
+        put: Callable[[MessageExtBrokerInner], PutMessageResult],
+        offsets: DelayOffsets,
+        delays_ms: tuple[int, ...],
+    ) -> None:
+        self._reader = reader
+        self._put = put
+        self._offsets = offsets
+        self._delays_ms = delays_ms
+
+    def deliver_due(self, now_ms: int) -> int:
+        """Deliver what is due at a time (ms since 1970) and was dispatched; how many messages. Raises OSError and Unreadable."""
+        return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
+
+    def persist(self) -> None:
+        """Write delayOffset.json, if anything changed. Raises OSError."""
+        self._offsets.persist()
+
+    def _deliver_level(self, level: int, now_ms: int) -> int:
+        queue_id = level - 1
+        delivered = 0
+        offset = min(self._offsets.get(level), self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id))
+        while units := self._units(queue_id, offset):
+            for unit in units:
+                if not self._is_due(unit, self._delays_ms[queue_id], now_ms):
+                    return delivered
+                message = self._stored(unit)
+                timed_up = None if message is None else message_timed_up(message)
+                if timed_up is not None:
+                    if self._put(timed_up).status is not PutMessageStatus.PUT_OK:
+                        return delivered
+                    delivered += 1
+                offset = unit.queue_offset + 1
+                self._offsets.update(level, offset)
+        return delivered
+
+    def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
+        """What comes next in a level's queue, from its first unit on where the files no longer reach back to `offset`."""
+        units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
+        if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
+            return units
+        low = self._reader.get_min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+        return self._reader.units(SCHEDULE_TOPIC, queue_id, low, UNITS_AT_ONCE) if offset < low else []
+
+    def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
+        """A time further away than the level's delay is no time: then it is due, too (correctDeliverTimestamp)."""
+        deliver_at = unit.tags_code
+        if is_ext_address(deliver_at):  # its extension is lost
+            message = self._stored(unit)
+            deliver_at = 0 if message is None else message.store_timestamp + delay_ms
+        return deliver_at <= now_ms or deliver_at > now_ms + delay_ms
+
+    def _stored(self, unit: CqUnit) -> Message | None:
+        message = self._reader.look_message_by_offset(unit.physical_offset)
+        return message if message is not None and message.size == unit.size else None
+
+
+def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
+    """A scheduled message as it is stored in its real topic (messageTimeup); None: it has none that it may go to."""
+    found = message.properties
+    found.pop(properties.CRC32, None)
+    topic, queue_id = found.get(properties.REAL_TOPIC, TRANS_HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")
+    if topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX):
+        return None
+    return MessageExtBrokerInner(
+        topic,
+        bytes(message.body),
+        found,
+        message.born_host,
+        message.store_host,
+        message.born_timestamp,
+        queue_id=int(queue_id),
+        flag=message.flag,
+        sys_flag=message.sys_flag & ~(BORNHOST_V6 | STOREHOST_V6),
+        reconsume_times=message.reconsume_times,
+    )

@@ -1,0 +1,131 @@
+"""The threads of a store that is open for long: flush, commit, dispatch, delivery; and puts that do not wait for the disk.
+
+`rmqctl append` needs none of them: it flushes at its end. Who embeds the engine starts them beside `MessageStore`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from rmqctl.errors import Unreadable
+from rmqctl.store.engine.flush import (
+    SYNC_FLUSH_TIMEOUT_SECONDS,
+    CommitRealTimeService,
+    FlushDiskWatcher,
+    FlushIntervals,
+    FlushRealTimeService,
+    GroupCommitRequest,
+    GroupCommitService,
+)
+from rmqctl.store.engine.message_store import now_ms
+from rmqctl.store.write.put_message import PutMessageResult, PutMessageStatus
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rmqctl.format.encode import MessageExtBrokerInner
+    from rmqctl.store.engine.message_store import MessageStore
+    from rmqctl.store.engine.schedule import ScheduleMessageService
+
+REPUT_INTERVAL_SECONDS = 0.1
+DELIVER_INTERVAL_SECONDS = 0.1
+DELIVER_AFTER_ERROR_SECONDS = 10.0
+PERSIST_INTERVAL_SECONDS = 10.0  # flushDelayOffsetInterval
+
+
+class StoreServices:
+    """Services over `store`; with `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH).
+
+    With `deliver` delayed messages go to their topics when they are due, else they wait for a broker. Raises Unreadable where it
+    is not known how far that went. What is not given is as the store's broker.conf says.
+
+    A context manager: leaving it stops the threads, dispatches and flushes what is left, and closes the store.
+    """
+
+    def __init__(
+        self, store: MessageStore, *, sync_flush: bool | None = None, deliver: bool = False, intervals: FlushIntervals | None = None
+    ) -> None:
+        self._store = store
+        self._sync_flush = store.conf.writing.sync_flush if sync_flush is None else sync_flush
+        queue = store.log_queue
+        found = intervals or FlushIntervals.of(store.conf.writing)
+        self._group = GroupCommitService(queue, store.note_flushed)
+        self._flusher = FlushRealTimeService(queue, found, store.note_flushed)
+        self._committer = CommitRealTimeService(queue, found, self._flusher)
+        self._watcher = FlushDiskWatcher()
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run_reput, name="ReputMessageService", daemon=True)]
+        self._schedule = store.schedule_message_service() if deliver else None
+        if self._schedule is not None:
+            arguments = (self._schedule,)
+            self._threads.append(threading.Thread(target=self._run_schedule, args=arguments, name="ScheduleMessageService", daemon=True))
+        self._services = (self._group, self._watcher) if self._sync_flush else (self._flusher, self._committer)
+
+    def __enter__(self) -> StoreServices:
+        for service in self._services:
+            service.start()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for service in reversed(self._services):
+            service.shutdown()
+        try:
+            if self._schedule is not None:
+                self._schedule.persist()
+        finally:
+            self._store.close()
+
+    def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
+        """Store a message; the future is done when it is stored and, with synchronous flush, on the disk or 5 s late."""
+        return self._after_flush(self._store.put_message(message))
+
+    def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
+        """The same for a batch."""
+        return self._after_flush(self._store.put_messages(messages))
+
+    def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Store a message and wait as `async_put_message` says."""
+        return self.async_put_message(message).result()
+
+    def _after_flush(self, result: PutMessageResult) -> Future[PutMessageResult]:
+        told: Future[PutMessageResult] = Future()
+        if result.append is None or not self._sync_flush:
+            told.set_result(result)
+            return told
+        flushed: Future[PutMessageStatus] = Future()
+        flushed.add_done_callback(lambda done: told.set_result(replace(result, status=done.result())))
+        end = result.append.wrote_offset + result.append.wrote_bytes
+        request = GroupCommitRequest(end, time.monotonic() + SYNC_FLUSH_TIMEOUT_SECONDS, flushed)
+        self._watcher.watch(request)
+        self._group.put_request(request)
+        return told
+
+    def _run_reput(self) -> None:
+        while not self._stop.wait(REPUT_INTERVAL_SECONDS):
+            try:
+                self._store.dispatch()
+            except OSError:  # the store takes no more messages and says so to each put; `close` raises it again
+                return
+
+    def _run_schedule(self, schedule: ScheduleMessageService) -> None:
+        persisted = time.monotonic()
+        wait = DELIVER_INTERVAL_SECONDS
+        while not self._stop.wait(wait):
+            wait = DELIVER_INTERVAL_SECONDS
+            try:
+                schedule.deliver_due(now_ms())
+                if time.monotonic() - persisted >= PERSIST_INTERVAL_SECONDS:
+                    schedule.persist()
+                    persisted = time.monotonic()
+            except (OSError, Unreadable):  # it may pass: a broker goes on, too; `__exit__` tells when it does not
+                wait = DELIVER_AFTER_ERROR_SECONDS

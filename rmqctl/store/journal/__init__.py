@@ -1,0 +1,1 @@
+"""Changes that can be undone."""

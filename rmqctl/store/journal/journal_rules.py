@@ -1,0 +1,131 @@
+"""What a journal may do: only what rmqctl itself does in a store.
+
+A journal lies in the store, so whoever made the store may have written it. It is judged when it is read, and before it is written.
+
+| change | may reach |
+|---|---|
+| bytes and length of a file | `commitlog/FILE`, `QUEUES/TOPIC/QUEUEID/FILE`, `index/FILE`, `checkpoint` |
+| deleted, replaced, put there | what lies below `commitlog`, QUEUES or `index`; `index` itself, `checkpoint`, `abort` |
+| folders made, or given their time back | those above |
+
+QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the log in another
+folder is one of a folder that the user named; its path is absolute where that lies elsewhere. What is kept and what was staged lies in the
+journal, under the names that rmqctl gives; kept bytes are a file of just their number.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from rmqctl.logfile.mapped_file_queue import is_file_name
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config.store_path import ABORT, CHECKPOINT, COMMITLOG, INDEX, QUEUE_PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.journal.manifest import Manifest, Moved, PreImage, Range
+
+STAGING, KEPT = "staging", "kept"
+_FOLDERS = (COMMITLOG, *QUEUE_PARTS, INDEX)
+_KEPT_BYTES = re.compile(rf"{KEPT}/bytes-[0-9]{{1,9}}")
+_KEPT_PATH = re.compile(rf"{KEPT}/moved-[0-9]{{1,9}}")
+_QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
+
+
+def may_write(path: str, named: Collection[str]) -> bool:
+    """Return whether rmqctl changes bytes of a file at `path` in place; `named` are the log's folders that the user named."""
+    if path == CHECKPOINT or _is_named_log_file(path, named):
+        return True
+    parts = _parts(path)
+    if parts[:1] == (COMMITLOG,):
+        return len(parts) == 2 and is_file_name(parts[1])
+    if parts[:1] == (INDEX,):
+        return len(parts) == 2 and _is_number(parts[1])
+    return bool(parts) and parts[0] in QUEUE_PARTS and len(parts) == _QUEUE_FILE_PARTS and _is_number(parts[2]) and is_file_name(parts[3])
+
+
+def may_move(path: str, named: Collection[str]) -> bool:
+    """Return whether rmqctl deletes, replaces or puts something at `path`; `named` as for `may_write`."""
+    if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
+        return True
+    parts = _parts(path)
+    return len(parts) > 1 and parts[0] in _FOLDERS
+
+
+def fault_of(manifest: Manifest, named: Collection[str]) -> str:
+    """Return what in a journal rmqctl never does; empty where there is nothing of the kind."""
+    return next(_faults(manifest, named), "")
+
+
+def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
+    """Return what in the journal's folder is not as rmqctl leaves it; empty where there is nothing of the kind. Raises OSError."""
+    for image in manifest.files:
+        stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
+        if stamp is not None and (stamp.kind is not Kind.FILE or stamp.size != image.kept_bytes):
+            return f"{image.kept} is not a file of {image.kept_bytes} bytes"
+    for moved in manifest.moved:
+        stamp = storage.stamp(folder / moved.kept) if moved.kept is not None else None
+        if stamp is not None and stamp.kind is Kind.OTHER and not moved.is_link:
+            return f"{moved.kept} is a link"
+    return ""
+
+
+def _faults(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
+    yield from (f"it changes {image.path!r}" for image in manifest.files if not may_write(image.path, named))
+    yield from (f"it moves {moved.path!r}" for moved in manifest.moved if not may_move(moved.path, named))
+    yield from (f"its sizes and ranges of {image.path!r} do not fit each other" for image in manifest.files if not _adds_up(image))
+    yield from (f"it keeps {moved.path!r} elsewhere" for moved in manifest.moved if not _is_ours(moved))
+    above = {str(folder) for moved in manifest.moved for folder in Path(moved.path).parents}
+    yield from (f"it makes {made!r}" for made in manifest.made if made not in above - {".", "/"})
+    yield from (f"it changes the folder {name!r}" for name in manifest.folders if name not in above | {"."})
+    if "." not in manifest.folders:
+        yield "it does not say when the store's folder was changed"
+    touched = manifest.touched
+    moved_to = {Path(moved.path) for moved in manifest.moved}
+    if len(set(touched)) < len(touched) or any(not moved_to.isdisjoint(Path(path).parents) for path in touched):
+        yield "it changes the same path twice"
+    kept = [name for name in (*(image.kept for image in manifest.files), *(moved.kept for moved in manifest.moved)) if name is not None]
+    if len(set(kept)) < len(kept):
+        yield "it keeps two things in one place"
+
+
+def _is_named_log_file(path: str, named: Collection[str]) -> bool:
+    found = PurePosixPath(path)
+    return str(found) == path and is_file_name(found.name) and ".." not in found.parts and str(found.parent) in named
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """The names in a relative path; none of one that is not written as rmqctl writes it, or that leads anywhere else."""
+    parts = tuple(path.split("/"))
+    return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _is_ours(moved: Moved) -> bool:
+    kept = moved.kept is None or _KEPT_PATH.fullmatch(moved.kept) is not None
+    staged = moved.staged is None or (_parts(moved.staged)[:1] == (STAGING,) and "/" in moved.staged)
+    return kept and staged and (moved.kept is not None or moved.staged is not None)
+
+
+def _adds_up(image: PreImage) -> bool:
+    """Whether the ranges lie in the file, in order, and the pieces in them; and whether just these are kept."""
+    in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
+    inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)
+    kept = image.kept is None if not image.pieces else image.kept is not None and _KEPT_BYTES.fullmatch(image.kept) is not None
+    return in_order and inside and kept
+
+
+def _is_in_order(ranges: Iterable[Range], size: int) -> bool:
+    at = 0
+    for begin, end in ranges:
+        if not at <= begin < end <= size:
+            return False
+        at = end
+    return True

@@ -1,0 +1,313 @@
+"""The journals of a store, for reading: what rmqctl changed in it, and whether a change was left half done.
+
+    STORE/.rmqctl/lock-was-missing          there was no `lock` file; it goes when the last change is taken back
+    STORE/.rmqctl/expired/                  what `clean` is about to delete, and none of a journal's
+    STORE/.rmqctl/journal/0001-recover/     a change, numbered
+        staging/                            what was built to be put in its place
+        kept/                               what was deleted or replaced, and the bytes that were overwritten
+        journal.json                        what is changed, and what it was before: from here on the store may be half changed
+        done                                it was changed; what it left, so that undo sees what others wrote since
+        undoing                             undo has begun to take it back
+
+A folder without journal.json stands for nothing: the store is not changed yet, or is again as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from rmqctl.errors import ChangedSince, NeedsRecovery, StoreInUse, Unreadable
+from rmqctl.logfile.storage import Kind, Storage, tree_of
+from rmqctl.store.config.json_file import read_json
+from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, LOCK
+from rmqctl.store.journal.journal_rules import KEPT, STAGING, fault_of, fault_on_disk
+from rmqctl.store.journal.manifest import Manifest, Prints
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+RMQCTL_FOLDER = ".rmqctl"
+JOURNAL_FOLDER, EXPIRED_FOLDER = "journal", "expired"
+LOCK_WAS_MISSING, LOCK_WAS_MISSING_PARTIAL = "lock-was-missing", "lock-was-missing.tmp"
+MANIFEST, DONE, UNDOING = "journal.json", "done", "undoing"
+WHAT = "the journal"
+
+NUMBER_MAX = 999_999_999
+_FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
+
+
+class JournalState(Enum):
+    """How far a change is."""
+
+    NOT_BEGUN = "not begun"  # or taken back, or forgotten: only the folder is left
+    BEGUN = "begun"
+    DONE = "done"
+    UNDOING = "undoing"
+    DAMAGED = "damaged"  # not as rmqctl writes it: nobody may follow it
+
+
+class JournalEntry(NamedTuple):
+    """A journal as it lies there; `manifest` and `done` as far as it got.
+
+    A DAMAGED journal has neither, but a `fault`; `may_be_forgotten`: its change came to its end, so that the store is whole without it.
+    """
+
+    number: int
+    verb: str
+    folder: Path
+    state: JournalState
+    manifest: Manifest | None = None
+    done: Prints | None = None
+    fault: Unreadable | None = None
+    may_be_forgotten: bool = False
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the store is half changed."""
+        return self.state in (JournalState.BEGUN, JournalState.UNDOING)
+
+
+def rmqctl_folder(root: Path) -> Path:
+    """Where rmqctl keeps what is its own in a store."""
+    return root / RMQCTL_FOLDER
+
+
+def has_traces(storage: Storage, root: Path) -> bool:
+    """Whether anything is left of a change, were it an empty folder. Raises OSError."""
+    folder = _own_folder(storage, rmqctl_folder(root))
+    if folder is None:
+        return False
+    names = storage.names(folder)
+    return not names or not {JOURNAL_FOLDER, LOCK_WAS_MISSING, LOCK_WAS_MISSING_PARTIAL}.isdisjoint(names)
+
+
+def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
+    """Return the journals of a store, the oldest first; one that is not as rmqctl writes it is DAMAGED.
+
+    Raises OSError; Unreadable where the folder that they lie in is none.
+    """
+    folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
+    if folder is None:
+        return []
+    names = [found for name in storage.names(folder) if (found := _FOLDER_NAME.fullmatch(name))]
+    numbered = sorted((int(name[1]), name[2], folder / name[0]) for name in names)
+    return [_entry(storage, number, verb, path) for number, verb, path in numbered]
+
+
+def next_number(entries: Sequence[JournalEntry]) -> int:
+    """Return the number of the change after `entries`. Raises Unreadable where no journal could have it: none would find that again."""
+    number = max((entry.number for entry in entries), default=0) + 1
+    if number > NUMBER_MAX:
+        last = entries[-1].folder
+        raise Unreadable(f"no change can have a number after {NUMBER_MAX}; nothing was changed", path=str(last), hint=_by_hand(last))
+    return number
+
+
+def expired_folder(storage: Storage, root: Path) -> Path | None:
+    """Where `clean` has what it is about to delete; None: nowhere. Raises OSError, Unreadable."""
+    return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
+
+
+def refusal(root: Path, entry: JournalEntry) -> Unreadable:
+    """Return the error that refuses to go on because of a damaged journal: it names the journal's folder and what to do next."""
+    if entry.fault is None:
+        raise ValueError(f"{entry.folder} is not damaged")
+    return Unreadable(f"{entry.fault.what}; nothing was changed", path=entry.fault.path, hint=advice(root, entry))
+
+
+def advice(root: Path, entry: JournalEntry) -> str:
+    """Return what to do about a damaged journal."""
+    if entry.fault is not None and entry.fault.hint:
+        return entry.fault.hint
+    if entry.may_be_forgotten:
+        forget = f"`rmqctl undo {quoted(root)} --drop-damaged {entry.folder.name}` forgets this change, which came to its end"
+        return f"{forget}; or {_by_hand(entry.folder)}"
+    return f"the store may be half changed; {_by_hand(entry.folder)}, then run `rmqctl verify {quoted(root)}`"
+
+
+def _by_hand(path: Path) -> str:
+    return f"look at it, and take {quoted(path)} away by hand"
+
+
+def _own_folder(storage: Storage, path: Path) -> Path | None:
+    """Return a folder of rmqctl's own, if it exists. Raises OSError, Unreadable where something else has its name."""
+    try:
+        return _folder(storage, path)
+    except Unreadable as error:
+        raise Unreadable(f"{error.what}; nothing was changed", path=error.path, hint=_by_hand(path)) from error
+
+
+def _folder(storage: Storage, path: Path) -> Path | None:
+    stamp = storage.stamp(path)
+    if stamp is None:
+        return None
+    if stamp.kind is not Kind.DIRECTORY:
+        raise Unreadable("this is not a folder: rmqctl makes no link here, and follows none", path=str(path))
+    return path
+
+
+def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
+    try:
+        return _sound_entry(storage, number, verb, folder)
+    except Unreadable as error:
+        may_be_forgotten = not error.hint and _is_finished(storage, folder)
+        return JournalEntry(number, verb, folder, JournalState.DAMAGED, fault=error, may_be_forgotten=may_be_forgotten)
+
+
+def named_folders(storage: Storage) -> list[str]:
+    """Return the folders of the log that the user named, as journals have their paths: relative to the store where they lie in it."""
+    return [storage.display(folder) for folder in storage.named[1:]]
+
+
+def _is_finished(storage: Storage, folder: Path) -> bool:
+    """Return whether the change came to its end, and no undo of it began; what its files say does not matter."""
+    own = storage.stamp(folder)
+    if own is None or own.kind is not Kind.DIRECTORY:
+        return False
+    done = storage.stamp(folder / DONE)
+    return done is not None and done.kind is Kind.FILE and storage.stamp(folder / UNDOING) is None
+
+
+def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
+    """Raises Unreadable for a journal that is not as rmqctl writes it; OSError."""
+    for path in (folder, folder / KEPT, folder / STAGING):
+        _folder(storage, path)
+    if storage.stamp(folder / MANIFEST) is None:
+        return JournalEntry(number, verb, folder, JournalState.NOT_BEGUN)
+    manifest = _read(storage, folder / MANIFEST, Manifest)
+    fault = fault_of(manifest, named_folders(storage)) or fault_on_disk(storage, folder, manifest)
+    if fault:
+        raise _not_ours(manifest, folder, fault)
+    done = _read(storage, folder / DONE, Prints) if storage.stamp(folder / DONE) is not None else None
+    state = JournalState.BEGUN if done is None else JournalState.DONE
+    if storage.stamp(folder / UNDOING) is not None:
+        state = JournalState.UNDOING
+    return JournalEntry(number, verb, folder, state, manifest, done)
+
+
+def _not_ours(manifest: Manifest, folder: Path, fault: str) -> Unreadable:
+    path = str(folder / MANIFEST)
+    if any(Path(touched).is_absolute() for touched in manifest.touched):
+        what = f"this journal is of a log elsewhere, or rmqctl did not write it: {fault}"
+        return Unreadable(what, path=path, hint="give --broker-conf with the file that names the folders of this log")
+    return Unreadable(f"rmqctl did not write this journal as it is: {fault}", path=path)
+
+
+def _read(storage: Storage, path: Path, of_type: Any) -> Any:
+    stamp = storage.stamp(path)
+    if stamp is None or stamp.kind is not Kind.FILE:
+        raise Unreadable("not a file", path=str(path))
+    return read_json(storage, path, of_type, WHAT)
+
+
+def to_json(value: Manifest | Prints) -> bytes:
+    """As it is written. Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes."""
+    return json.dumps(msgspec.to_builtins(value)).encode()
+
+
+def words_of_unfinished(entry: JournalEntry) -> str:
+    """What is wrong with a store that has such a journal."""
+    if entry.state is JournalState.UNDOING:
+        return f"an undo of rmqctl {entry.verb} was interrupted: the store is half restored"
+    return f"rmqctl {entry.verb} was interrupted: the store is half changed"
+
+
+def check_none_unfinished(storage: Storage, root: Path) -> None:
+    """Check that every journal in the store is whole, and its change too.
+
+    Raises NeedsRecovery where a change was left half done, Unreadable where a journal is damaged, OSError.
+    """
+    entries = list_journals(storage, root)
+    check_finished(root, entries)
+    for entry in entries:
+        if entry.fault is not None:
+            raise refusal(root, entry)
+
+
+def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
+    """Check that no change was left half done; a damaged journal of a change that came to its end is accepted.
+
+    Raises NeedsRecovery, or Unreadable where a damaged journal does not show that its change came to its end.
+    """
+    for entry in entries:
+        if entry.is_unfinished:
+            raise NeedsRecovery(words_of_unfinished(entry), path=str(root), hint=f"rmqctl undo {quoted(root)} brings it back")
+        if entry.fault is not None and not entry.may_be_forgotten:
+            raise refusal(root, entry)
+
+
+def prints(storage: Storage, root: Path, paths: Iterable[str]) -> Prints:
+    """What tells whether something was written since: of each path, and of every file below it. Raises OSError."""
+    found: Prints = {}
+    for path in paths:
+        found[path] = None
+        for below, stamp in tree_of(storage, root / path):
+            name = path if below == root / path else f"{path}/{below.relative_to(root / path)}"
+            found[name] = (-1, 0) if stamp.kind is Kind.DIRECTORY else (stamp.size, stamp.mtime_ns)
+    return found
+
+
+def watched_prints(storage: Storage, root: Path, touched: list[str]) -> Prints:
+    """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint. Raises OSError."""
+    folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
+    files = [f"{folder}/{name}" for folder in folders if storage.stamp(root / folder) is not None for name in storage.names(root / folder)]
+    found = prints(storage, root, [*files, CHECKPOINT])
+    return {path: value for path, value in found.items() if not any(_is_below(path, of) for of in touched)}
+
+
+def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
+    """The paths that are not as the change left them, or that show that the store was used since. Raises OSError.
+
+    Of a change that was left half done nobody can say what it left: only what it does not touch is looked at.
+    """
+    if entry.manifest is None or entry.state is JournalState.UNDOING:
+        return []
+    touched = entry.manifest.touched
+    before, now = dict(entry.manifest.watched), watched_prints(storage, root, touched)
+    if entry.done is None:
+        gone = [file.path for file in entry.manifest.files if storage.stamp(root / file.path) is None]
+    else:
+        gone = []
+        before |= entry.done
+        now |= prints(storage, root, touched)
+    return sorted([*gone, *(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))])
+
+
+def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
+    """Raises ChangedSince where an undo would lose what was written since, OSError."""
+    changed = changed_since(storage, root, entry)
+    if changed:
+        what = f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was changed"
+        raise ChangedSince(what, path=str(root), hint="--force undoes it all the same")
+
+
+def first_of(paths: list[str]) -> str:
+    """The first of some paths, and how many there are besides."""
+    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
+
+
+def check_not_in_use(storage: Storage, root: Path) -> None:
+    """Raises StoreInUse where a broker, or another rmqctl, holds the lock; OSError. Not for who holds it: that would drop it."""
+    if storage.lock_holder(root / LOCK) is not None:
+        raise in_use(root)
+
+
+def in_use(root: Path) -> StoreInUse:
+    """What there is to say of such a store."""
+    return StoreInUse("a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy")
+
+
+def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
+    """How much of the disk a journal takes: what it would free. Files may have holes. Raises OSError."""
+    return sum(storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE)
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above}/")

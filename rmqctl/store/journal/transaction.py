@@ -1,0 +1,611 @@
+"""Changes of a store that can be taken back, byte for byte, wherever a crash comes.
+
+    begin      the store's lock; a folder for the change
+    execute    1. what is going to be overwritten is kept, on the disk    2. journal.json says what is going to be changed
+               3. the changes, in order; what is deleted or replaced is renamed into the journal    4. onto the disk
+               5. `done` says what they left
+    undo_last  1. `undoing`    2. all back in its place, on the disk; each step may be done again    3. journal.json goes, then the folder
+
+`journals.py` has the layout and reads it. While journal.json is there without `done`, or with `undoing`, the store is half
+changed: nothing else may change it before `undo_last`.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable
+from rmqctl.logfile import file_tree
+from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
+from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.store.config.json_file import can_be_read
+from rmqctl.store.config.store_path import COMMITLOG, LOCK
+from rmqctl.store.journal import pre_image
+from rmqctl.store.journal.changes import Delete, Install, Resize, Zero
+from rmqctl.store.journal.journal_rules import KEPT, STAGING, may_move, may_write
+from rmqctl.store.journal.journals import (
+    DONE,
+    JOURNAL_FOLDER,
+    LOCK_WAS_MISSING,
+    LOCK_WAS_MISSING_PARTIAL,
+    MANIFEST,
+    UNDOING,
+    JournalState,
+    check_finished,
+    check_none_unfinished,
+    check_unchanged,
+    has_traces,
+    in_use,
+    list_journals,
+    named_folders,
+    next_number,
+    prints,
+    refusal,
+    rmqctl_folder,
+    to_json,
+    watched_prints,
+)
+from rmqctl.store.journal.manifest import Manifest, Moved, PreImage
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
+
+    from rmqctl.logfile.storage import Stamp
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.journal.changes import Change, InPlace
+    from rmqctl.store.journal.journals import JournalEntry
+
+NUMBER_DIGITS = 4
+ROOM_FOR_ITSELF = 64 * 1024  # bytes, for folders and `done`
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def nothing() -> None:
+    """For who needs not know when a change begins."""
+
+
+class Journal:
+    """A change of the store at `root`, made by `begin`; a context manager: left without `execute`, it leaves nothing behind.
+
+    It holds the store's lock until it is closed: nothing else in this process may open the file `lock` meanwhile.
+    What is built in `staging` can be installed by a rename. With `goes_on` an earlier one of the same verb left something there.
+    """
+
+    goes_on = False
+
+    def __init__(self, storage: WritableStorage, root: Path, lock: int, verb: str, summary: str, folder: Path, root_mtime_ns: int) -> None:
+        self.staging = folder / STAGING
+        self._storage = storage
+        self._root = root
+        self._lock: int | None = lock
+        self._verb = verb
+        self._summary = summary
+        self._folder = folder
+        self._root_mtime_ns = root_mtime_ns
+        self._is_over = False
+
+    @classmethod
+    def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
+        """Take the store's lock and make a folder for the change; `summary` is one line for people.
+
+        With `go_on` it is the folder that the last journal was in, where that one was of the same verb and was suspended.
+        Raises StoreInUse, NeedsRecovery where another change was left half done, Unreadable, ChangeFailed, OSError.
+        """
+        root_mtime_ns = _present(storage, root).mtime_ns
+        lock = None
+        try:
+            lock = _take_lock(storage, root)
+            check_none_unfinished(storage, root)
+            suspended = _suspended_folder(storage, root, verb) if go_on else None
+            folder = suspended or _new_folder(storage, root, verb)
+        except StoreInUse:
+            raise
+        except BaseException as error:
+            with suppress(OSError, Unreadable):
+                _tidy(storage, root, root_mtime_ns)
+            if lock is not None:
+                storage.close(lock)
+            if isinstance(error, OSError):
+                raise _failed(root, error, "nothing was changed") from error
+            raise
+        journal = cls(storage, root, lock, verb, summary, folder, root_mtime_ns)
+        journal.goes_on = suspended is not None
+        return journal
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """An OSError from before `execute` becomes a ChangeFailed, too."""
+        try:
+            if not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # that is stdout's reader
+                self._is_over = True
+                raise self._taken_back(error) from error
+            if not self._is_over:
+                with suppress(OSError) if error is not None else nullcontext():  # what came first is told
+                    self.abandon()
+        finally:
+            self.close()
+
+    def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
+        """Carry out the changes, in order; afterwards they are on the disk, and can be taken back.
+
+        `commit` is called when all is prepared and nothing changed yet: the last moment at which it can be left, by an exception.
+
+        In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises ValueError for
+        that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing was changed. ChangeFailed, where
+        the system fails, a path is not there, or this user may not change it, says whether the store is as before.
+        """
+        self._is_over = True
+        try:
+            self._execute(changes, commit)
+        except OSError as error:
+            raise self._taken_back(error) from error
+        except BaseException:
+            self._take_back()
+            raise
+
+    def abandon(self) -> None:
+        """Before `execute`: leave nothing behind. Raises OSError."""
+        self._is_over = True
+        _forget(self._storage, self._folder)
+        _tidy(self._storage, self._root, self._root_mtime_ns)
+
+    def suspend(self) -> None:
+        """Before `execute`: leave what is staged for one that goes on; any other begins without it. Raises OSError."""
+        self._is_over = True
+        self._storage.set_mtime(self._root, self._root_mtime_ns)
+
+    def close(self) -> None:
+        """Give the store's lock back. A second call does nothing."""
+        if self._lock is not None:
+            self._storage.close(self._lock)
+            self._lock = None
+
+    def _execute(self, changes: Sequence[Change], commit: Callable[[], None]) -> None:
+        storage, root, folder = self._storage, self._root, self._folder
+        manifest = self._manifest(changes)
+        if not can_be_read(to_json(manifest)):
+            raise OSError(errno.EFBIG, "too many places for one change that can be taken back", str(folder / MANIFEST))
+        _check_may_change(storage, root, manifest)
+        self._check_room(manifest)
+        like = _present(storage, root)
+        for change in changes:
+            if isinstance(change, Install):
+                file_tree.settle(storage, change.staged, like, self._modes_at(change.path))
+        for image in manifest.files:
+            if image.kept is not None:
+                pre_image.keep(storage, root / image.path, image, folder / image.kept)
+        storage.sync_folder(folder / KEPT)
+        storage.sync_folder(self.staging)
+        commit()
+        storage.replace_file(folder / MANIFEST, to_json(manifest))
+        _apply(storage, root, folder, manifest, changes)
+        storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
+
+    def _modes_at(self, path: str) -> file_tree.Modes:
+        """Those of what stands at `path`; else of what is near it; else of the log."""
+        near = [self._root / path, *(self._root / above for above in Path(path).parents if above != Path()), self._root / COMMITLOG]
+        return file_tree.modes_of(self._storage, near)
+
+    def _manifest(self, changes: Sequence[Change]) -> Manifest:
+        storage, root = self._storage, self._root
+        _check_paths(root, changes, named_folders(storage))
+        moved = [self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)]
+        in_place: dict[str, list[InPlace]] = {}
+        for change in changes:
+            if not isinstance(change, Delete | Install):
+                in_place.setdefault(change.path, []).append(change)
+        files = [self._pre_image(number, path, of) for number, (path, of) in enumerate(in_place.items())]
+        made: list[str] = []
+        folders = {".": self._root_mtime_ns}
+        for path in (each.path for each in moved):
+            above, missing = _missing_above(storage, root, path)
+            made += [name for name in missing if name not in made]
+            folders.setdefault(above, _present(storage, root / above).mtime_ns)
+        touched = [image.path for image in files] + [each.path for each in moved]
+        return Manifest(
+            self._verb,
+            self._summary,
+            time.time_ns() // 1_000_000,
+            [change.to_json() for change in changes],
+            files,
+            moved,
+            made,
+            folders,
+            watched_prints(storage, root, touched),
+        )
+
+    def _moved(self, number: int, change: Delete | Install) -> Moved:
+        found = self._storage.stamp(self._root / change.path)
+        kept = f"{KEPT}/moved-{number}" if found is not None else None
+        is_link = found is not None and found.kind is Kind.OTHER
+        if isinstance(change, Install):
+            _present(self._storage, change.staged)
+            return Moved(change.path, kept, str(change.staged.relative_to(self._folder)), is_link)
+        if found is None:
+            raise FileNotFoundError(2, "there is nothing to delete", str(self._root / change.path))
+        return Moved(change.path, kept, None, is_link)
+
+    def _pre_image(self, number: int, path: str, changes: Sequence[InPlace]) -> PreImage:
+        stamp = _present(self._storage, self._root / path)
+        if stamp.kind is not Kind.FILE:
+            raise OSError(22, "not a file, which could be changed in place", str(self._root / path))
+        ranges = pre_image.merged((begin, min(end, stamp.size)) for begin, end in _ranges(stamp.size, changes))
+        descriptor = self._storage.open(self._root / path)
+        try:
+            pieces = [piece for each in ranges for piece in pre_image.nonzero_pieces(self._storage, descriptor, *each)]
+        finally:
+            self._storage.close(descriptor)
+        return PreImage(path, stamp.size, stamp.mtime_ns, ranges, pieces, f"{KEPT}/bytes-{number}" if pieces else None)
+
+    def _check_room(self, manifest: Manifest) -> None:
+        """What is renamed into the journal, in the same file system, needs none."""
+        here = _present(self._storage, self._folder).device
+        from_elsewhere = [
+            self._storage.entry(path).allocated
+            for moved in manifest.moved
+            for path, stamp in tree_of(self._storage, self._root / moved.path)
+            if stamp.device != here and stamp.kind is Kind.FILE
+        ]
+        needed = sum(image.kept_bytes for image in manifest.files) + sum(from_elsewhere) + len(to_json(manifest)) + ROOM_FOR_ITSELF
+        free = self._storage.free_bytes(self._folder)
+        if needed > free:
+            what = f"what is changed is kept first: that needs {needed} bytes on this disk, which has {free} free"
+            raise NoRoom(what, path=str(self._root), hint="nothing was changed; make room and try again")
+
+    def _taken_back(self, error: OSError) -> ChangeFailed:
+        if self._take_back():
+            return _failed(self._root, error, "the store is as it was before")
+        if self._storage.stamp(self._folder / MANIFEST) is None:
+            state, then = "nothing was changed", "takes away what is left of it"
+        elif self._storage.stamp(self._folder / DONE) is None:
+            state, then = "the store is half changed", "brings it back"
+        else:
+            state, then = "all was changed, but may not be on the disk", "takes it back"
+        return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
+
+    def _take_back(self) -> bool:
+        """Whether that could be done."""
+        with suppress(OSError):
+            self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
+            ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
+            for entry in ours:
+                _undo(self._storage, self._root, entry, self._root_mtime_ns)
+            return bool(ours)
+        return False
+
+
+def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
+    """What the system said, and what that left; it names what failed only where that has a path."""
+    if error.filename and Path(error.filename).is_relative_to(root):
+        return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
+    where = f"{error.filename}: " if error.filename else ""
+    return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(root), hint=hint)
+
+
+def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
+    """The folder of the next change. Where it cannot be made, nothing of it is left."""
+    entries = list_journals(storage, root)
+    number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
+    for entry in entries:
+        if entry.state is JournalState.NOT_BEGUN:
+            _forget(storage, entry.folder)
+    folder = rmqctl_folder(root) / JOURNAL_FOLDER / f"{number:0{NUMBER_DIGITS}d}-{verb}"
+    try:
+        storage.make_folder(folder / STAGING, PRIVATE_FOLDER_MODE)
+        storage.make_folder(folder / KEPT, PRIVATE_FOLDER_MODE)
+    except BaseException:
+        with suppress(OSError):
+            file_tree.remove(storage, folder)
+        raise
+    return folder
+
+
+def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
+    """The folder of the last journal, where that is one of this verb that changed nothing yet."""
+    last = next(reversed(list_journals(storage, root)), None)
+    return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
+
+
+def undo_last(root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing) -> JournalEntry | None:
+    """Take the newest change back, also one that was left half done; what was taken back, None: there is nothing.
+
+    `commit` is called before anything is changed: the last moment at which it can be left, by an exception.
+
+    Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable, ChangeFailed where the
+    system fails: then it can be called again.
+    """
+    is_begun = False
+
+    def begin() -> None:
+        nonlocal is_begun
+        commit()
+        is_begun = True
+
+    try:
+        return _undo_last(root, storage, force=force, commit=begin)
+    except OSError as error:
+        state = "the undo did not come to its end" if is_begun else "nothing was changed"
+        hint = f"rmqctl undo {quoted(root)} goes on with it" if is_begun else ""
+        if error.errno == errno.ELOOP:
+            hint = "give --follow-links where that link is meant"
+        raise _failed(root, error, state, hint) from error
+
+
+def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Callable[[], None]) -> JournalEntry | None:
+    if not has_traces(storage, root):
+        return None
+    root_mtime_ns = _present(storage, root).mtime_ns
+    lock = _take_lock(storage, root)
+    try:
+        entries = list_journals(storage, root)
+        if not entries:
+            commit()
+            _tidy(storage, root, root_mtime_ns)
+            return None
+        entry = entries[-1]
+        if entry.fault is not None:
+            raise refusal(root, entry)
+        if not force:
+            check_unchanged(storage, root, entry)
+        if entry.manifest is not None and entry.state is JournalState.DONE:
+            _check_may_change(storage, root, entry.manifest)
+        commit()
+        if entry.is_unfinished or entry.state is JournalState.DONE:
+            storage.replace_file(entry.folder / UNDOING, b"")
+        _undo(storage, root, entry, root_mtime_ns)
+        return entry
+    finally:
+        storage.close(lock)
+
+
+def drop(root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing) -> list[JournalEntry]:
+    """Forget changes, the oldest first: they cannot be taken back any more. Return what was forgotten.
+
+    Without `damaged` those whose journals are sound: a damaged one whose change came to its end stays. With it: that damaged one, by the
+    name of its folder. `commit` as for `undo_last`.
+
+    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable where a damaged one may be, ChangeFailed where the system
+    fails: then it can be called again.
+    """
+    option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
+    with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
+        return _drop(root, storage, damaged, commit)
+
+
+def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Callable[[], None]) -> list[JournalEntry]:
+    if not has_traces(storage, root):
+        return []
+    root_mtime_ns = _present(storage, root).mtime_ns
+    lock = _take_lock(storage, root)
+    try:
+        entries = list_journals(storage, root)
+        if damaged is not None:
+            entries = [entry for entry in entries if entry.fault is not None and entry.folder.name == damaged]
+        check_finished(root, entries)
+        commit()
+        dropped = entries if damaged is not None else [entry for entry in entries if entry.fault is None]
+        for entry in dropped:
+            _forget(storage, entry.folder)
+        if storage.stamp(rmqctl_folder(root) / LOCK_WAS_MISSING) is not None and not list_journals(storage, root):
+            storage.unlink(rmqctl_folder(root) / LOCK_WAS_MISSING)  # `lock` stays: it belongs to the store as it is now
+        _tidy(storage, root, root_mtime_ns)
+        return dropped
+    finally:
+        storage.close(lock)
+
+
+@contextmanager
+def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
+    """Raises ChangeFailed for an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise _failed(root, error, state, hint) from error
+
+
+def _take_lock(storage: WritableStorage, root: Path) -> int:
+    """The descriptor that holds it. Where there is no `lock` file that is noted before one is made, so that it can go again."""
+    if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
+        storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
+        storage.replace_file(rmqctl_folder(root) / LOCK_WAS_MISSING, b"")
+    lock = storage.lock(root / LOCK)
+    if lock is None:
+        raise in_use(root)
+    return lock
+
+
+def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
+    """Each change can be taken back on its own, in any order, also after the store was moved to another place."""
+    moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
+    in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
+    taken = set(moved)
+    if len(taken) < len(moved) or taken & in_place:
+        raise ValueError("a path is deleted or installed twice, or changed in place, too")
+    for path in (*moved, *in_place):
+        if not taken.isdisjoint(path.parents):
+            raise ValueError(f"{path} lies in a folder that is deleted or installed")
+        if ".." in path.parts or (path.is_absolute() and path.is_relative_to(root.absolute())):
+            raise ValueError(f"{path}: paths are relative to the store's root")
+    may = [may_move if isinstance(change, Delete | Install) else may_write for change in changes]
+    for rule, change in zip(may, changes, strict=True):
+        if not rule(change.path, named):
+            raise ValueError(f"{change.path}: no journal may change it")
+
+
+def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
+    """The bytes of a file of `size` bytes that the changes reach, one after the other."""
+    for change in changes:
+        if isinstance(change, Resize):
+            yield min(size, change.size), size
+            size = change.size
+            continue
+        begin, end = (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
+        if not 0 <= begin <= end <= size:
+            raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
+        yield begin, end
+
+
+def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
+    """Raises ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
+    folders = [root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)]  # a moved folder's own `..` changes
+    for path in (*(root / image.path for image in manifest.files), *(root / name for name in manifest.folders), *folders):
+        if storage.stamp(path) is None:  # gone since, and to be undone all the same
+            continue
+        try:
+            storage.check_may_change(path)
+        except OSError as error:
+            if error.errno in REFUSALS:
+                hint = "run it as the user that the store belongs to, where it can be written"
+                raise _failed(root, error, "nothing was changed", hint) from error
+            raise
+
+
+def _is_folder(storage: WritableStorage, path: Path) -> bool:
+    stamp = storage.stamp(path)
+    return stamp is not None and stamp.kind is Kind.DIRECTORY
+
+
+def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
+    """The nearest folder above that is there, and those that are not, the outermost first."""
+    missing = []
+    above = Path(path).parent
+    while storage.stamp(root / above) is None:
+        missing.append(str(above))
+        above = above.parent
+    return str(above), missing[::-1]
+
+
+def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
+    """The changes, onto the disk."""
+    moved = {each.path: each for each in manifest.moved}
+    for made in manifest.made:
+        storage.make_folder(root / made)
+    for change in changes:
+        if isinstance(change, Delete | Install):
+            _carry_out_move(storage, root, folder, moved[change.path])
+        else:
+            _carry_out_in_place(storage, root / change.path, change)
+    for image in manifest.files:
+        storage.set_mtime(root / image.path, image.mtime_ns)
+        storage.sync_file(root / image.path)
+    _sync_folders(storage, [folder / KEPT, *_folders_of(root, manifest), folder / STAGING])
+
+
+def _carry_out_move(storage: WritableStorage, root: Path, folder: Path, moved: Moved) -> None:
+    if moved.kept is not None:
+        file_tree.move(storage, root / moved.path, folder / moved.kept)
+    if moved.staged is not None:
+        file_tree.move(storage, folder / moved.staged, root / moved.path)
+
+
+def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -> None:
+    descriptor = storage.open_for_writing(path)
+    try:
+        if isinstance(change, Resize):
+            storage.resize(descriptor, change.size)
+        elif not isinstance(change, Zero):
+            storage.write(descriptor, change.offset, change.data)
+        elif change.end == _present(storage, path).size:  # a file's tail becomes a hole
+            storage.resize(descriptor, change.begin)
+            storage.resize(descriptor, change.end)
+        else:
+            pre_image.zero(storage, descriptor, change.begin, change.end)
+    finally:
+        storage.close(descriptor)
+
+
+def _folders_of(root: Path, manifest: Manifest) -> list[Path]:
+    """Those of the store that got or lost a name."""
+    return sorted({(root / path).parent for path in (*manifest.made, *(moved.path for moved in manifest.moved))})
+
+
+def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
+    for folder in folders:
+        if storage.stamp(folder) is not None:
+            storage.sync_folder(folder)
+
+
+def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
+    """All back in its place; may be done again. What was not changed, or is back, is not written to: that may be why it came to this."""
+    manifest = entry.manifest
+    if manifest is not None:
+        for moved in reversed(manifest.moved):
+            _move_back(storage, root, entry.folder, moved)
+        for made in reversed(manifest.made):
+            _remove_if_empty(storage, root / made)
+        for image in manifest.files:
+            if storage.stamp(root / image.path) is not None:  # gone since, and to be undone all the same
+                _put_back(storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None)
+        _sync_folders(storage, [*_folders_of(root, manifest), entry.folder / KEPT])
+        for name, mtime_ns in manifest.folders.items():
+            if name != ".":
+                _set_mtime(storage, root / name, mtime_ns)
+                storage.sync_folder(root / name)
+        root_mtime_ns = manifest.folders["."]
+    _forget(storage, entry.folder)
+    _tidy(storage, root, root_mtime_ns)
+
+
+def _put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
+    if pre_image.is_as_it_was(storage, path, image, kept):
+        storage.sync_file(path)  # it may be back only in memory
+    else:
+        pre_image.put_back(storage, path, image, kept)
+
+
+def _set_mtime(storage: WritableStorage, folder: Path, mtime_ns: int) -> None:
+    if _present(storage, folder).mtime_ns != mtime_ns:
+        storage.set_mtime(folder, mtime_ns)
+
+
+def _move_back(storage: WritableStorage, root: Path, folder: Path, moved: Moved) -> None:
+    path = root / moved.path
+    file_tree.remove_leftovers(storage, path)
+    if moved.kept is None:
+        file_tree.remove(storage, path)
+    elif storage.stamp(folder / moved.kept) is not None:
+        file_tree.remove(storage, path)
+        storage.make_folder(path.parent)
+        file_tree.move(storage, folder / moved.kept, path)
+
+
+def _remove_if_empty(storage: WritableStorage, folder: Path) -> None:
+    if storage.stamp(folder) is not None and not storage.names(folder):
+        storage.remove_folder(folder)
+
+
+def _forget(storage: WritableStorage, folder: Path) -> None:
+    """A journal that is not needed any more goes; journal.json first, then the rest stands for nothing."""
+    if storage.stamp(folder / MANIFEST) is not None:
+        storage.unlink(folder / MANIFEST)
+    file_tree.remove(storage, folder)
+    storage.sync_folder(folder.parent)
+
+
+def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
+    """When no journal is left, no trace is. What `clean` took out waits for its receipt; what is not rmqctl's stays."""
+    folder = rmqctl_folder(root)
+    if storage.stamp(folder) is not None and not list_journals(storage, root):
+        if storage.stamp(folder / LOCK_WAS_MISSING) is not None:
+            storage.unlink(root / LOCK)
+            storage.unlink(folder / LOCK_WAS_MISSING)
+        file_tree.remove(storage, folder / LOCK_WAS_MISSING_PARTIAL)
+        _remove_if_empty(storage, folder / JOURNAL_FOLDER)
+        _remove_if_empty(storage, folder)
+        storage.sync_folder(root)
+    storage.set_mtime(root, root_mtime_ns)
+
+
+def _present(storage: WritableStorage, path: Path) -> Stamp:
+    stamp = storage.stamp(path)
+    if stamp is None:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    return stamp

@@ -1,0 +1,40 @@
+"""What taking a change back does, step by step, in the order in which it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.store.journal.pre_image import is_as_it_was
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.journal.journals import JournalEntry
+
+
+def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[str, Any]]:
+    """The steps with names of JSON: `put back` what was deleted or replaced, `remove` what was new, `restore` bytes and length.
+
+    Of a change that was left half done only what it came to. `bytes` are those of a file that are brought back. Raises OSError.
+    """
+    return list(_steps(storage, root, entry))
+
+
+def _steps(storage: Storage, root: Path, entry: JournalEntry) -> Iterator[dict[str, Any]]:
+    manifest = entry.manifest
+    if manifest is None:
+        return
+    for moved in reversed(manifest.moved):
+        if moved.kept is not None and storage.stamp(entry.folder / moved.kept) is not None:
+            yield {"action": "put back", "path": moved.path}
+        elif moved.kept is None and storage.stamp(root / moved.path) is not None:
+            yield {"action": "remove", "path": moved.path}
+    for made in reversed(manifest.made):
+        if storage.stamp(root / made) is not None:
+            yield {"action": "remove", "path": made}
+    for image in manifest.files:
+        kept = entry.folder / image.kept if image.kept is not None else None
+        if storage.stamp(root / image.path) is not None and not is_as_it_was(storage, root / image.path, image, kept):
+            yield {"action": "restore", "path": image.path, "bytes": sum(end - begin for begin, end in image.ranges)}

@@ -1,0 +1,1 @@
+"""A store, read: the log, queues, index and offsets."""

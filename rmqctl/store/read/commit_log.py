@@ -1,0 +1,320 @@
+"""The commit log, read from its first byte to its end.
+
+One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports the
+damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
+
+Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves behind that on purpose is only
+zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole records
+follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
+from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
+from rmqctl.store.dledger.entry_reader import EntryReader
+from rmqctl.store.read.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.read.file_scan import Take
+
+NO_BLANK = "no-blank"
+UNREADABLE = frozenset({"unreadable", "link-not-followed"})
+UNREADABLE_HINT = "copy the disk as far as it can be read, and recover the copy"
+
+
+FILE_OVERLAP = "file-overlap"
+NOT_SCANNED = frozenset({"file-gap", "file-length", FILE_OVERLAP, "unreadable"})
+# records that no broker stops at, and that it serves: it looks at none of this
+SERVED = frozenset({"bad-physical-offset", "bad-property-crc", "torn-properties"})
+PROGRESS_BYTES = 4 * 1024 * 1024
+SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than it is large: it waits for its turn
+
+
+@dataclass
+class ScanSummary:
+    """What a scan has seen so far: offsets and sizes in bytes.
+
+    `ok_up_to` is the end of the last good record before the first damage; `end` that of the last good record at all.
+    """
+
+    bytes_scanned: int = 0
+    messages: int = 0
+    blanks: int = 0
+    damages: int = 0
+    ok_up_to: int = 0
+    end: int = 0
+    incomplete: bool = False
+    stopped: str = "not begun"
+
+    @property
+    def records(self) -> int:
+        """Good records: messages and blanks."""
+        return self.messages + self.blanks
+
+    def count(self, item: Item | Stretch) -> None:
+        """Take one more item, or a stretch of good messages, into account."""
+        if isinstance(item, Damage):
+            self.damages += 1
+            self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
+            self.incomplete = self.incomplete or item.code in UNREADABLE
+            return
+        self.bytes_scanned += item.size
+        if isinstance(item, Stretch):
+            self.messages += item.messages
+        elif isinstance(item, Message):
+            self.messages += 1
+        else:
+            self.blanks += 1
+        self.end = item.end
+        if not self.damages:
+            self.ok_up_to = item.end
+
+
+class CommitLog:
+    """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB.
+
+    `entries_in` is DLedger's folder of files, whose records are read after the headers of their entries.
+    """
+
+    def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
+        self.queue = queue
+        self.has_entries = entries_in is not None
+        self._entries_in = entries_in
+        self.on_progress: Callable[[int], None] = lambda _: None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.queue.files)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there."""
+        return self.queue.min_offset
+
+    def at(self, physical_offset: int) -> Message | Blank | Damage | None:
+        """What is at an offset; Damage `outside-log` when no file holds it, `unreadable` when its file cannot be read."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
+        try:
+            return self._reader_of(file)(file, POINT_WINDOW_SIZE).at(physical_offset - file.file_from_offset)
+        except OSError as error:
+            return _unreadable(file, physical_offset, error)
+
+    def next_record(self, physical_offset: int) -> int | None:
+        """The first record or blank at or behind an offset, in the file that holds it; None: none is left there, or it cannot be read."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return None
+        try:
+            found = self._reader_of(file)(file, POINT_WINDOW_SIZE).next_record(physical_offset - file.file_from_offset)
+        except OSError:
+            return None
+        return None if found is None else file.file_from_offset + found
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The record at an offset as far as its frame is whole, its content damaged or not."""
+        return message_of(self.at(physical_offset))
+
+    def files_in_use(self) -> list[MappedFile]:
+        """The files up to the last one that begins with a record: without the pre-allocated ones. Raises OSError."""
+        count = len(self.queue.files)
+        while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
+            count -= 1
+            self.queue.files[count].close()
+        return self.queue.files[:count]
+
+    def end(self, hint: int | None = None) -> tuple[int, Message | None]:
+        """Where a broker's reading of the last file in use ends, and its last message. Raises OSError.
+
+        `hint` is the offset of a record there (what a queue's last unit points to); it spares the way to it.
+        """
+        in_use = self.files_in_use()
+        if not in_use:
+            return self.min_offset, None
+        file = in_use[-1]
+        reader = self._reader_of(file)(file)
+        position = hint - file.file_from_offset if hint is not None and file.file_from_offset <= hint < file.end else 0
+        if not _is_passed(reader.at(position)):
+            position = 0
+        last = None
+        while position < file.size and (item := reader.at(position)) is not None and _is_passed(item):
+            last = message_of(item) or last
+            position = item.end - file.file_from_offset
+        file.close()
+        return file.file_from_offset + position, last
+
+    def path_of(self, physical_offset: int) -> str:
+        """Name of the file that holds an offset, or the last one before it."""
+        file = self.queue.at_or_before(physical_offset)
+        return file.name if file else ""
+
+    def scan(
+        self, summary: ScanSummary | None = None, *, start: int | None = None, stop: int | None = None, strict: bool = False
+    ) -> Iterator[Item]:
+        """Every record of [start, stop) (default: all), in order, damage included.
+
+        A `start` inside a record begins with the next one. Strict ends behind the first damage.
+        """
+        files = self._files_from(start)
+        items = (self._one_by_one(file, start) for file in files)
+        for item in self._parts(summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict):
+            if not isinstance(item, Stretch):
+                yield item
+
+    def scan_columns(
+        self,
+        summary: ScanSummary,
+        take: Take | None = None,
+        *,
+        threads: int,
+        start: int | None = None,
+        stop: int | None = None,
+        segment_size: int | None = None,
+        check_bodies: bool = True,
+    ) -> Iterator[Item | Stretch]:
+        """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
+
+        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch. Without
+        `check_bodies` a message whose body's CRC is wrong may be among the good ones. Of DLedger's log all come item by item.
+        """
+        from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
+
+        files = self._files_from(start)
+        begin = min(start, files[0].file_from_offset) if files and start is not None else start
+        if self.has_entries:
+            yield from self._parts(summary, files, (self._one_by_one(file, None) for file in files), begin, stop, strict=False)
+            return
+        size = segment_size or SEGMENT_SIZE
+        with ParallelScan(files, take, threads, segment_size=size, border=stop, check_bodies=check_bodies) as scan:
+            items = (scan.items(file) for file in files)
+            yield from self._parts(summary, files, items, begin, stop, strict=False)
+
+    def scan_by(
+        self, items_of: Callable[[MappedFile], Iterator[Item | Stretch | Unwritten]], summary: ScanSummary
+    ) -> Iterator[Item | Stretch]:
+        """All files, whose items someone else reads, as `scan_columns` gives them."""
+        files = self.queue.files
+        yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
+
+    def never_closed(self, zeros: Unwritten) -> Damage | None:
+        """The damage `no-blank` of a file that has only zeros from there on, though a later one goes on; None where none does."""
+        files = self._files_from(zeros.physical_offset)
+        items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
+        found = self._items(files, items, files[0].file_from_offset) if files else ()
+        return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
+
+    def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[Item | Stretch | Unwritten]:
+        """The items of one file, from the first at or after physical offset `start`."""
+        reader = self._reader_of(file)
+        position: int | None = 0
+        if start is not None and start > file.file_from_offset:
+            position = next_readable(file, start - file.file_from_offset, reader=reader)
+        return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
+
+    def _reader_of(self, file: MappedFile) -> type[RecordReader]:
+        """Who reads the records of a file: a group that had an ordinary log before keeps its files."""
+        return EntryReader if file.path.parent == self._entries_in else RecordReader
+
+    def _files_from(self, start: int | None) -> Sequence[MappedFile]:
+        return [file for file in self.queue.files if start is None or file.end > start]
+
+    def _parts(
+        self,
+        summary: ScanSummary,
+        files: Sequence[MappedFile],
+        items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]],
+        start: int | None,
+        stop: int | None,
+        *,
+        strict: bool,
+    ) -> Iterator[Item | Stretch]:
+        summary.ok_up_to = summary.end = self.min_offset if start is None else start
+        summary.stopped = "interrupted"
+        unreported = 0
+        for item in self._items(files, items_of_files, start):
+            if stop is not None and item.physical_offset >= stop:
+                summary.stopped = f"offset {stop}"
+                break
+            summary.count(item)
+            unreported += item.size
+            if unreported >= PROGRESS_BYTES:
+                self.on_progress(unreported)
+                unreported = 0
+            yield item
+            if strict and isinstance(item, Damage):
+                summary.stopped = f"{item.code} at {item.physical_offset}"
+                return
+        else:
+            summary.stopped = "end of the log" if self.queue.files else "there is no commit log file"
+        if unreported:
+            self.on_progress(unreported)
+
+    def _items(
+        self, files: Sequence[MappedFile], items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]], start: int | None
+    ) -> Iterator[Item | Stretch]:
+        """The items of all files, with what is wrong between files where it belongs."""
+        wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
+        overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
+        anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
+        open_end: int | None = None
+        for file, items in zip(files, items_of_files, strict=True):
+            for number, item in enumerate(items):
+                if open_end is not None and goes_on(item):
+                    gap = anomalies[0].physical_offset if anomalies else item.physical_offset
+                    yield _never_closed(open_end, min(max(gap, open_end), item.physical_offset), item.physical_offset)
+                    open_end = None
+                while number == 0 and anomalies and anomalies[0].physical_offset < file.file_from_offset:
+                    yield anomalies.popleft()
+                if isinstance(item, Unwritten):
+                    open_end = item.physical_offset if open_end is None else open_end
+                elif overlaps and isinstance(item, Damage) and not item.path:
+                    yield item._replace(path=file.name)
+                else:
+                    yield item
+            file.close()
+        yield from anomalies
+
+
+def is_served(damage: Damage) -> bool:
+    """Whether a damage is a record that brokers go on from, and serve: they do not look at the checksum of an empty body either."""
+    message = damage.message
+    return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
+
+
+def _is_passed(item: Item | None) -> bool:
+    """Whether a broker's start reads on after it."""
+    return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
+
+
+def message_of(item: Item | None) -> Message | None:
+    """The message of an item as far as its frame is whole, its content damaged or not."""
+    if isinstance(item, Damage):
+        return item.message
+    return item if isinstance(item, Message) else None
+
+
+def goes_on(item: Item | Stretch | Unwritten) -> bool:
+    """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
+    return not isinstance(item, Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
+
+
+def _never_closed(open_end: int, end: int, following: int) -> Damage:
+    detail = f"zeros instead of a blank record, but the log goes on at {following}; a broker ends the log here"
+    return Damage(NO_BLANK, open_end, end - open_end, detail)
+
+
+def _unreadable(file: MappedFile, at: int, error: OSError) -> Damage:
+    return Damage("unreadable", at, max(file.end - at, 0), f"cannot be read: {error.strerror}", path=file.name)

@@ -1,0 +1,133 @@
+"""Which consumer group reads which queue, and from where, by what a broker keeps of it in config/ and by the names of topics.
+
+A group reads a topic when one of these says so:
+
+    consumerOffset.json         an entry `topic@group` of offsetTable or pullOffsetTable, whatever queue it is of; groupTopicMap (5.4+)
+    lmqConsumerOffset.json      an entry `topic@group`
+    consumerOrderInfo.json      an entry `topic@group` (5.x, ordered POP)
+    subscriptionGroup.json      a topic in the group's subscriptionDataSet (5.x)
+    consumerFilter.json         a filter of the group for the topic
+    %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
+
+Where such a group has no offset for a queue of the topic, it starts at the queue's first message (ConsumerManageProcessor answers 0), or
+where its client decides: it could still have to read every message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.store.config.config_file import table
+from rmqctl.store.config.topics import RETRY_PREFIX
+from rmqctl.store.read.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqctl.store.config.config_file import ConfigFile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER = "subscriptionGroup.json", "consumerFilter.json", "consumerOrderInfo.json"
+GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER)
+# groups that each broker lists of its own accord (SubscriptionGroupManager.init)
+BROKER_GROUPS = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION"}
+) | {"CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_DefaultHeartBeatSyncerTopic"}
+BROKER_GROUP_PREFIX = "CID_RMQ_SYS_"
+POP_SEPARATORS = "_+"
+
+
+class GroupProgress(NamedTuple):
+    """How far a group is in a queue (units); `offset` is None where the broker keeps none for the queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int | None
+
+
+class ConsumerGroups:
+    """The groups that a store knows.
+
+    `without_topic` has the groups that subscriptionGroup.json lists and of which nothing says
+    what they read (those that each broker lists of its own accord left out).
+    """
+
+    def __init__(self, store: ReadOnlyStore) -> None:
+        self._store = store
+        self._offsets: dict[QueueKey, dict[str, int]] = {}
+        for stored in consumer_offsets(store):
+            offsets = self._offsets.setdefault((stored.topic, stored.queue_id), {})
+            offsets[stored.owner] = min(stored.offset, offsets.get(stored.owner, stored.offset))
+        self._listed = table(store.config(SUBSCRIPTION_GROUP), "subscriptionGroupTable")
+        self._groups: dict[str, set[str]] = {}
+        for topic, group in self._said():
+            self._groups.setdefault(topic, set()).add(group)
+        self._known = set(self._listed).union(*self._groups.values())
+        busy = {group for topic, groups in self._groups.items() if not topic.startswith(RETRY_PREFIX) for group in groups}
+        self.without_topic = sorted(group for group in self._listed if group not in busy and not is_broker_group(group))
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Return the groups that read a topic; of a %RETRY% topic also one that no file names."""
+        groups = self._groups.get(topic, set())
+        return groups | {_owner(topic.removeprefix(RETRY_PREFIX), self._known)} if topic.startswith(RETRY_PREFIX) else groups
+
+    def is_read(self, topic: str) -> bool:
+        """Whether a group that a file in config/ names reads a topic."""
+        return not self._known.isdisjoint(self.groups_of(topic))
+
+    def progress(self, key: QueueKey) -> list[GroupProgress]:
+        """Return how far each group that reads a queue is, by the group's name."""
+        offsets = self._offsets.get(key, {})
+        return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
+
+    def _said(self) -> Iterator[tuple[str, str]]:
+        """(topic, group), by the files."""
+        config = self._store.config
+        offsets = config(CONSUMER_OFFSET)
+        yield from _split(table(offsets, "offsetTable"))
+        yield from _split(table(offsets, "pullOffsetTable"))
+        yield from _split(table(config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable"))
+        yield from _split(table(config(CONSUMER_ORDER), "table"))
+        for group, topics in table(offsets, "groupTopicMap").items():
+            yield from ((topic, group) for topic in _strings(topics))
+        for group, listed in self._listed.items():
+            yield from ((topic, group) for topic in _subscribed(listed))
+        for topic, filters in table(config(CONSUMER_FILTER), "filterDataByTopic").items():
+            of_groups = filters.get("groupFilterData") if isinstance(filters, dict) else None
+            yield from ((topic, group) for group in _strings(of_groups))
+
+
+def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
+    """Return the files of GROUP_FILES that exist and cannot be understood, so that groups may be unknown."""
+    return [config for config in map(store.config, GROUP_FILES) if config.content is None]
+
+
+def is_broker_group(group: str) -> bool:
+    """Whether each broker lists a group of its own accord."""
+    return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
+
+
+def _owner(rest: str, known: set[str]) -> str:
+    """The group of %RETRY%`rest`: the longest known one that it begins with, or all of it."""
+    ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
+    return next((rest[:end] for end in ends if rest[:end] in known), rest)
+
+
+def _split(entries: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for entry in entries:
+        topic, _, group = entry.partition("@")
+        if topic and group:
+            yield topic, group
+
+
+def _strings(found: Any) -> list[str]:
+    return [one for one in found if isinstance(one, str)] if isinstance(found, (list, dict)) else []
+
+
+def _subscribed(listed: Any) -> list[str]:
+    """The topics of a group's subscriptionDataSet."""
+    found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
+    topics = [one.get("topic") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return _strings(topics)

@@ -1,0 +1,148 @@
+"""The files of a log in segments, several at once by threads, and what they hold in order.
+
+A segment other than a file's first begins at the first record in it. That is a guess: a message's body may hold what looks
+like a record in its own place. So each segment says where it began, and where it did not begin where the one before it
+ended, it is scanned once more from there: what comes out is the same as from one thread that goes from record to record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.logfile.column_reader import ColumnReader
+from rmqctl.store.read.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.read.file_scan import Take
+
+SEGMENT_SIZE = 16 * 1024 * 1024
+SEGMENTS_AHEAD = 2
+
+
+class _Segment(NamedTuple):
+    """A part of `whole`, and that file once more, for the thread that scans it."""
+
+    whole: MappedFile
+    file: MappedFile
+    start: int
+    stop: int
+
+
+class Part(NamedTuple):
+    """What [start, stop) of a file holds: from `first` (None: no record begins in it) up to `position`, where the next item is.
+
+    Positions in the file; `ended` says that the file has no more.
+    """
+
+    first: int | None
+    items: list[Item | Stretch | Unwritten]
+    position: int
+    ended: bool
+
+
+def scan_part(
+    file: MappedFile, start: int, stop: int, columns: ColumnReader, take: Take | None, *, exact: bool, border: int | None = None
+) -> Part:
+    """The items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
+
+    No stretch has messages on both sides of the physical offset `border`.
+    """
+    first = start if exact else next_readable(file, start, stop)
+    if first is None:
+        return Part(None, [], stop, ended=False)
+    columns.forget()
+    scan = FileScan(file, first, columns, take)
+    border = stop if border is None else border - file.file_from_offset
+    items = [*scan.items(min(border, stop)), *scan.items(stop)]
+    return Part(first, items, scan.position, scan.ended)
+
+
+class ParallelScan:
+    """Scans `files` with `threads` threads; `take` gets each stretch's columns there, and what it gives is kept.
+
+    No stretch has messages on both sides of the physical offset `border`. Without `check_bodies` one may have messages whose body's CRC
+    is wrong. Use as a context manager, and ask for the items of each file once, in order.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[MappedFile],
+        take: Take | None,
+        threads: int,
+        *,
+        segment_size: int = SEGMENT_SIZE,
+        border: int | None = None,
+        check_bodies: bool = True,
+    ) -> None:
+        self._take = take
+        self._check_bodies = check_bodies
+        self._border = border
+        self._segments = ((file, start, stop) for file in files for start, stop in cuts(file, segment_size))
+        self._executor = ThreadPoolExecutor(threads, "scan")
+        self._ahead = threads + SEGMENTS_AHEAD
+        self._pending: deque[tuple[_Segment, Future[Part]]] = deque()
+        self._done_with: MappedFile | None = None
+        self._local = threading.local()
+
+    def __enter__(self) -> ParallelScan:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for segment, future in self._pending:
+            if future.cancel():
+                segment.file.close()
+        self._executor.shutdown(wait=True)
+
+    def items(self, file: MappedFile) -> Iterator[Item | Stretch | Unwritten]:
+        """The items of one file, as FileScan gives them."""
+        position = 0
+        self._top_up()
+        while self._pending and self._pending[0][0].whole is file:
+            segment, future = self._pending.popleft()
+            if self._done_with is file or position >= segment.stop:
+                if future.cancel():
+                    segment.file.close()
+                self._top_up()
+                continue
+            part = future.result()
+            if part.first != position:
+                part = self._scan(segment._replace(file=file.apart(), start=position), exact=True)
+            self._done_with = file if part.ended else None
+            self._top_up()
+            yield from part.items
+            position = part.position
+
+    def _top_up(self) -> None:
+        while len(self._pending) < self._ahead and (following := next(self._segments, None)) is not None:
+            file, start, stop = following
+            if file is not self._done_with:
+                segment = _Segment(file, file.apart(), start, stop)
+                self._pending.append((segment, self._executor.submit(self._scan, segment, exact=start == 0)))
+
+    def _scan(self, segment: _Segment, *, exact: bool) -> Part:
+        with segment.file as file:
+            return scan_part(file, segment.start, segment.stop, self._column_reader(), self._take, exact=exact, border=self._border)
+
+    def _column_reader(self) -> ColumnReader:
+        """The reader of the thread that asks."""
+        if not hasattr(self._local, "reader"):
+            self._local.reader = ColumnReader(check_bodies=self._check_bodies)
+        reader: ColumnReader = self._local.reader
+        return reader
+
+
+def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
+    """[start, stop) of a file's segments."""
+    end = end_position(file)
+    for start in range(0, end, segment_size):
+        behind = start + segment_size
+        yield (start, end) if end - behind <= 1 else (start, behind)
+        if end - behind <= 1:
+            return

@@ -1,0 +1,334 @@
+"""A whole store, read-only: its parts, and the broker's look-ups by offset, id, key, queue offset and time."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import BadRequest, ChangedSince, LayoutNotSupported, Unreadable
+from rmqctl.format import checkpoint, properties
+from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.format.message import Damage, Message, tags_code
+from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
+from rmqctl.logfile.storage import Kind, Stamp
+from rmqctl.store.config import store_path
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
+from rmqctl.store.config.store_path import Layout, StorePath, is_rocksdb_name
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
+from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue, UnitQueue
+from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
+from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.tag_index import tags_are_indexed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.logfile.storage import Storage
+
+Stamps = tuple[tuple[str, Stamp | None], ...]
+QUEUE_ID_DIGITS_MAX = 10
+
+
+class ReadOnlyStore:
+    """The store at `root`, laid out as `conf` says or as its files show, read by `storage` (None: as it is). Nothing here writes.
+
+    Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders and does not belong there,
+    and what cannot be read. `log_only`: nothing but the log is going to be read, so that queues may be in RocksDB (there are none then),
+    and the log may be DLedger's.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        conf: BrokerConf | None = None,
+        *,
+        follow_links: bool = False,
+        log_only: bool = False,
+        storage: Storage | None = None,
+    ) -> None:
+        self.conf = conf or BrokerConf()
+        self.path = StorePath(root, self.conf, follow_links=follow_links, log_only=log_only, storage=storage)
+        self.storage = self.path.storage
+        self.foreign: list[Damage] = []
+        self.conflicting_queues: list[QueueKey] = []  # batch queues of a topic that has plain ones, too
+        self._unread: set[tuple[str, ...]] = set()
+        try:
+            log_files = MappedFileQueue(self.storage, self.path.commitlogs, self.conf.commitlog_file_size)
+        except OSError as error:
+            raise Unreadable(f"cannot be read: {error.strerror}", path=str(error.filename or root)) from error
+        self.foreign += log_files.foreign
+        self.foreign += self._top_level_problems()
+        self.commit_log = CommitLog(log_files, self.path.entries_in)
+        self._configs: dict[str, ConfigFile] = {}
+
+    @cached_property
+    def queues(self) -> dict[QueueKey, UnitQueue]:
+        """Every queue that can be read by (topic, queueId), found by listing folders: no path is ever made from a message's topic."""
+        found: dict[QueueKey, UnitQueue] = {}
+        for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
+            found[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
+        plain_topics = {topic for topic, _ in found}
+        for topic, queue_id, files in self._queue_files(store_path.BATCHCONSUMEQUEUE, self.conf.batchconsumequeue_file_size):
+            if topic in plain_topics:
+                self.conflicting_queues.append((topic, queue_id))
+            if (topic, queue_id) not in found:
+                found[topic, queue_id] = BatchConsumeQueue(topic, queue_id, files)
+        return found
+
+    def check_size_of_conf(self) -> None:
+        """Raise BadRequest where broker.conf's size of log files is not that of any of several files, which agree on another."""
+        said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
+        sizes = {file.size_on_disk for file in files} | {
+            behind.file_from_offset - file.file_from_offset for file, behind in pairwise(files)
+        }
+        if said is not None and len(files) > 1 and len(sizes) == 1 and said not in sizes:
+            what = f"broker.conf says mappedFileSizeCommitLog={said}, but all {len(files)} files of the log have {sizes.pop()} bytes"
+            raise BadRequest(what, path=str(self.path.root), hint="is this the broker.conf of this store?")
+
+    def check_one_queue_type(self) -> None:
+        """Raise LayoutNotSupported where a topic has queues in both folders: which are right, only the store's owner knows."""
+        if not self.queues or not self.conflicting_queues:
+            return
+        topic = self.conflicting_queues[0][0]
+        both = f"{store_path.CONSUMEQUEUE}/ and {store_path.BATCHCONSUMEQUEUE}/"
+        hint = f"move away those of the type that queue.type in config/{TOPICS_CONFIG} does not name (no queue.type: the batch queues)"
+        raise LayoutNotSupported(f"topic {topic} has queues in both {both}: no broker of 5.x starts", path=str(self.path.root), hint=hint)
+
+    @cached_property
+    def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
+        """The extensions of queues that have one and can be read."""
+        found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
+        return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
+
+    def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
+        """Return whether a queue may exist that was not read: its folder, or one above it, is closed or a link.
+
+        Without `queue_id`: whether that holds for some queue of the topic.
+        """
+        known = self.queues
+        if queue_id is not None and (topic, queue_id) in known:
+            return False
+        return any(self._is_unread(part, topic, queue_id) for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE))
+
+    def is_extension_unread(self, topic: str, queue_id: int) -> bool:
+        """Return whether a queue may have an extension that was not read."""
+        return (topic, queue_id) not in self.extensions and self._is_unread(store_path.CONSUMEQUEUE_EXT, topic, queue_id)
+
+    def _is_unread(self, part: str, topic: str, queue_id: int | None) -> bool:
+        if (part,) in self._unread or (part, topic) in self._unread:
+            return True
+        if queue_id is None:
+            return any(unread[:2] == (part, topic) for unread in self._unread)
+        return (part, topic, str(queue_id)) in self._unread
+
+    @cached_property
+    def index(self) -> IndexService:
+        """The index files. Raises Unreadable."""
+        folder = self.path.part(store_path.INDEX)
+        try:
+            index = IndexService(self.storage, folder, self.conf.index_slots)
+        except OSError as error:
+            raise Unreadable(f"cannot be read: {error.strerror}", path=str(folder)) from error
+        self.foreign += [self._not_ours(path, kind) for path, kind in index.foreign]
+        return index
+
+    @cached_property
+    def tags_are_indexed(self) -> bool | None:
+        """Whether the index has entries for TAGS, as found when this is first asked; None: it shows nothing. Raises Unreadable."""
+        return tags_are_indexed(self)
+
+    def reopen_queue(self, key: QueueKey) -> None:
+        """List the files of a queue again that someone fills meanwhile, or that is new. Raises OSError."""
+        if key in self.queues:
+            self.queues[key].queue.refresh()
+        else:
+            folder = self.path.part(store_path.CONSUMEQUEUE) / key[0] / str(key[1])
+            files = self._files(folder, self.conf.consumequeue_file_size)
+            if files is not None:
+                self.queues[key] = ConsumeQueue(*key, files)
+
+    def reopen_index(self) -> None:
+        """List the index files again at the next look-up."""
+        self.index.close()
+        del self.index
+
+    def checkpoint(self) -> checkpoint.Checkpoint | None:
+        """The checkpoint; None when it is missing or too short. Raises OSError."""
+        path = self.path.part(store_path.CHECKPOINT)
+        if self.storage.entry(path).kind is not Kind.FILE:
+            return None
+        return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
+
+    def config(self, name: str) -> ConfigFile:
+        """config/`name`, as a broker would load it."""
+        if name not in self._configs:
+            self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
+        return self._configs[name]
+
+    @property
+    def listed_topics(self) -> dict[str, Any]:
+        """What config/topics.json says of each topic; empty without a good one."""
+        return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
+
+    def list_all(self) -> None:
+        """List the folders of all queues and extensions, so that `foreign` has what cannot be read of them."""
+        _ = self.queues, self.extensions
+
+    @property
+    def partly_read(self) -> bool:
+        """Whether something that belongs to the store was not read so far: a link, a folder that is closed or not there."""
+        return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
+
+    @property
+    def has_unreadable(self) -> bool:
+        """Whether something that exists was not read so far: a link, a closed folder."""
+        return any(damage.code in UNREADABLE for damage in self.foreign)
+
+    def stamps(self) -> Stamps:
+        """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort. Raises OSError."""
+        known = [file.path for file in self.commit_log.queue.files]
+        found = [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder)]
+        paths = dict.fromkeys((*known, *found, self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)))
+        return tuple((str(path), self.storage.stamp(path)) for path in paths)
+
+    def check_as_it_was(self, stamps: Stamps) -> None:
+        """Raises ChangedSince where these files are not any more as `stamps` says, OSError."""
+        if self.stamps() != stamps:
+            what = "the store was changed while it was looked at; nothing was changed by this"
+            raise ChangedSince(what, path=str(self.path.root), hint="run it again")
+
+    def lock_holder(self) -> int | None:
+        """PID of the broker that has the store open on this host; None: nobody, or on another host."""
+        try:
+            return self.storage.lock_holder(self.path.part(store_path.LOCK))
+        except OSError:  # a lock file that cannot be opened tells nothing
+            return None
+
+    def tags_code(self, message: Message) -> int:
+        """The tagsCode of a message: hashCode of TAGS; of a scheduled one the delivery time that its unit has."""
+        if message.topic == SCHEDULE_TOPIC:
+            unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
+            if unit is not None and unit.physical_offset == message.physical_offset:
+                return self._tags_code_of(unit, message)
+        return tags_code(message.properties)
+
+    def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
+        """Of a scheduled message's unit: the extension has it where the unit has an address."""
+        if not is_ext_address(unit.tags_code):
+            return unit.tags_code
+        extension = self.extensions.get((message.topic, message.queue_id))
+        found = extension.tags_code(unit.tags_code) if extension is not None else None
+        return tags_code(message.properties) if found is None else found
+
+    def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
+        """The unit of a queue offset; None when the queue or the unit is not there."""
+        queue = self.queues.get((topic, queue_id))
+        return queue.find(queue_offset) if queue else None
+
+    def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
+        """The messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order.
+
+        Where the index leads to bytes that hold no record any more, the Damage: it may have been such a message.
+        """
+        for offset in self.index.phy_offsets(topic, key):
+            found = self.commit_log.at(offset)
+            message = message_of(found)
+            if message is not None and message.topic == topic and has_key(message, key):
+                yield found if isinstance(found, Damage) else message
+            elif isinstance(found, Damage) and message is None and offset >= self.commit_log.min_offset:
+                yield found
+
+    def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
+        """The first unit in a queue whose message was stored at `time` (ms) or later."""
+        low = self.commit_log.min_offset
+
+        def stored_then(unit: CqUnit) -> bool:
+            message = self.commit_log.message_at(unit.physical_offset) if unit.physical_offset >= low else None
+            return message is not None and message.store_timestamp >= time
+
+        return queue.first_where(stored_then)
+
+    def close(self) -> None:
+        """Close every descriptor that a look-up opened."""
+        self.commit_log.queue.close()
+        opened = vars(self)  # a cached property is there once it was asked for
+        for queue in [*opened.get("queues", {}).values(), *opened.get("extensions", {}).values()]:
+            queue.queue.close()
+        if "index" in opened:
+            self.index.close()
+
+    def _top_level_problems(self) -> list[Damage]:
+        """Commit log folders that are not there, and what stands in place of a single file or of config: links out of the store too."""
+        missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
+        hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
+        told = [
+            Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path)) for path in missing
+        ]
+        kinds = dict.fromkeys(store_path.SINGLE_FILES, Kind.FILE) | {store_path.CONFIG: Kind.DIRECTORY}
+        entries = [(self.storage.entry(self.path.part(part)), kind) for part, kind in kinds.items()]
+        return told + [self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)]
+
+    def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
+        """(topic, queueId, files) of what can be read below one of the queue folders; everything else there goes to `foreign`."""
+        for topic in self._folders(self.path.part(part)):
+            for queue in self._folders(topic):
+                if not (queue.name.isdecimal() and len(queue.name) <= QUEUE_ID_DIGITS_MAX and str(int(queue.name)) == queue.name):
+                    self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
+                    continue
+                files = self._files(queue, configured)
+                if files is not None:
+                    yield topic.name, int(queue.name), files
+
+    def _folders(self, folder: Path) -> list[Path]:
+        kind = self.storage.entry(folder).kind
+        if kind is Kind.LINK_OUT:
+            self.foreign.append(self._not_ours(folder, kind))
+            self._leave_unread(folder)
+        try:
+            entries = self.storage.listing(folder)
+        except OSError as error:
+            self._cannot_be_read(folder, error)
+            return []
+        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(store_path.CONSUMEQUEUE)
+        entries = [entry for entry in entries if not (in_rocksdb and entry.kind is Kind.FILE and is_rocksdb_name(entry.name))]
+        for entry in entries:
+            if entry.kind is not Kind.DIRECTORY:
+                self.foreign.append(self._not_ours(entry.path, entry.kind))
+            if entry.kind is Kind.LINK_OUT:
+                self._leave_unread(entry.path)
+        return [entry.path for entry in entries if entry.kind is Kind.DIRECTORY]
+
+    def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
+        """The files of a queue or an extension; None: its folder cannot be read."""
+        try:
+            files = MappedFileQueue(self.storage, [folder], configured)
+        except OSError as error:
+            self._cannot_be_read(folder, error)
+            return None
+        self.foreign += files.foreign
+        return files
+
+    def _cannot_be_read(self, folder: Path, error: OSError) -> None:
+        path = self.storage.display(folder)
+        self.foreign.append(Damage("unreadable", 0, 0, f"cannot be read: {error.strerror}", path=path))
+        self._leave_unread(folder)
+
+    def _leave_unread(self, folder: Path) -> None:
+        """What is below a folder is not known."""
+        self._unread.add(folder.relative_to(self.path.root).parts)
+
+    def _not_ours(self, path: Path, kind: Kind) -> Damage:
+        code = "link-not-followed" if kind is Kind.LINK_OUT else "foreign-file"
+        what = LINK_TEXT if kind is Kind.LINK_OUT else f"{kind.value} that does not belong here"
+        return Damage(code, 0, 0, what, path=self.storage.display(path))
+
+
+def has_key(message: Message, key: str) -> bool:
+    """Whether a message has `key` as one of its KEYS or as its UNIQ_KEY."""
+    found = message.properties
+    return found.get(properties.UNIQ_KEY) == key or key in properties.keys(found)

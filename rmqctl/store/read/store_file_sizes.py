@@ -1,0 +1,53 @@
+"""Sizes of a store's files as the files themselves show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format.cq_unit import is_ext_address
+from rmqctl.store.config.file_sizes import Geometry, geometry_of_conf
+from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+def geometry_of_store(store: ReadOnlyStore) -> Geometry:
+    """As the files show; as broker.conf says where there is none."""
+    usual = geometry_of_conf(store.conf)
+    used = [queue for queue in store.queues.values() if queue.queue.files]
+    sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]
+    batch_sizes = [queue.queue.file_size for queue in used if isinstance(queue, BatchConsumeQueue)]
+    slots, entries = index_shape(store) or (usual.index_slots, usual.index_entries)
+    ext_sizes = [extension.queue.file_size for extension in store.extensions.values() if extension.queue.files]
+    return Geometry(
+        commitlog_file_size=store.commit_log.queue.file_size or usual.commitlog_file_size,
+        consumequeue_file_size=max(sizes, key=sizes.count, default=usual.consumequeue_file_size),
+        index_slots=slots,
+        index_entries=entries,
+        consumequeue_ext_file_size=max(ext_sizes, key=ext_sizes.count, default=usual.consumequeue_ext_file_size),
+        batchconsumequeue_file_size=max(batch_sizes, key=batch_sizes.count, default=usual.batchconsumequeue_file_size),
+    )
+
+
+def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
+    """Return the slots and entries of most index files; None where no file shows them. Raises OSError.
+
+    A file without room for the entries that its header counts was cut, so its length says nothing.
+    """
+    shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
+    return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
+
+
+def _is_long_enough(file: IndexFile) -> bool:
+    header = file.header()
+    return header is not None and header.index_count <= file.capacity
+
+
+def writes_extension(store: ReadOnlyStore) -> bool:
+    """Whether units go to extensions (enableConsumeQueueExt): as broker.conf says, or else as some queue's last unit did."""
+    if store.conf.consumequeue_ext_enabled is not None:
+        return store.conf.consumequeue_ext_enabled
+    lasts = [store.queues[key].last() for key in store.extensions if key in store.queues]
+    return any(last is not None and is_ext_address(last.tags_code) for last in lasts)

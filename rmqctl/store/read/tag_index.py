@@ -1,0 +1,152 @@
+"""Whether a store's index has entries for TAGS: brokers write them since 5.4.0 (IndexService.buildIndex).
+
+The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` says so, or entries of the index do. Where neither can, a change of the index
+needs to be told: entries for TAGS that are left out are messages that the broker's query by tag does not find.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import BadRequest
+from rmqctl.format import properties
+from rmqctl.format.index_entry import ENTRY_FIRST, key_hash, tag_key_hash
+from rmqctl.format.message import Message
+from rmqctl.format.sys_flag import TransactionType, transaction_type
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import store_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.format.index_entry import IndexEntry
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.read.index_service import IndexFile
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SAMPLE_ENTRIES = 512  # the newest of the newest file
+SAMPLE_PLACES, SAMPLE_AT_EACH = 16, 8  # all over that file, and over as many before it
+SAMPLE_FILES = 4
+SAMPLE_RECORDS = 64
+TAGS_IN_INDEX = "TAGS in the index"
+
+
+def signs_of_5_4(store: ReadOnlyStore) -> list[str]:
+    """Return what only 5.4 and later leave in a store."""
+    folder = store_path.SIGN_OF_5_4
+    is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
+    return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
+
+
+def tags_are_indexed(store: ReadOnlyStore) -> bool | None:
+    """Return whether a sample of the index has an entry for TAGS; None: it has no message with TAGS. Raises Unreadable.
+
+    One such entry is enough: messages without may be those of a time before, or of a broker of another version. A file may have just been
+    begun, and the newest entries may be such messages, so that other places of the index are looked at as well.
+    """
+    found = None
+    for entries in _samples(store):
+        for message, hashes in _messages_of(store, entries):
+            is_indexed = _tags_are_among(message, hashes)
+            if is_indexed:
+                return True
+            found = found if is_indexed is None else False
+    return found
+
+
+def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
+    """Return whether one of the entries of a message is for its TAGS; None: it has none, or one of its keys has the same hash."""
+    found = message.properties
+    tags = _tags_of(message)
+    if not tags:
+        return None
+    tag_hash = tag_key_hash(message.topic, tags)
+    keys = {*properties.keys(found), found.get(properties.UNIQ_KEY, "")}
+    return None if tag_hash in {key_hash(message.topic, key) for key in keys} else tag_hash in hashes
+
+
+def _tags_of(message: Message) -> str:
+    """Return the TAGS that 5.4 indexes a message by; empty where it does not."""
+    return "" if transaction_type(message.sys_flag) is TransactionType.ROLLBACK else message.properties.get(properties.TAGS, "")
+
+
+def newest_indexed(store: ReadOnlyStore) -> Iterator[tuple[Message, set[int]]]:
+    """Yield the messages that the newest entries of the index lead to, each with the key hashes that do. Raises Unreadable."""
+    for index_file in store.index.files[-1:]:
+        yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
+
+
+def indexes_tags(store: ReadOnlyStore, profile: Profile | None = None) -> bool:
+    """Return whether the index of a store gets TAGS: as brokers of `profile` do (None: as the store shows).
+
+    Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else shows which 5.x.
+    """
+    if profile is not None:
+        return profile.indexes_tags
+    if signs_of_5_4(store):
+        return True
+    if store.path.version_signs() and store.tags_are_indexed is None and _log_has_tags(store):
+        what = "cannot tell which broker version wrote this store: 5.4 and later index TAGS, others do not, and no index shows it"
+        raise BadRequest(what, path=str(store.path.root), hint="give --profile 5.3 or --profile 5.4")
+    return False
+
+
+def _samples(store: ReadOnlyStore) -> Iterator[list[IndexEntry]]:
+    """Yield entries that stand together: the newest first."""
+    files = store.index.files
+    for index_file in files[-1:]:
+        yield _newest_entries(index_file, SAMPLE_ENTRIES)
+    for index_file in reversed(files[-1 - SAMPLE_FILES :]):
+        yield from _spread_entries(index_file)
+
+
+def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
+    try:
+        return list(index_file.newest_entries(count))
+    except OSError:  # what cannot be read shows nothing here; verify reports it
+        return []
+    finally:
+        index_file.file.close()
+
+
+def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
+    """Yield a few entries from each of many places."""
+    try:
+        header = index_file.header()
+        end = header.index_count if header is not None else 0
+        for first in range(ENTRY_FIRST, end, max(end // SAMPLE_PLACES, SAMPLE_AT_EACH)):
+            yield list(index_file.entries(first, min(first + SAMPLE_AT_EACH, end)))
+    except OSError:
+        return
+    finally:
+        index_file.file.close()
+
+
+def _messages_of(store: ReadOnlyStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
+    """Yield each message that entries lead to, with the key hashes that do."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for entry in entries:
+        found[entry.phy_offset].add(entry.key_hash)
+    for offset, hashes in found.items():
+        message = _message_at(store, offset)
+        if message is not None:
+            yield message, hashes
+
+
+def _message_at(store: ReadOnlyStore, offset: int) -> Message | None:
+    try:
+        return store.commit_log.message_at(offset)
+    except OSError:
+        return None
+
+
+def _log_has_tags(store: ReadOnlyStore) -> bool:
+    """Return whether a message is indexed by its TAGS by brokers that do so, of the first records of some of the log's files."""
+    files = store.commit_log.files_in_use()
+    for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
+        for found in islice(store.commit_log.scan(start=file.file_from_offset, stop=file.end), SAMPLE_RECORDS):
+            if isinstance(found, Message) and _tags_of(found):
+                return True
+    return False

@@ -1,0 +1,26 @@
+"""The topic names that a store knows: the nearest one is proposed where an unknown one was typed."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
+
+
+def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
+    """Return what to say of a topic that has no queue and is not in topics.json, with the nearest name; None: the store knows it."""
+    known = {name for name, _ in store.queues} | set(store.listed_topics)
+    if topic in known or store.is_unread(topic):
+        return None
+    said = f"topic {topic!r} has no queue in this store, and topics.json does not list it"
+    near = _nearest(topic, sorted(known))
+    return f"{said}; the nearest name is {near!r}" if near else said
+
+
+def _nearest(topic: str, known: list[str]) -> str | None:
+    same = [name for name in known if name.lower() == topic.lower()]
+    return next(iter(same or get_close_matches(topic, known[:TOPICS_COMPARED_MAX], n=1)), None)

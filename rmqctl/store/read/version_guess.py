@@ -1,0 +1,89 @@
+"""Which broker wrote a store, as far as that shows: the profile that every verb goes on with.
+
+First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store without a
+message is not taken for an older one), and what topics.json has only there. Without them the 0x02 behind the last property, which
+comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on. The signs of 5.4 are told by
+`rmqctl.store.read.tag_index`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import LayoutNotSupported
+from rmqctl.format.index_entry import ENTRY_FIRST, unique_key_hash
+from rmqctl.format.message import Message
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.format.properties import PROPERTY_SEPARATOR
+from rmqctl.store.config.config_file import TOPICS_CONFIG, table
+from rmqctl.store.read.tag_index import TAGS_IN_INDEX, newest_indexed, signs_of_5_4
+
+if TYPE_CHECKING:
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+SAMPLE_RECORDS = 64
+
+
+def guess_profile(store: ReadOnlyStore) -> Profile:
+    """The profile of the broker that wrote the store; 4.9 where nothing shows. enabledAppendPropCRC is a setting of 5.2 and later."""
+    if signs_of_5_4(store):
+        return PROFILE_5_4
+    if store.conf.writing.property_crc or signs_of_5(store):
+        return PROFILE_5_3
+    return PROFILE_4_7 if ends_with_separator(store) else PROFILE_4_9
+
+
+def shows_version(store: ReadOnlyStore) -> bool:
+    """Whether anything does show: not in a store of 4.x without a message that has properties."""
+    return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
+
+
+def signs_of_5(store: ReadOnlyStore) -> list[str]:
+    """What only 5.x leaves in a store."""
+    attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
+    return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
+
+
+def _has_topic_attributes(store: ReadOnlyStore) -> bool:
+    """Whether topics.json was written by 5.x."""
+    version, topics = table(store.config(TOPICS_CONFIG), "dataVersion"), store.listed_topics.values()
+    return "stateVersion" in version or any("attributes" in topic for topic in topics if isinstance(topic, dict))
+
+
+def ends_with_separator(store: ReadOnlyStore) -> bool | None:
+    """Whether the properties of the first records that have any end with 0x02. A batch's are its client's: most votes count."""
+    votes = []
+    position = store.commit_log.min_offset
+    for _ in range(SAMPLE_RECORDS):
+        found = store.commit_log.at(position)
+        if not isinstance(found, Message):
+            break
+        if found.properties_bytes:
+            votes.append(found.properties_bytes.endswith(PROPERTY_SEPARATOR.encode()))
+        position = found.end
+    return sum(votes) * 2 > len(votes) if votes else None
+
+
+def looks_like_3x(store: ReadOnlyStore) -> bool:
+    """3.x: no `lock`, no sign of 5.x, hashSlotCount counts entries in every index file, and UNIQ_KEY is not indexed (4.x does so).
+
+    An index without an entry says nothing.
+    """
+    if store.path.has_lock_file or store.path.version_signs():
+        return False
+    headers = [index_file.header() for index_file in store.index.files]
+    counts_entries = all(header is not None and header.hash_slot_count == header.index_count - 1 for header in headers)
+    has_entries = any(header is not None and header.index_count > ENTRY_FIRST for header in headers)
+    return has_entries and counts_entries and not indexes_unique_keys(store)
+
+
+def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
+    """Return the error of a change, or the plan of one, for a store of 3.x."""
+    what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
+    hint = "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"
+    return LayoutNotSupported(what, path=str(store.path.root), hint=hint)
+
+
+def indexes_unique_keys(store: ReadOnlyStore) -> bool:
+    """Return whether the newest entries of the index are of UNIQ_KEY, too: 4.0 and later."""
+    return any(unique_key_hash(message) in hashes for message, hashes in newest_indexed(store))

@@ -1,0 +1,1 @@
+"""What a broker's start does to a store, simulated."""

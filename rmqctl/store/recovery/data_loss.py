@@ -1,0 +1,98 @@
+"""What a repair, or a broker's restart, takes away, counted alike for all of them.
+
+A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more, a unit that
+pointed there does. So is one that a queue leads to no more, wherever it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.format.properties import LMQ_PREFIX
+from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqctl.format.message import Damage, Message
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+
+NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-overlap", "no-blank", "bad-blank-size"})
+
+
+class Losses:
+    """What ends up behind the log's end: messages, places that hold a record no more, and units without their message.
+
+    `good` counts the messages that nothing is wrong with.
+    """
+
+    def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
+        self._describer = describer
+        self._message_at = message_at
+        self._dropped = QueueSpans(describer, message_at)
+        self._torn_bytes = 0
+        self._units: dict[QueueKey, int] = {}
+        self.good = 0
+
+    def messages(self, messages: Any) -> None:
+        """Good messages (DISPATCH_COLUMNS)."""
+        self.good += len(messages)
+        self._dropped.see(messages)
+
+    def damage(self, damage: Damage) -> None:
+        """A damaged place. A message that says it belongs elsewhere counts, unless the log has it there as well."""
+        message = damage.message
+        if message is not None and self._is_copy(message):
+            self._torn_bytes += damage.size
+        elif message is not None:
+            self._dropped.see(self._describer.of(message).messages)
+        elif damage.code not in NO_RECORDS:
+            self._torn_bytes += damage.size
+
+    def _is_copy(self, message: Message) -> bool:
+        if message.stored_physical_offset == message.physical_offset:
+            return False
+        original = self._message_at(message.stored_physical_offset)
+        return original is not None and original.body == message.body and original.properties_bytes == message.properties_bytes
+
+    def units(self, key: QueueKey, count: int) -> None:
+        """Units of a queue that go."""
+        self._units[key] = self._units.get(key, 0) + count
+
+    def of_queues(self) -> dict[QueueKey, int]:
+        """Messages that each queue loses."""
+        dropped = self._dropped.counts()
+        return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
+
+    def total(self) -> Loss:
+        """All of it; a message of which only a unit is left has no bytes."""
+        dropped = self._dropped.counts()
+        torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
+        return Loss(self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes)
+
+
+class Loss(NamedTuple):
+    """Messages and their bytes."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+class QueueOutcome(NamedTuple):
+    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses.
+
+    `moved` places of it lead to another message of the log afterwards than now, or to none.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    lost: int = 0
+    moved: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The queue with names of JSON."""
+        found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
+        return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})

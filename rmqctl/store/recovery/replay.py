@@ -1,0 +1,244 @@
+"""The two ways in which a starting broker reads its log: the scan of recovery, and start()'s dispatch (4.x). Played, record by record.
+
+Both walk along with good messages that somebody else found, whole batches at once as long as these are what the broker reads
+next; else the broker's own look at one record decides.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.broker_check import Checked, check_message_and_return_size
+from rmqctl.format.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.recovery.simulated_queues import RecoveredQueues
+
+LONGEST_V1_TOPIC = 127
+
+
+class Dispatch:
+    """Hands what a walk reads to `queues`: good messages as they are, the broker's own finds by what they say of themselves."""
+
+    def __init__(self, queues: RecoveredQueues, describer: Describer, profile: Profile) -> None:
+        self._queues = queues
+        self._describer = describer
+        self._profile = profile
+        self._known = 0
+        self._foreign: list[int] = []
+
+    def rows(self, messages: Any) -> None:
+        """Good messages (of DISPATCH_COLUMNS), in log order."""
+        self._queues.fill(messages)
+
+    def found(self, message: Message, physical_offset: int) -> None:
+        """A message at `physical_offset` whose own offset is what its record says."""
+        if message.physical_offset == physical_offset:
+            self._queues.fill(self._describer.of(message).messages)
+        else:
+            self._queues.put(message)
+
+    def known_until(self, messages: Any, start: int) -> int:
+        """The first of `messages`, from `start` on, that the broker does not know: V2 in 4.x, which only long topics have."""
+        if self._profile.knows_long_topics:
+            return len(messages)
+        queues = self._describer.queues
+        for number in range(self._known, len(queues)):
+            if len(queues[number][0]) > LONGEST_V1_TOPIC:
+                self._foreign.append(number)
+        self._known = len(queues)
+        foreign = np.isin(messages["queue"][start:], self._foreign) if self._foreign else np.zeros(1, bool)
+        return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
+
+
+class LoadedLog:
+    """The files of the log that load() took, ascending, of `file_size` bytes each; `start` is the first one's offset."""
+
+    def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
+        self.files = files
+        self.file_size = file_size
+        self.start = files[0].file_from_offset if files else 0
+        self._bases = [file.file_from_offset for file in files]
+        self._profile = profile
+
+    def file_at(self, physical_offset: int) -> MappedFile | None:
+        """The file that has an offset."""
+        at = bisect_right(self._bases, physical_offset) - 1
+        return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
+
+    def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
+        """What the broker makes of what is at an offset of a file. Raises OSError."""
+        position = physical_offset - file.file_from_offset
+
+        def read(at: int, size: int) -> bytes:
+            return file.read(position + at, min(size, file.size - position - at)) if position + at < file.size else b""
+
+        return check_message_and_return_size(read, file.size - position, self._profile, check_crc=check_crc)
+
+
+class ScanEnd(NamedTuple):
+    """Where recovery ends the log, and why; `code` is that of the damage there, if `damage` told of it, else empty."""
+
+    physical_offset: int
+    code: str
+    why: str
+
+
+class RecoveryScan:
+    """The scan of recovery, from the start of file `number` on; messages that say `dispatches_from` or beyond are dispatched.
+
+    `position` is where it stands, `end` where it ended. Methods raise OSError where a queue cannot be read.
+    """
+
+    def __init__(self, log: LoadedLog, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
+        self.position = log.files[number].file_from_offset
+        self.end: ScanEnd | None = None
+        self._log = log
+        self._number = number
+        self._dispatches_from = dispatches_from
+        self._dispatch = dispatch
+        self._damage: tuple[int, str] | None = None
+
+    def see(self, messages: Any) -> None:
+        """Good messages one behind the other (of DISPATCH_COLUMNS)."""
+        offsets = messages["physical_offset"]
+        behind = int(offsets[-1]) + int(messages["size"][-1])
+        while self.end is None and self.position < behind:
+            first = _row_at(offsets, self.position)
+            until = first if first is None else self._dispatch.known_until(messages, first)
+            if first is None or until is None or until == first:
+                self.step()
+                continue
+            self._rows(messages[first:until])
+            self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
+
+    def damage(self, physical_offset: int, end: int, code: str) -> None:
+        """Something else than a good message, from an offset on."""
+        self._damage = (physical_offset, code)
+        while self.end is None and self.position < max(end, physical_offset + 1):
+            self.step()
+
+    def pass_over(self, end: int) -> None:
+        """Continue at physical offset `end`: before it are good records, whose dispatch changes nothing."""
+        while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
+            self._number += 1
+        self.position = max(self.position, end)
+
+    def finish(self) -> ScanEnd:
+        """Go on to the end of the log."""
+        while self.end is None:
+            self.step()
+        return self.end
+
+    def step(self) -> None:
+        """One record, or the end of a file, by the broker's own look."""
+        file = self._log.files[self._number]
+        try:
+            checked = self._log.check(file, self.position, check_crc=True)
+        except OSError as error:
+            self._stop(f"{file.name} cannot be read: {error.strerror}")
+            return
+        if checked.message is not None:
+            if self._dispatches_from is not None and checked.message.physical_offset >= self._dispatches_from:
+                self._dispatch.found(checked.message, self.position)
+            self.position += checked.size
+        elif not checked.is_blank:
+            self._stop(checked.problem)
+        elif self._number + 1 == len(self._log.files):
+            self._stop("the last file ends here with a blank")
+        else:
+            self._number += 1
+            self.position = self._log.files[self._number].file_from_offset
+
+    def _rows(self, messages: Any) -> None:
+        if self._dispatches_from is None:
+            return
+        start = int(np.searchsorted(messages["physical_offset"], self._dispatches_from)) if self._dispatches_from > 0 else 0
+        if start < len(messages):
+            self._dispatch.rows(messages[start:])
+
+    def _stop(self, why: str) -> None:
+        code = self._damage[1] if self._damage and self._damage[0] == self.position else ""
+        self.end = ScanEnd(self.position, code, why)
+
+
+class Reput:
+    """start() of 4.x (ReputMessageService.doReput): dispatches from `start` on, checks no checksums, and passes over what is no record.
+
+    `hangs_at` is the offset that no file has, once it came to one. Methods raise OSError.
+    """
+
+    def __init__(self, log: LoadedLog, start: int, dispatch: Dispatch) -> None:
+        self.hangs_at: int | None = None
+        self._log = log
+        self._dispatch = dispatch
+        self._reput_from = start
+        self._file: MappedFile | None = None
+        self._position = start  # where it reads; behind records whose lengths do not add up that is not where it says
+        self._skipped = 0
+
+    def see(self, messages: Any, limit: int) -> None:
+        """Good messages one behind the other; those from `limit` on are not for dispatch, or not yet."""
+        offsets = messages["physical_offset"]
+        behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
+        while self._reput_from < limit and self._position < behind and self._open():
+            first = _row_at(offsets, self._position)
+            until = 0 if first is None else min(self._dispatch.known_until(messages, first), int(np.searchsorted(offsets, limit)))
+            if first is None or until <= first:
+                self._step()
+                continue
+            self._dispatch.rows(messages[first:until])
+            self._advance(int(offsets[until - 1]) + int(messages["size"][until - 1]) - self._position)
+
+    def finish(self, log_end: int) -> None:
+        """Go on to the log's end."""
+        while self._reput_from < log_end and self._open():
+            self._step()
+
+    def _open(self) -> bool:
+        if self._file is None:
+            self._file = self._log.file_at(self._reput_from)
+            self._position, self._skipped = self._reput_from, 0
+            self.hangs_at = self._reput_from if self._file is None else None
+        return self._file is not None
+
+    def _step(self) -> None:
+        file = self._file
+        if file is None:
+            return
+        checked = self._log.check(file, self._position, check_crc=False)
+        if checked.message is not None:
+            self._dispatch.found(checked.message, self._position)
+            self._advance(checked.size)
+        elif checked.is_blank:
+            self._go_to((self._reput_from // self._log.file_size + 1) * self._log.file_size)
+        elif checked.size > 0:
+            self._skipped += checked.size
+            self._reput_from += checked.size
+            self._position += checked.consumed
+        else:
+            self._go_to(file.end + self._skipped)
+
+    def _advance(self, size: int) -> None:
+        self._reput_from += size
+        self._position += size
+        if self._file is not None and self._position >= self._file.end:
+            self._go_to(self._reput_from)
+
+    def _go_to(self, physical_offset: int) -> None:
+        self._reput_from = self._position = physical_offset
+        self._file = None
+
+
+def _row_at(offsets: Any, physical_offset: int) -> int | None:
+    """The row of a message that begins at an offset."""
+    row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
+    return row if row < len(offsets) and offsets[row] == physical_offset else None

@@ -1,0 +1,282 @@
+"""What a broker does to a store when it starts: the rules, as pure functions. `rmqctl.store.recovery.simulation` plays them on a store.
+
+load() recovers, before the broker takes its lock: queues first, then the log, then both are cut to fit. start() comes after it.
+
+1. **Load.** A file of the log or of a queue that has not the configured length, or no offset for a name: the store does not load.
+2. **Queues** (ConsumeQueue.recover). Each by itself, from the third file from its end on: units in use (physicalOffset >= 0, size > 0)
+   up to the first that is not; there the queue ends, its files behind that are deleted. A queue may end too early by this, and its
+   last three files alone are looked at. The furthest end of a record that any queue's last unit points to is the *queues' end*.
+3. **Start file** of the scan of the log, and what the scan does with good records:
+
+   | abort | profile  | the scan begins at                                              | it dispatches                              |
+   |-------|----------|-----------------------------------------------------------------|--------------------------------------------|
+   | no    | 4.7, 4.9 | the third file from the end                                     | nothing                                    |
+   | no    | 5.3      | the last file that begins at the queues' end or before it       | records whose PHYSICALOFFSET > queues' end |
+   | yes   | any      | the last file whose head says that it was stored before the     | all                                        |
+   |       |          | checkpoint: good magic, 0 != storeTimestamp <= safe time        |                                            |
+   | any   | any      | the first file, where no file is such                           | as above                                   |
+
+   Safe time: min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s of the checkpoint, never below 0. Good magic: V1, and V2 in 5.3.
+   `>` is a bug of 5.3: the queues' end is where the next record begins, so the first record that the queues lack is never dispatched.
+4. **Scan** (CommitLog.recoverNormally, recoverAbnormally), record by record:
+
+   | what is there                                         | 4.7, 4.9                | 5.3                     |
+   |-------------------------------------------------------|-------------------------|-------------------------|
+   | a good record (`rmqctl.format.broker_check`)          | go on                   | go on                   |
+   | a V2 record                                           | **the log ends here**   | go on                   |
+   | a blank                                               | next file               | next file               |
+   | a blank of the last file                              | **the log ends here**   | **the log ends here**   |
+   | a blank that claims more than is left of the file     | next file               | **the log ends here**   |
+   | zeros, a bad magic, size, length or body checksum     | **the log ends here**   | **the log ends here**   |
+   | the file's end without a blank                        | **the log ends here**   | **the log ends here**   |
+   | PHYSICALOFFSET or `__CRC32#` wrong, checksum of an    | go on: nobody looks     | go on: nobody looks     |
+   | empty body wrong, a file missing                      |                         |                         |
+
+   So *one flipped bit drops all that follows it*. The next file is the next that is there: where files are missing the log goes on
+   behind the hole, and where only a pre-allocated file follows, the log ends at its start.
+5. **Cut.** The log is cut at its end (positions only: the bytes stay), later files are deleted. Only if the queues' end, as it was
+   before the scan, is the log's end or beyond it, each queue is cut to units that point in front of the log's end; a last file of a
+   queue that begins with one that does not is deleted, else its first unit stays, in use or not. 4.x cuts the log first, 5.3 the
+   queues. Without any file of the log all queues are deleted.
+6. **Min offsets** (correctMinOffset). 4.x: the first unit of the first file that points to the log's start or beyond; none: 0, or
+   what it was. 5.3: the queue's end where the last unit points in front of the log's start; else by bisection in the first file.
+   5.3 does not load at all where the last file of a queue has no unit.
+7. **start()**. 4.x dispatches from the furthest end of any queue (the log's start at least) up to the log's end, and *waits*: where
+   no file has an offset on that way it waits forever. It checks no checksums, passes over the rest of a file where it finds no
+   record, and corrects the min offsets again. 5.3 dispatches nothing: what was not dispatched by the scan is lost to the queues.
+8. **Index** (IndexService.load). With abort, files whose endTimestamp is beyond the checkpoint's indexMsgTimestamp are deleted: this is
+   always so for the one that is not full yet.
+
+Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends in front of the end of the last
+unit's is passed over, so is one with a QUEUEOFFSET in front of the queue's end, but not QUEUEOFFSET 0; any other is appended *at the
+queue's end*, whatever its QUEUEOFFSET. Only a queue without files begins at the QUEUEOFFSET, with pre-blank units in front.
+
+Read off 4.7.1, 4.9.7 and 5.3.3; up to 5.3.1 a scan without abort begins as in 4.x and dispatches nothing. Not told: duplicationEnable,
+controller mode, forceVerifyPropCRC, messageIndexSafe, recheckReputOffsetFromCq, which are all off unless configured.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from rmqctl.format.checkpoint import Checkpoint
+from rmqctl.format.message import HEADS, MAGIC_OFFSET, MAGIC_V1, MAGIC_V2, head_of
+from rmqctl.format.profile import Profile
+
+FILES_FROM_END = 3
+SAFETY_MS = 3000
+NO_QUEUE = -1  # the queues' end where no queue has a unit
+EVERYTHING = -(2**63)
+_MAGIC = struct.Struct(">I")
+HEAD_SIZE = HEADS[0].size + 24  # as far as any head's store time
+
+
+class Mode(Enum):
+    """How a broker recovers."""
+
+    NORMAL = "normal"
+    ABNORMAL = "abnormal"
+
+
+def mode_of(*, has_abort: bool) -> Mode:
+    """`abort` is there while a broker runs, and after it died."""
+    return Mode.ABNORMAL if has_abort else Mode.NORMAL
+
+
+class FolderEntry(NamedTuple):
+    """What lies in a folder of files; `size` in bytes."""
+
+    name: str
+    size: int
+    is_folder: bool = False
+
+
+def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
+    """Why MappedFileQueue.load fails on a folder of files that should have `file_size` bytes; None: it loads."""
+    ordered = sorted(entries)
+    for number, entry in enumerate(ordered):
+        if entry.is_folder and profile.loads_around_folders:
+            continue
+        if entry.is_folder:
+            return f"{entry.name} is a folder, where only files may be"
+        if is_deleted_at_load(entry, profile, is_last=number == len(ordered) - 1):
+            continue
+        if entry.size != file_size:
+            return f"{entry.name} has {entry.size} bytes, every file must have {file_size}"
+        if not entry.name.isdecimal():
+            return f"{entry.name} is no offset"
+    return None
+
+
+def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
+    """Whether load() deletes a file: 5.x a last one of 0 bytes."""
+    return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
+
+
+def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
+    """Why 5.x does not load a queue: topics.json and the folder that it lies in must say the same (queueTypeShouldBe)."""
+    if not profile.knows_topic_attributes or is_batch_folder == is_batch_topic:
+        return None
+    said, lies = ("BatchCQ", "SimpleCQ") if is_batch_topic else ("SimpleCQ", "BatchCQ")
+    return f"the queue type of topic {topic} is {said} by topics.json, its queues are of type {lies}"
+
+
+class FileHead(NamedTuple):
+    """What recovery looks at in the first bytes of a log file."""
+
+    magic_code: int
+    store_timestamp: int
+
+
+def head_of_file(raw: bytes) -> FileHead:
+    """The head of a file whose first HEAD_SIZE bytes, at least, are `raw`; whatever they are."""
+    layout = head_of(raw)
+    at = layout.offset("STORETIMESTAMP")
+    return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], int.from_bytes(raw[at : at + 8], "big", signed=True))
+
+
+def safe_timestamp(checkpoint: Checkpoint | None) -> int:
+    """What was stored until then is surely in log and queues (StoreCheckpoint.getMinTimestamp), ms; 0 without a checkpoint."""
+    if checkpoint is None:
+        return 0
+    return max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
+
+
+def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
+    """Whether an abnormal recovery may begin with a file that has this head (CommitLog.isMappedFileMatchedRecover)."""
+    if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and profile.knows_long_topics):
+        return False
+    return head.store_timestamp != 0 and head.store_timestamp <= safe
+
+
+def third_from_end(count: int) -> int:
+    """The number of the file, of `count`, that a start in order begins at."""
+    return max(count - FILES_FROM_END, 0)
+
+
+class StartFile(NamedTuple):
+    """Where the scan of the log begins: the number of the file, and why this one."""
+
+    number: int
+    why: str
+
+
+def start_file(mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]) -> StartFile:
+    """The start file among those that begin at `bases` (ascending, at least one). `matches` says of a number is_matched_recover."""
+    if mode is Mode.ABNORMAL:
+        found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
+        if found is None:
+            return StartFile(0, "no file's first record was stored before the checkpoint: the first file")
+        return StartFile(found, "the last file whose first record was stored before the checkpoint")
+    if profile.recovers_from_queues:
+        found = next((number for number in reversed(range(1, len(bases))) if bases[number] <= queues_end), 0)
+        if bases[found] <= queues_end:
+            return StartFile(found, f"the last file that begins before the queues end, at {queues_end}")
+        return StartFile(found, f"the queues end at {queues_end}, before the log begins: the first file")
+    number = third_from_end(len(bases))
+    return StartFile(number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one")
+
+
+def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
+    """The least PHYSICALOFFSET of records that the scan dispatches; None: it dispatches none."""
+    if mode is Mode.ABNORMAL:
+        return EVERYTHING
+    return queues_end + 1 if profile.recovers_from_queues else None
+
+
+def cuts_queues(queues_end: int, log_end: int) -> bool:
+    """Whether queues are cut to the log: `queues_end` is that before the scan."""
+    return queues_end >= log_end
+
+
+def reput_from(queues_end: int, log_start: int) -> int:
+    """Where start() of 4.x begins to dispatch; `queues_end` is that after load()."""
+    return max(queues_end, log_start, 0)
+
+
+def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int | None:
+    """The first offset of [start, end) that is in none of the files, which reach from, to (ascending)."""
+    for begin, behind in extents:
+        if start >= end:
+            return None
+        if begin > start:
+            return start
+        start = max(start, behind)
+    return start if start < end else None
+
+
+def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | None) -> bool:
+    """Whether load() deletes an index file whose newest entry is of `end_timestamp` (ms)."""
+    return mode is Mode.ABNORMAL and end_timestamp > (checkpoint.index_msg_timestamp if checkpoint else 0)
+
+
+class QueueView(Protocol):
+    """What correctMinOffset looks at of a consume queue, in units."""
+
+    @property
+    def min_offset(self) -> int:
+        """What it was."""
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last unit in use."""
+
+    @property
+    def first(self) -> int:
+        """The first file's first unit."""
+
+    @property
+    def readable(self) -> int:
+        """Units in use of the first file."""
+
+    @property
+    def last_readable(self) -> int:
+        """Units in use of the last file."""
+
+    def physical_offset(self, queue_offset: int) -> int:
+        """Of a unit in use."""
+
+    def first_reaching(self, start: int, end: int, bound: int) -> int | None:
+        """The first unit of [start, end) with a physical offset of at least `bound`; they are in one file."""
+
+
+def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
+    """Why 5.x does not load a queue whose last file has no unit: it looks for the one in front of its first byte."""
+    if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
+        return None
+    return "its last file has no unit: correctMinOffset fails"
+
+
+def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
+    """The min offset of a queue that has files."""
+    if not profile.expired_queue_begins_at_end:
+        found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
+        return queue.min_offset if found is None else found
+    if queue.min_offset >= queue.max_offset:
+        return queue.min_offset
+    if queue.physical_offset(queue.max_offset - 1) < log_start:
+        return queue.max_offset
+    return _bisected_min_offset(queue, log_start)
+
+
+def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
+    """From what it was (or the first file's start) to the end of the first file; ConsumeQueue.correctMinOffset of 5.x, step by step."""
+    start = max(queue.min_offset, queue.first)
+    high = queue.first + queue.readable - 1
+    if start > high or (queue.min_offset >= queue.first and queue.physical_offset(start) >= log_start):
+        return queue.min_offset
+    low = start
+    while high - low > 1:
+        middle = start + (low + high - 2 * start) // 2
+        found = queue.physical_offset(middle)
+        if found == log_start:
+            low = high = middle
+        elif found > log_start:
+            high = middle
+        else:
+            low = middle
+    found_at = queue.first_reaching(low, high + 1, log_start)
+    return queue.min_offset if found_at is None else found_at

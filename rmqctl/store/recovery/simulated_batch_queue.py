@@ -1,0 +1,151 @@
+"""One batch consume queue of 5.x as a broker's recovery sees, cuts and fills it: played, nothing is written (BatchConsumeQueue).
+
+It differs from a consume queue: its max physical offset is where the last batch's record *begins*, and queue offsets come from units.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import BATCH_UNITS
+from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE
+from rmqctl.store.dispatch.dispatch_rules import batch_of
+from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file import MappedFile
+
+NO_BATCH = -1  # the min offset of a queue without units
+
+
+class _File:
+    """One of its files, new where there is none on the disk; `wrote` units are in use, `new` of them begin at `new_from`."""
+
+    def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
+        self.mapped = mapped
+        self.wrote = units_a_file if mapped else 0
+        self.new_from = 0
+        self.new: list[Any] = []
+        self._units_a_file = units_a_file
+
+    def units(self) -> Any:
+        """All of its units, in use or not (numpy array of BATCH_UNITS)."""
+        units = np.zeros(self._units_a_file, BATCH_UNITS)
+        if self.mapped is not None:
+            self.mapped.read_into(0, units.view(np.uint8).data)
+            self.mapped.close()
+        if self.new:
+            units[self.new_from : self.new_from + len(self.new)] = np.concatenate(self.new)
+        return units
+
+    def append(self, unit: Any) -> None:
+        """One more unit, behind those in use."""
+        if not self.new:
+            self.new_from = self.wrote
+        self.new.append(unit)
+        self.wrote += 1
+
+
+class RecoveredBatchQueue:
+    """A queue of `files` (ascending). `max_physical_offset` and queue offsets as BatchConsumeQueue has them. Methods raise OSError.
+
+    `deleted` names the files that recovery deletes, `cut_from` is the max offset in front of a cut that took batches away.
+    """
+
+    def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.deleted: list[str] = []
+        self.cut_from: int | None = None
+        self.max_physical_offset = NO_QUEUE
+        self.min_offset = NO_BATCH
+        self.max_offset = 0
+        self._units_a_file = units_a_file
+        self._files = [_File(file, units_a_file) for file in files]
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return f"{BATCHCONSUMEQUEUE}/{self.topic}/{self.queue_id}"
+
+    def recover(self) -> None:
+        """Find its end in its last three files; later files are deleted."""
+        for number in range(third_from_end(len(self._files)), len(self._files)):
+            file = self._files[number]
+            units = file.units()
+            file.wrote = _first(~_in_use(units))
+            if file.wrote:
+                self.max_physical_offset = int(units[file.wrote - 1]["physicalOffset"])
+            if file.wrote < self._units_a_file:
+                self._delete_from(number + 1)
+                break
+        self._find_max_offset()
+
+    def put(self, message: Message) -> None:
+        """Dispatch one message."""
+        if message.physical_offset <= self.max_physical_offset:
+            return
+        base, count = batch_of(message)
+        unit = np.zeros(1, BATCH_UNITS)
+        unit["physicalOffset"], unit["size"], unit["baseOffset"], unit["count"] = message.physical_offset, message.size, base, count
+        if not self._files or self._files[-1].wrote == self._units_a_file:
+            self._files.append(_File(None, self._units_a_file))
+        self._files[-1].append(unit)
+        self.max_physical_offset, self.max_offset = message.physical_offset, base + count
+
+    def cut(self, log_end: int) -> None:
+        """Cut it to batches that point in front of the log's end. The first unit of its last file stays if it does, in use or not."""
+        before = self.max_offset
+        self.max_physical_offset = log_end - 1
+        while self._files:
+            units = self._files[-1].units()
+            good = _in_use(units) & (units["physicalOffset"] < log_end)
+            good[0] = units[0]["physicalOffset"] < log_end
+            kept = _first(~good)
+            if kept:
+                self._files[-1].wrote = kept
+                self.max_physical_offset = int(units[kept - 1]["physicalOffset"])
+                break
+            self._delete_from(len(self._files) - 1)
+        self._find_max_offset()
+        self.cut_from = before if self.max_offset < before else None
+
+    def destroy(self) -> None:
+        """Delete all its files."""
+        self._delete_from(0)
+        self.max_physical_offset, self.max_offset = NO_QUEUE, 0
+
+    def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
+        """Find its min offset: behind the last of the first file's first batches that point in front of the log's start."""
+        self.min_offset = NO_BATCH
+        if self._files and self._files[0].wrote:
+            units = self._files[0].units()[: self._files[0].wrote]
+            expired = _first(units["physicalOffset"] >= log_start)
+            last = units[max(expired - 1, 0)]
+            self.min_offset = int(last["baseOffset"]) + (int(last["count"]) if expired else 0)
+        return None
+
+    def _find_max_offset(self) -> None:
+        self.max_offset = 0
+        for file in self._files[:-3:-1]:
+            if file.wrote:
+                last = file.units()[file.wrote - 1]
+                self.max_offset = int(last["baseOffset"]) + int(last["count"])
+                return
+
+    def _delete_from(self, number: int) -> None:
+        self.deleted += [file.mapped.name for file in self._files[number:] if file.mapped is not None]
+        del self._files[number:]
+
+
+def _in_use(units: Any) -> Any:
+    return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["baseOffset"] >= 0) & (units["count"] > 0)
+
+
+def _first(holds: Any) -> int:
+    """The first place where it holds; the length where it does nowhere."""
+    return int(np.argmax(holds)) if holds.any() else len(holds)

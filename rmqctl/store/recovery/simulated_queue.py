@@ -1,0 +1,328 @@
+"""One consume queue as a broker's recovery sees, cuts and fills it: played, nothing is written.
+
+Where its last file begins and ends is in a row of FILL_STATES, which the kernel moves along. Its units are those on the disk and,
+behind or among them, new ones, of which only the place is known: they point between the log's start and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+from rmqctl.kernels import queue_simulate
+from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
+from rmqctl.store.config.store_path import CONSUMEQUEUE
+from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
+
+if TYPE_CHECKING:
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file import MappedFile
+
+_UNIT_SIZE = CQ_UNIT.size
+_UNITS_FIRST, _UNITS_MAX = 256, 65536  # most queues' files are nearly empty; a full one is read in large steps
+_ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
+
+
+class _OddUnit(NamedTuple):
+    """A new unit whose record says another physical offset than its own; `end_before`: of the record of the unit in front of it."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    end_before: int
+
+
+class _Stretch(NamedTuple):
+    """Units [start, end) of one file, all of one kind."""
+
+    kind: int
+    start: int
+    end: int
+
+
+class _Kept(NamedTuple):
+    """How far a file is kept: units up to `end`; the last one's record ends at `physical_end`."""
+
+    end: int
+    physical_end: int
+
+
+class UnitReader:
+    """Reads raw units through one buffer, for all queues."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
+
+    def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Any, int]]:
+        """(first unit, bytes, units) of [start, end) of a file, in steps that grow; what it has not got is zeros. Raises OSError."""
+        step = _UNITS_FIRST
+        while start < end:
+            count = min(step, end - start)
+            raw = self._buffer[: count * _UNIT_SIZE]
+            got = file.read_into(start * _UNIT_SIZE - file.file_from_offset, raw.data)
+            raw[got:] = 0
+            yield start, raw, count
+            start += count
+            step = min(step * 8, _UNITS_MAX)
+
+
+class RecoveredQueue:
+    """A queue of `files` (ascending, all of `units_a_file` units). Offsets in units, physical ones in bytes. Methods raise OSError.
+
+    `state_of` gives its row of FILL_STATES, as an array of one: the table may move. `deleted` names the files that recovery deletes,
+    `cut_from` is the end before a cut that took units away, without those that this recovery gave records of another place.
+    """
+
+    def __init__(
+        self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int, state_of: Callable[[], Any], reader: UnitReader
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.deleted: list[str] = []
+        self.cut_from: int | None = None
+        self._files = files
+        self._units_a_file = units_a_file
+        self._state_of = state_of
+        self._regions: list[tuple[int, int]] = []
+        self._odd: list[_OddUnit] = []
+        self._reader = reader
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return f"{CONSUMEQUEUE}/{self.topic}/{self.queue_id}"
+
+    @property
+    def min_offset(self) -> int:
+        """Where it begins; `correct_min_offset` finds it."""
+        return int(self._state["min_offset"])
+
+    @property
+    def max_offset(self) -> int:
+        """Behind its last unit; 0 without files."""
+        state = self._state
+        return int(state["base"] + state["wrote"]) if state["has_files"] else 0
+
+    @property
+    def first(self) -> int:
+        """The first unit of its first file."""
+        return int(self._state["first_base"])
+
+    @property
+    def readable(self) -> int:
+        """Units in use of its first file."""
+        state = self._state
+        return int(state["wrote"]) if state["first_base"] == state["base"] else self._units_a_file
+
+    @property
+    def last_readable(self) -> int:
+        """Units in use of its last file."""
+        return int(self._state["wrote"])
+
+    def recover(self) -> None:
+        """Find its end in its last three files; later files are deleted (ConsumeQueue.recover)."""
+        state = self._state
+        for number in range(third_from_end(len(self._files)), len(self._files)):
+            file = self._files[number]
+            kept = self._used_on_disk(file, self._base_of(file), self._base_of(file) + self._units_a_file, OFFSET_MAX)
+            self._end_at(self._base_of(file), kept.end)
+            if kept.end > self._base_of(file):
+                state["max_physical_offset"] = kept.physical_end
+            if kept.end < self._base_of(file) + self._units_a_file:
+                self._delete_from(number + 1)
+                break
+        for file in self._files:
+            file.close()
+
+    def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
+        """Have a unit for each queue offset of [min_offset, max_offset), the last of which leads to a record that ends there."""
+        state, units = self._state, self._units_a_file
+        state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
+        state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)
+        state["wrote"], state["min_offset"] = max_offset - int(state["base"]), min_offset
+        state["max_physical_offset"], state["pre_blank_end"] = physical_end, min_offset
+        self._regions = [(min_offset, max_offset)]
+
+    def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
+        """Dispatch one message; `is_odd`: `physical_offset` is not where it is."""
+        physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
+        queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
+        if is_odd and self._state["has_files"] and int(self._state["max_physical_offset"]) == physical_offset + size != physical_end:
+            self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
+
+    def cut(self, log_end: int) -> None:
+        """Cut it to units that point in front of the log's end (ConsumeQueue.truncateDirtyLogicFiles)."""
+        state, before = self._state, self.max_offset
+        if state["appended_from"] >= 0:
+            self._regions.append((int(state["appended_from"]), before))
+            state["appended_from"] = -1
+        physical_end = int(state["max_physical_offset"])
+        state["max_physical_offset"] = log_end
+        while state["has_files"]:
+            kept = self._kept_of_last_file(log_end, physical_end)
+            if kept is not None:
+                state["wrote"], state["max_physical_offset"] = kept.end - int(state["base"]), kept.physical_end
+                break
+            physical_end = next((unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end)
+            self._delete_last()
+        before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they never led to a message
+        self.cut_from = before if self.max_offset < before else None
+        self._regions = [(start, min(end, self.max_offset)) for start, end in self._regions if start < self.max_offset]
+        self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]
+
+    def destroy(self) -> None:
+        """Delete all its files."""
+        self._delete_from(0)
+        state = self._state
+        state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
+
+    def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:
+        """Find its min offset; why this fails, or None."""
+        if not self._state["has_files"]:
+            return None
+        refusal = rules.empty_last_file_refusal(self, profile)
+        if refusal is None:
+            self._state["min_offset"] = rules.correct_min_offset(self, log_start, profile)
+        for file in self._files:
+            file.close()
+        return refusal
+
+    def physical_offset(self, queue_offset: int) -> int:
+        """Where a unit points to; OFFSET_MAX for a new one that is not odd."""
+        unit = self._unit(queue_offset)
+        return OFFSET_MAX if unit is None else unit[0]
+
+    def first_reaching(self, start: int, end: int, bound: int) -> int | None:
+        """The first unit of [start, end), which are in one file, that points to physical offset `bound` or beyond."""
+        for stretch in self._stretches(start, end):
+            if stretch.kind == _ON_DISK:
+                found = self._first_reaching_on_disk(stretch, bound)
+            elif stretch.kind == _NEW:
+                below = {unit.queue_offset for unit in self._odd if unit.physical_offset < bound}
+                found = next((at for at in range(stretch.start, stretch.end) if at not in below), None)
+            else:
+                found = stretch.start if bound <= 0 else None
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def _state(self) -> Any:
+        return self._state_of()[0]
+
+    def _base_of(self, file: MappedFile) -> int:
+        return file.file_from_offset // _UNIT_SIZE
+
+    def _file_at(self, queue_offset: int) -> MappedFile | None:
+        """The file on the disk that has a unit."""
+        return next((file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None)
+
+    def _end_at(self, base: int, end: int) -> None:
+        state = self._state
+        state["has_files"], state["first_base"] = 1, self._base_of(self._files[0])
+        state["base"], state["wrote"] = base, end - base
+
+    def _delete_from(self, number: int) -> None:
+        self.deleted += [file.name for file in self._files[number:]]
+        del self._files[number:]
+
+    def _delete_last(self) -> None:
+        """Delete the last file; the one before it is full."""
+        state = self._state
+        base = int(state["base"])
+        state["wrote"] = self._units_a_file
+        if base == state["first_base"]:
+            state["has_files"] = state["wrote"] = 0
+        if self._files and self._base_of(self._files[-1]) == base:
+            self._delete_from(len(self._files) - 1)
+            state["base"] = self._base_of(self._files[-1]) if self._files else base
+        else:
+            state["base"] = base - self._units_a_file
+
+    def _stretches(self, start: int, end: int) -> Iterator[_Stretch]:
+        """Units [start, end) of one file, by kinds."""
+        state = self._state
+        regions = list(self._regions)
+        if state["appended_from"] >= 0:
+            regions.append((int(state["appended_from"]), self.max_offset))
+        rest = _ON_DISK if self._file_at(start) is not None else _ZERO
+        if int(state["pre_blank_end"]) > start and rest == _ZERO:
+            regions.insert(0, (start, int(state["pre_blank_end"])))
+        for number, (begin, behind) in enumerate(sorted(regions)):
+            if behind <= start or begin >= end:
+                continue
+            if begin > start:
+                yield _Stretch(rest, start, begin)
+            is_pre_blank = number == 0 and behind == state["pre_blank_end"]
+            yield _Stretch(_PRE_BLANK if is_pre_blank else _NEW, max(start, begin), min(end, behind))
+            start = min(end, behind)
+        if start < end:
+            yield _Stretch(rest, start, end)
+
+    def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
+        """How far the last file is kept; None: its first unit points to the log's end or beyond, else that one stays, in use or not."""
+        base = int(self._state["base"])
+        kept = _Kept(base, log_end)
+        first = self._unit(base)
+        if first is not None:
+            if first[0] >= log_end:
+                return None
+            kept = _Kept(base + 1, sum(first))
+        for stretch in self._stretches(kept.end, base + self._units_a_file):
+            kept = self._kept_of(stretch, kept, log_end, physical_end)
+            if kept.end < stretch.end:
+                break
+        return kept
+
+    def _kept_of(self, stretch: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
+        """How far `stretch`, which begins where `kept` ends, is kept."""
+        if stretch.kind == _PRE_BLANK:
+            return _Kept(stretch.end, PRE_BLANK_SIZE)
+        if stretch.kind == _NEW:
+            for unit in self._odd:
+                if stretch.start <= unit.queue_offset < stretch.end and not 0 <= unit.physical_offset < log_end:
+                    return _Kept(unit.queue_offset, unit.end_before)
+            return _Kept(stretch.end, physical_end)
+        file = self._file_at(stretch.start)
+        if stretch.kind == _ZERO or file is None:
+            return kept
+        found = self._used_on_disk(file, stretch.start, stretch.end, log_end)
+        return found if found.end > stretch.start else kept
+
+    def _unit(self, queue_offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of a unit, in use or not; None: a new one that is not odd."""
+        stretch = next(self._stretches(queue_offset, queue_offset + 1))
+        if stretch.kind == _NEW:
+            return next(((unit.physical_offset, unit.size) for unit in reversed(self._odd) if unit.queue_offset == queue_offset), None)
+        file = self._file_at(queue_offset)
+        if stretch.kind == _PRE_BLANK:
+            return 0, PRE_BLANK_SIZE
+        if stretch.kind == _ZERO or file is None:
+            return 0, 0
+        raw = file.read(queue_offset * _UNIT_SIZE - file.file_from_offset, _UNIT_SIZE).ljust(_UNIT_SIZE, b"\0")
+        physical_offset, size, _ = CQ_UNIT.struct.unpack(raw)
+        return physical_offset, size
+
+    def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
+        """Units of `file` from `start` on, up to `end`, that are in use one behind the other and point in front of `bound`."""
+        physical_end = NO_QUEUE
+        for at, raw, count in self._reader.units(file, start, end):
+            used = int(queue_simulate.used_units(raw, count, bound))
+            if used:
+                physical_offset, size, _ = CQ_UNIT.struct.unpack_from(raw, (used - 1) * _UNIT_SIZE)
+                physical_end = physical_offset + size
+            if used < count:
+                return _Kept(at + used, physical_end)
+        return _Kept(end, physical_end)
+
+    def _first_reaching_on_disk(self, stretch: _Stretch, bound: int) -> int | None:
+        file = self._file_at(stretch.start)
+        for at, raw, count in self._reader.units(file, stretch.start, stretch.end) if file else ():
+            found = int(queue_simulate.first_reaching(raw, count, bound))
+            if found < count:
+                return at + found
+        return None

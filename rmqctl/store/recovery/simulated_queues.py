@@ -1,0 +1,224 @@
+"""All queues of a store as a broker's recovery sees, cuts and fills them: played, nothing is written.
+
+Of the units that a recovery adds only their place is kept, and those few whose PHYSICALOFFSET is not their record's own: the
+others point between the log's start and its end, in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
+from rmqctl.kernels import queue_simulate
+from rmqctl.kernels.queue_simulate import FILL_STATES
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import store_path
+from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
+from rmqctl.store.config.file_sizes import geometry_of_conf
+from rmqctl.store.dispatch.dispatch_rules import queue_destinations
+from rmqctl.store.dispatch.light_queues import is_left_out_topic, undispatchable_offset
+from rmqctl.store.read.consume_queue import BatchConsumeQueue
+from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.rules import NO_QUEUE, FolderEntry
+from rmqctl.store.recovery.simulated_batch_queue import RecoveredBatchQueue
+from rmqctl.store.recovery.simulated_queue import RecoveredQueue, UnitReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmqctl.format.message import Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+_STATES_FIRST = 64
+_NO_ROW = -1
+
+
+class BuiltSpan(NamedTuple):
+    """A rebuilt queue: queue offsets [min_offset, max_offset), and where the last unit's record ends in the log."""
+
+    min_offset: int
+    max_offset: int
+    physical_end: int
+
+
+BuiltSpans = Mapping["QueueKey", BuiltSpan]
+NOTHING_BUILT: BuiltSpans = {}
+
+
+class RecoveredQueues:
+    """The queues of `store`, and those `built`, by the rules of `profile`; `describer` numbers those that `fill` gets.
+
+    Methods raise OSError when a queue cannot be read.
+    """
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer, built: BuiltSpans = NOTHING_BUILT) -> None:
+        self._store = store
+        self._built = built
+        self._profile = profile
+        self._describer = describer
+        self._batch_topics = batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
+        self._file_size = store.conf.consumequeue_file_size or _usual_size(store)
+        self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
+        self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
+        self._rows: dict[QueueKey, int] = {}
+        self._states = np.zeros(_STATES_FIRST, FILL_STATES)
+        self._row_of_number = np.full(_STATES_FIRST, _NO_ROW, np.int32)
+        self._reader = UnitReader()
+        self.refusal: str | None = None  # why the broker ends at a message that it dispatches
+
+    def load(self) -> str | None:
+        """Load and recover all queues; why the broker does not load them, or None."""
+        for key, queue in self._store.queues.items():
+            is_batch = isinstance(queue, BatchConsumeQueue)
+            if is_batch and not self._profile.knows_topic_attributes:
+                continue
+            refusal = rules.queue_type_refusal(
+                key[0], is_batch_folder=is_batch, is_batch_topic=key[0] in self._batch_topics, profile=self._profile
+            )
+            refusal = refusal or self._folder_refusal(key, queue, is_batch=is_batch)
+            if refusal:
+                return refusal
+            self._add(key, queue).recover()
+        for key, span in self._built.items():
+            queue_built = self._add(key, None)
+            if isinstance(queue_built, RecoveredQueue) and span.max_offset > span.min_offset:
+                queue_built.become(span.min_offset, span.max_offset, span.physical_end)
+        if not self._store.conflicting_queues:
+            return None
+        topic = self._store.conflicting_queues[0][0]  # its plain queues were of the right type
+        return rules.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, profile=self._profile)
+
+    def destroy(self) -> None:
+        """Delete them all: no file of the log is there."""
+        for queue in self._queues.values():
+            queue.destroy()
+
+    @property
+    def end(self) -> int:
+        """The queues' end: the furthest max physical offset of any; NO_QUEUE without units."""
+        plain = self._states["max_physical_offset"][: len(self._rows)]
+        batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
+        return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
+
+    def fill(self, messages: Any) -> None:
+        """Dispatch good messages (of DISPATCH_COLUMNS), in log order."""
+        self._know_queues_of(messages)
+        row = 0
+        while row < len(messages):
+            row = queue_simulate.fill(messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq)
+            if row < len(messages):
+                message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
+                if message is not None:
+                    self._put(message, is_odd=False)
+                row += 1
+
+    def put(self, message: Message) -> None:
+        """Dispatch one message that is not good, but good enough for the broker: `physical_offset` is what it says itself."""
+        self._put(message, is_odd=True)
+
+    def cut(self, log_end: int) -> None:
+        """Cut every queue to units that point in front of the log's end."""
+        for queue in self._queues.values():
+            queue.cut(log_end)
+
+    def correct_min_offsets(self, log_start: int) -> str | None:
+        """Find each queue's min offset; why this fails, or None."""
+        for queue in self._queues.values():
+            refusal = queue.correct_min_offset(log_start, self._profile)
+            if refusal:
+                return f"{queue.name}: {refusal}"
+        return None
+
+    def __iter__(self) -> Iterator[RecoveredQueue | RecoveredBatchQueue]:
+        return (self._queues[key] for key in sorted(self._queues))
+
+    def _put(self, message: Message, *, is_odd: bool) -> None:
+        destinations, places = queue_destinations(message), self._places_of(message)
+        if destinations and places is None and self.refusal is None:
+            self.refusal = _dispatch_refusal(message)
+        for destination in destinations[:places]:
+            key = (destination.topic, destination.queue_id)
+            queue = self._queues.get(key) or self._add(key, None)
+            if isinstance(queue, RecoveredBatchQueue):
+                queue.put(message)
+            else:
+                queue.put(message.physical_offset, message.size, destination.queue_offset, is_odd=is_odd)
+
+    def _places_of(self, message: Message) -> int | None:
+        """How many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
+        profile = self._profile
+        in_light_queues = profile.dispatches_to_lmq and (profile.light_queues_for_all_topics or not is_left_out_topic(message.topic))
+        return None if in_light_queues else 1
+
+    def _know_queues_of(self, messages: Any) -> None:
+        """Have a row for each queue that gets one of `messages`.
+
+        The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its list says
+        nothing of what a broker dispatches.
+        """
+        missing = len(self._describer.queues) - len(self._row_of_number)
+        if missing > 0:
+            more = np.full(max(missing, len(self._row_of_number)), _NO_ROW, np.int32)
+            self._row_of_number = np.concatenate((self._row_of_number, more))
+        numbers = messages["queue"][queue_simulate.are_dispatched(messages)]
+        for number in np.unique(numbers[self._row_of_number[numbers] == _NO_ROW]).tolist():
+            topic, queue_id = self._describer.queues[number]
+            key = (topic.decode("utf-8", "replace"), queue_id)
+            if key not in self._queues:
+                self._add(key, None)
+            self._row_of_number[number] = self._rows[key]
+
+    def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
+        """A queue more, with a state of its own; None: one that has no folder yet."""
+        row = self._rows[key] = len(self._rows)
+        if row == len(self._states):
+            self._states = np.concatenate((self._states, np.zeros_like(self._states)))
+        state = self._states[row]
+        state["max_physical_offset"], state["appended_from"] = NO_QUEUE, -1
+        files = [] if queue is None else [file for file in queue.queue.files if file.size]
+        if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
+            state["is_batch"] = 1
+            size = queue.queue.file_size if files and queue else geometry_of_conf(self._store.conf).batchconsumequeue_file_size
+            self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
+        else:
+            self._queues[key] = RecoveredQueue(*key, files, self._units_a_file, lambda: self._states[row : row + 1], self._reader)
+        return self._queues[key]
+
+    def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
+        size = queue.queue.file_size if is_batch else self._file_size
+        if not queue.queue.foreign and not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files):
+            return None
+        part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
+        folder = self._store.path.part(part) / key[0] / str(key[1])
+        refusal = rules.load_refusal(folder_entries(self._store.storage, folder), size, self._profile)
+        return refusal and f"{part}/{key[0]}/{key[1]}: {refusal}"
+
+
+def _dispatch_refusal(message: Message) -> str | None:
+    offset = undispatchable_offset(message)
+    if offset is None:
+        return None
+    what = f"INNER_MULTI_QUEUE_OFFSET has {offset!r}, which is no number"
+    return f"the message at {message.physical_offset} cannot be dispatched: {what}"
+
+
+def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
+    """A folder of files as `recovery.load_refusal` wants it."""
+    return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
+
+
+def _usual_size(store: ReadOnlyStore) -> int:
+    """The length that most files of consume queues have, in bytes; of equally usual ones the largest."""
+    plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
+    sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
+    return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

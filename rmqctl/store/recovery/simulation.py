@@ -1,0 +1,338 @@
+"""What a plain restart of a broker would come to: the rules of `rmqctl.store.recovery.rules`, played on a store that stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.format import checkpoint
+from rmqctl.format.message import Damage, Message
+from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
+from rmqctl.kernels.warm_up import prepare
+from rmqctl.logfile.storage import Kind
+from rmqctl.store.config import store_path
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.read.commit_log import ScanSummary
+from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.recovery import rules
+from rmqctl.store.recovery.data_loss import Loss, Losses
+from rmqctl.store.recovery.replay import Dispatch, LoadedLog, RecoveryScan, Reput, ScanEnd
+from rmqctl.store.recovery.rules import HEAD_SIZE, FolderEntry, Mode, StartFile
+from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
+
+if TYPE_CHECKING:
+    from rmqctl.format.checkpoint import Checkpoint
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+
+NO_LOG_START = -1  # the broker's min offset of a log without files
+CONFIGS = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json", "delayOffset.json")
+SMALL_CATCH_UP = 16 * 1024 * 1024
+
+
+class QueueOutcome(NamedTuple):
+    """A queue after the restart, in units; the messages that it loses; the end that it is cut from, and its files that are deleted."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    lost: int
+    cut_from: int | None
+    deleted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RestartOutcome:
+    """What a restart comes to. `refused`: load() fails, and the other fields are empty. Offsets in bytes.
+
+    `hangs`: start() never ends, as no file has physical offset `hangs_at`.
+
+    `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`); `deleted_log_files` lie there, too.
+    `start_file_path` and `start_file` (which one, and why) are None for a log without files.
+    """
+
+    profile: Profile
+    mode: Mode
+    refused: str | None = None
+    hangs: str | None = None
+    hangs_at: int | None = None
+    start_file_path: str | None = None
+    start_file: StartFile | None = None
+    end: ScanEnd | None = None
+    queues_end: int = rules.NO_QUEUE
+    queues_are_cut: bool = False
+    min_phy_offset: int = NO_LOG_START
+    max_phy_offset: int = 0
+    lost: Loss = field(default_factory=Loss)
+    deleted_log_files: tuple[str, ...] = ()
+    dropped_index_files: tuple[str, ...] = ()
+    queues: tuple[QueueOutcome, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The part `restart` of `recover -o json`."""
+        if self.refused is not None:
+            return {"refused": self.refused}
+        if self.hangs is not None:
+            return {"hangs": self.hangs}
+        return {
+            "minPhyOffset": self.min_phy_offset,
+            "maxPhyOffset": self.max_phy_offset,
+            "lost": self.lost._asdict(),
+            "queues": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": queue.min_offset, "maxOffset": queue.max_offset}
+                for queue in self.queues
+            ],
+        }
+
+
+class Restart:
+    """One restart of `store` by a broker of `profile`; listens to a scan of the log: `see`, `damage`, then `finish`.
+
+    `mode` None: as `abort` says. `describer` describes what `see` is told. `refused` says why the store does not load; then nothing
+    else matters. `scanned_from` is the offset of the file that the listening must begin with, at the latest.
+    `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues cannot be read.
+    """
+
+    def __init__(
+        self, store: ReadOnlyStore, profile: Profile, describer: Describer, mode: Mode | None = None, built: BuiltSpans = NOTHING_BUILT
+    ) -> None:
+        prepare(queue_simulate, queue_offset_range)
+        self.mode = mode or rules.mode_of(has_abort=store.path.has_abort)
+        self.start_file: StartFile | None = None
+        self._store = store
+        self._profile = profile
+        self._describer = describer
+        self._checkpoint = _padded_checkpoint(store)
+        self._queues = RecoveredQueues(store, profile, describer, built)
+        self._losses = Losses(describer, store.commit_log.message_at)
+        self._scan: RecoveryScan | None = None
+        self._scan_start = 0
+        self._reput: Reput | None = None
+        self.refused = self._config_refusal() or self._log_refusal() or self._queues.load()
+        size = store.commit_log.queue.file_size
+        self._log = LoadedLog([file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile)
+        self._queues_end = self._queues.end
+        self._dispatch = Dispatch(self._queues, describer, profile)
+        if self.refused is None and self._log.files:
+            self._begin()
+
+    @property
+    def scanned_from(self) -> int:
+        """Where listening must begin; 0 when there is nothing to listen to."""
+        if self._scan is None:
+            return 0
+        reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
+        return min(self._scan.position, reput_from)
+
+    @property
+    def scan_end(self) -> ScanEnd | None:
+        """Where the scan ended the log; None: not yet, or there is none."""
+        return self._scan.end if self._scan is not None else None
+
+    @property
+    def dispatch_fails(self) -> bool:
+        """Whether a message was met so far that the broker cannot dispatch."""
+        return self._queues.refusal is not None
+
+    def unknown_record(self, messages: Any) -> ScanEnd | None:
+        """Where brokers of this version end the log at the first of good messages (DISPATCH_COLUMNS) that they do not know, if at any."""
+        until = self._dispatch.known_until(messages, 0)
+        if until == len(messages):
+            return None
+        why = "a V2 record, for a topic longer than 127 bytes, which this version takes for no record"
+        return ScanEnd(int(messages[until]["physical_offset"]), "", why)
+
+    def see(self, described: DispatchColumns) -> None:
+        """Good messages, one behind the other, in log order."""
+        messages = described.messages
+        if self._scan is None or not len(messages):
+            return
+        self._scan.see(messages)
+        if self._reput is not None:
+            self._reput.see(messages, self._scan.position)
+        if self._scan.end is not None:
+            behind = int(np.searchsorted(messages["physical_offset"], self._scan.end.physical_offset))
+            if behind < len(messages):
+                self._losses.messages(messages[behind:])
+
+    def damage(self, damage: Damage) -> None:
+        """What is no good message. The broker's own look decides whether it ends the log."""
+        if self._scan is not None:
+            self._scan.damage(damage.physical_offset, damage.end, damage.code)
+            if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
+                self._losses.damage(damage)
+
+    def hear(self, item: Item | Stretch) -> None:
+        """One item of a scan of the log by this start's describer: `see` or `damage`; a blank is nothing."""
+        if isinstance(item, Damage):
+            self.damage(item)
+        elif isinstance(item, Stretch):
+            self.see(item.taken)
+        elif isinstance(item, Message):
+            self.see(self._describer.of(item))
+
+    def pass_over(self, end: int) -> None:
+        """Take the log up to physical offset `end` for good records that all have their units: as `see`, without reading them."""
+        if self._scan is not None:
+            self._scan.pass_over(end)
+
+    def listen(self, threads: int) -> None:
+        """Scan the log by `threads` threads from `scanned_from` on, for `see` and `damage`. Raises OSError."""
+        log, start = self._store.commit_log, self.scanned_from
+        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=threads, start=start):
+            self.hear(item)
+
+    def finish(self) -> RestartOutcome:
+        """Cut, start, correct: the outcome. `see` and `damage` come no more."""
+        if self.refused is not None:
+            return RestartOutcome(self._profile, self.mode, refused=self.refused)
+        if self._scan is None or self.start_file is None:
+            return self._without_log()
+        return self._recovered(self._scan.finish(), self.start_file)
+
+    def dropped_index_files(self) -> tuple[str, ...]:
+        """The index files that load() deletes. Raises OSError."""
+        dropped = []
+        for index_file in self._store.index.files:
+            header = index_file.header()
+            if header is not None and rules.is_index_dropped(self.mode, header.end_timestamp, self._checkpoint):
+                dropped.append(index_file.file.name)
+            index_file.file.close()
+        return tuple(dropped)
+
+    def _config_refusal(self) -> str | None:
+        """A config file that is bad, and its `.bak`, too: the broker ends (ConfigManager.loadBak)."""
+        folder = self._store.path.part(store_path.CONFIG)
+        for name in CONFIGS:
+            has_backup = self._store.storage.entry(folder / f"{name}.bak").kind is Kind.FILE
+            if has_backup and self._store.config(name).content is None:
+                return f"config/{name} and its .bak cannot be read: {self._store.config(name).problem}"
+        return None
+
+    def _log_refusal(self) -> str | None:
+        entries: list[FolderEntry] = []
+        for folder in self._store.path.commitlogs:
+            entries += folder_entries(self._store.storage, folder)
+        refusal = rules.load_refusal(entries, self._store.commit_log.queue.file_size, self._profile)
+        return refusal and f"commitlog: {refusal}"
+
+    def _begin(self) -> None:
+        log = self._log
+        safe = rules.safe_timestamp(self._checkpoint)
+
+        def matches(number: int) -> bool:
+            raw = log.files[number].read(0, HEAD_SIZE).ljust(HEAD_SIZE, b"\0")
+            return rules.is_matched_recover(rules.head_of_file(raw), safe, self._profile)
+
+        bases = [file.file_from_offset for file in log.files]
+        self.start_file = rules.start_file(self.mode, self._profile, bases, self._queues_end, matches)
+        dispatches_from = rules.dispatches_from(self.mode, self._profile, self._queues_end)
+        self._scan = RecoveryScan(log, self.start_file.number, dispatches_from, self._dispatch)
+        self._scan_start = self._scan.position
+        if self._profile.dispatches_in_start and self.mode is Mode.NORMAL:
+            self._reput = Reput(log, self._reput_from(self._queues_end), self._dispatch)
+
+    def _reput_from(self, queues_end: int) -> int:
+        return rules.reput_from(queues_end, self._log.start)
+
+    def _without_log(self) -> RestartOutcome:
+        self._queues.destroy()
+        dropped = self.dropped_index_files()
+        return RestartOutcome(self._profile, self.mode, queues_end=self._queues_end, dropped_index_files=dropped, queues=self._outcomes())
+
+    def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
+        cut = rules.cuts_queues(self._queues_end, end.physical_offset)
+        if cut:
+            self._queues.cut(end.physical_offset)
+        hangs, hangs_at = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
+        for queue in self._queues:
+            if queue.cut_from is not None:
+                self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
+        refused = self._queues.refusal or self._queues.correct_min_offsets(self._log.start)
+        return RestartOutcome(
+            self._profile,
+            self.mode,
+            refused=refused,
+            hangs=hangs,
+            hangs_at=hangs_at,
+            start_file_path=self._log.files[start_file.number].name,
+            start_file=start_file,
+            end=end,
+            queues_end=self._queues_end,
+            queues_are_cut=cut,
+            min_phy_offset=self._log.start,
+            max_phy_offset=end.physical_offset,
+            lost=self._losses.total(),
+            deleted_log_files=self._deleted_log_files(end.physical_offset),
+            dropped_index_files=self.dropped_index_files(),
+            queues=self._outcomes(),
+        )
+
+    def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
+        """Simulate start() of 4.x: dispatch what follows the queues' end. Return why and where it hangs, or None twice."""
+        reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
+        if self._reput is not None and not cut:
+            self._reput.finish(log_end)
+            hangs_at = self._reput.hangs_at
+        elif cut or reput_from < self._scan_start:
+            hangs_at = self._catch_up(reput_from, log_end)
+        else:  # the scan dispatched all of it: once more changes nothing
+            hangs_at = rules.first_gap(((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end)
+        if hangs_at is None:
+            return None, None
+        return f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has", hangs_at
+
+    def _catch_up(self, reput_from: int, log_end: int) -> int | None:
+        reput = Reput(self._log, reput_from, self._dispatch)
+        if log_end - reput_from > SMALL_CATCH_UP:
+            summary = ScanSummary()
+            for item in self._store.commit_log.scan_columns(summary, self._describer.take, threads=1, start=reput_from, stop=log_end):
+                if isinstance(item, Stretch):
+                    reput.see(item.taken.messages, log_end)
+        reput.finish(log_end)
+        return reput.hangs_at
+
+    def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
+        """The files behind the log's end, and a last one of 0 bytes."""
+        files = self._store.commit_log.queue.files
+        return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
+
+    def _outcomes(self) -> tuple[QueueOutcome, ...]:
+        lost = self._losses.of_queues()
+        return tuple(
+            QueueOutcome(
+                queue.topic,
+                queue.queue_id,
+                queue.min_offset,
+                queue.max_offset,
+                lost.get((queue.topic, queue.queue_id), 0),
+                queue.cut_from,
+                tuple(queue.deleted),
+            )
+            for queue in self._queues
+        )
+
+
+def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
+    """The checkpoint as a broker maps it: what a short file has not got is zeros."""
+    path = store.path.part(store_path.CHECKPOINT)
+    if store.storage.entry(path).kind is not Kind.FILE:
+        return None
+    raw = store.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE)
+    return checkpoint.decode(raw.ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0"))
+
+
+def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
+    """Play a restart, with a scan of its own by `threads` threads. Raises OSError."""
+    prepare(scan, dispatch_scan)
+    describer = Describer(with_keys=False)
+    restart = Restart(store, profile, describer, mode)
+    if restart.refused is None:
+        restart.listen(threads)
+    return restart.finish()

@@ -1,0 +1,1 @@
+"""What consumers get: DefaultMessageStore's reading side."""

@@ -1,0 +1,166 @@
+"""DefaultMessageStore.getMessage: messages of a queue from an offset on, and where a consumer goes on.
+
+| the queue has [min, max) | status | next_begin_offset |
+|---|---|---|
+| max is 0, or there is no such queue | NO_MESSAGE_IN_QUEUE | 0 |
+| offset < min | OFFSET_TOO_SMALL | min |
+| offset = max | OFFSET_OVERFLOW_ONE | max |
+| offset > max | OFFSET_OVERFLOW_BADLY | max; up to 4.9.3, where min is 0: 0 |
+| no file has the unit | OFFSET_FOUND_NULL | the next file's first |
+| a message goes through | FOUND | behind the last unit that was looked at |
+| none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
+
+One call reads one file of the queue, at most 800 units or as many as messages are asked for, and ends where the batch is full
+(isTheBatchFull); the first message always goes through. The log's files whose messages are gone are passed over as a whole.
+4.7.1, 4.9.7 and 5.3.3 agree but for the 4.9.3 above, and for where a queue begins (logic_queue.py).
+
+Left out: what a slave does with offsets, advice to pull from a slave, 5.x's maxTotalMsgSize (a remote client's), compacted
+topics, and the statistics. How much of the log is in memory nobody knows offline: `TransferLimits` says it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.store.serve.subscription import Subscription
+
+if TYPE_CHECKING:
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.serve.logic_queue import LogicQueue
+    from rmqctl.store.serve.readable_log import ReadableLog
+
+MAX_FILTER_MESSAGE_SIZE = 16000  # bytes of units that one call looks at
+NO_FILE = -1
+
+
+class GetMessageStatus(Enum):
+    """RocketMQ's names. No version gives NO_MATCHED_LOGIC_QUEUE: a broker makes the queue that it does not find."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class GetMessageResult(NamedTuple):
+    """The messages, in order, and the queue's offsets [min, max)."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    messages: tuple[Message, ...] = ()
+
+
+class TransferLimits(NamedTuple):
+    """maxTransferBytesOnMessageInMemory and its like: bytes and counts of messages, the broker's own by default.
+
+    What is further than `memory_bytes` behind the log's end counts as on disk; a broker takes 40 % of the machine's memory. None:
+    all is in memory.
+    """
+
+    bytes_in_memory: int = 262_144
+    count_in_memory: int = 32
+    bytes_in_disk: int = 65_536
+    count_in_disk: int = 8
+    memory_bytes: int | None = None
+
+
+BROKER_LIMITS = TransferLimits()
+EVERYTHING = Subscription()
+
+
+def get_message(
+    queue: LogicQueue,
+    log: ReadableLog,
+    profile: Profile,
+    offset: int,
+    max_messages: int,
+    subscription: Subscription = EVERYTHING,
+    limits: TransferLimits = BROKER_LIMITS,
+) -> GetMessageResult:
+    """At most `max_messages` (but one at least) from queue offset `offset` on. Raises OSError and Unreadable."""
+    low, high = queue.min_offset, queue.max_offset
+    outside = _outside(offset, low, high, profile)
+    if outside is not None:
+        return GetMessageResult(*outside, low, high)
+    most = max(MAX_FILTER_MESSAGE_SIZE // queue.queue.unit_size, max_messages)
+    units = queue.iterate_from(offset, offset + most)
+    if units is None:
+        return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, queue.roll_next_file(offset), low, high)
+    batch = _Batch(log, max_messages, limits)
+    following = offset
+    for unit in units:
+        if batch.is_full(unit):
+            break
+        following = unit.queue_offset + unit.batch_size
+        batch.take(unit, subscription)
+    return GetMessageResult(batch.status, following, low, high, tuple(batch.messages))
+
+
+def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
+    """Status and next offset where a queue of [low, high) has no unit for an offset."""
+    if high == 0:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return GetMessageStatus.OFFSET_TOO_SMALL, low
+    if offset == high:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, 0 if profile.overflow_restarts_queue and low == 0 else high
+    return None
+
+
+class _Batch:
+    """The messages of one call as they come together."""
+
+    def __init__(self, log: ReadableLog, max_messages: int, limits: TransferLimits) -> None:
+        self.status = GetMessageStatus.NO_MATCHED_MESSAGE
+        self.messages: list[Message] = []
+        self._log = log
+        self._max_messages = max_messages
+        self._limits = limits
+        self._bytes = 0
+        self._count = 0
+        self._next_phy_file_start_offset = NO_FILE
+
+    def is_full(self, unit: CqUnit) -> bool:
+        """Whether a unit's message has to wait for the next call (isTheBatchFull)."""
+        if not self.messages:
+            return False
+        limits = self._limits
+        behind = self._log.max_offset - unit.physical_offset
+        in_memory = limits.memory_bytes is None or behind <= limits.memory_bytes
+        most_bytes, most = (limits.bytes_in_memory, limits.count_in_memory) if in_memory else (limits.bytes_in_disk, limits.count_in_disk)
+        return self._count + unit.batch_size > self._max_messages or self._bytes + unit.size > most_bytes or self._count >= most
+
+    def take(self, unit: CqUnit, subscription: Subscription) -> None:
+        """Take a unit's message, if it goes through and is there."""
+        if unit.physical_offset < self._next_phy_file_start_offset:
+            return
+        if not subscription.is_matched_by_consume_queue(unit.tags_code):
+            self._missed(GetMessageStatus.NO_MATCHED_MESSAGE)
+            return
+        message = self._log.message(unit.physical_offset) if self._log.has(unit.physical_offset, unit.size) else None
+        if message is None:
+            self._missed(GetMessageStatus.MESSAGE_WAS_REMOVING)
+            if not self._log.has(unit.physical_offset, unit.size):
+                self._next_phy_file_start_offset = self._log.roll_next_file(unit.physical_offset)
+            return
+        self.messages.append(message)
+        self._bytes += unit.size
+        self._count += unit.batch_size
+        self.status = GetMessageStatus.FOUND
+        self._next_phy_file_start_offset = NO_FILE
+
+    def _missed(self, why: GetMessageStatus) -> None:
+        if not self.messages:
+            self.status = why

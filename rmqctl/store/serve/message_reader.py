@@ -1,0 +1,173 @@
+"""DefaultMessageStore's reading side: messages by queue offset, key, id and physical offset, and queues' offsets by time.
+
+A store that is only looked at is read as its files are. One that is open for writing grows meanwhile: what it has in its queues
+and its log is asked of who writes (`WritingSide`), and files that are new are found by listing a folder again when an offset
+lies behind those that are known. Nothing is read that is not written whole. Any thread may read; one does at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from rmqctl.format.host import parse_msg_id
+from rmqctl.store.serve.get_message import BROKER_LIMITS, EVERYTHING, GetMessageResult, GetMessageStatus, TransferLimits, get_message
+from rmqctl.store.serve.logic_queue import LogicQueue
+from rmqctl.store.serve.offset_by_time import offset_in_queue_by_time
+from rmqctl.store.serve.readable_log import ReadableLog
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.message import Message
+    from rmqctl.format.profile import Profile
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.serve.subscription import Subscription
+
+MAX_MSGS_NUM_BATCH = 64
+TIME_MAX = 2**63 - 1
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue ends: `max_offset` in units, `files_end` behind its last file in bytes."""
+
+    max_offset: int
+    files_end: int
+
+
+class WritingSide(Protocol):
+    """What who writes a store knows of its ends."""
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Behind the last record that is written whole."""
+
+    def queue_end(self, key: QueueKey) -> QueueEnd | None:
+        """Where a queue ends; None: there is no such queue."""
+
+    def index_written_out(self) -> AbstractContextManager[Path | None]:
+        """Has the index files whole for a while; the one that is being filled, None: nobody fills one."""
+
+
+class MessageReader:
+    """Reads `store` as a broker of `profile` does; `writing` where it is open for writing.
+
+    Offsets in queues in units, physical ones in bytes, times in ms since 1970. Methods raise OSError and Unreadable.
+    """
+
+    def __init__(self, store: ReadOnlyStore, profile: Profile, writing: WritingSide | None = None) -> None:
+        self._store = store
+        self._profile = profile
+        self._writing = writing or _AsTheFilesAre(store)
+        self._lock = threading.Lock()
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        subscription: Subscription = EVERYTHING,
+        limits: TransferLimits = BROKER_LIMITS,
+    ) -> GetMessageResult:
+        """Messages of a queue from `offset` on; get_message.py has the rules."""
+        with self._lock:
+            log = self._log()
+            queue = self._queue((topic, queue_id), log)
+            if queue is None:
+                return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
+            return get_message(queue, log, self._profile, offset, max_messages, subscription, limits)
+
+    def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
+        """The last `max_num` messages (64 at most) that the index has for a key, stored in [begin, end] to the second; in log order.
+
+        As the broker gives them: a message whose key only has the same hash is among them, and one that is indexed twice is there
+        twice. Clients look at the keys (`rmqctl.store.read.read_only_store.has_key` does).
+        """
+        with self._lock:
+            with self._writing.index_written_out() as filled:
+                files = self._store.index.files
+                if filled is not None and (not files or files[-1].file.path != filled):
+                    self._store.reopen_index()
+                offsets = self._store.index.query_offset(topic, key, min(max_num, MAX_MSGS_NUM_BATCH), begin, end)
+            log = self._log()
+            return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
+
+    def look_message_by_offset(self, physical_offset: int) -> Message | None:
+        """The message that begins at an offset of the log; None: none does."""
+        with self._lock:
+            return self._log().message(physical_offset)
+
+    def look_message_by_id(self, msg_id: str) -> Message | None:
+        """The message of an offset id; None: it is not in this store. Raises ValueError where it is no such id."""
+        _, physical_offset = parse_msg_id(msg_id)
+        message = self.look_message_by_offset(physical_offset)
+        return message if message is not None and message.msg_id == msg_id.upper() else None
+
+    def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue; 0 for a queue that is not there."""
+        with self._lock:
+            queue = self._queue((topic, queue_id), self._log())
+            return 0 if queue is None else queue.min_offset
+
+    def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The offset behind a queue's last message; 0 for a queue that is not there."""
+        with self._lock:
+            end = self._writing.queue_end((topic, queue_id))
+            return 0 if end is None else end.max_offset
+
+    def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """The queue offset that stands for a time; offset_by_time.py has the rules."""
+        with self._lock:
+            log = self._log()
+            queue = self._queue((topic, queue_id), log)
+            return 0 if queue is None else offset_in_queue_by_time(queue, log, self._profile, timestamp)
+
+    def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
+        """At most `count` units of a queue from `offset` on, of one file; tags from the extension where there is one."""
+        with self._lock:
+            queue = self._queue((topic, queue_id), self._log())
+            units = None if queue is None else queue.iterate_from(offset, offset + count)
+            return [] if units is None else list(units)
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        with self._lock:
+            self._store.close()
+
+    def _log(self) -> ReadableLog:
+        end = self._writing.max_phy_offset
+        if self._store.commit_log.queue.end < end:
+            self._store.commit_log.queue.refresh()
+        return ReadableLog(self._store.commit_log, end)
+
+    def _queue(self, key: QueueKey, log: ReadableLog) -> LogicQueue | None:
+        end = self._writing.queue_end(key)
+        if end is None:
+            return None
+        if key not in self._store.queues or self._store.queues[key].queue.end < end.files_end:
+            self._store.reopen_queue(key)
+        return LogicQueue(self._store.queues[key], end.max_offset, log, self._profile, self._store.extensions.get(key))
+
+
+class _AsTheFilesAre:
+    """The ends of a store that nobody writes: as its files say."""
+
+    def __init__(self, store: ReadOnlyStore) -> None:
+        self._store = store
+
+    @cached_property
+    def max_phy_offset(self) -> int:
+        return self._store.commit_log.end()[0]
+
+    def queue_end(self, key: QueueKey) -> QueueEnd | None:
+        queue = self._store.queues.get(key)
+        return None if queue is None else QueueEnd(queue.max_offset, queue.queue.end)
+
+    def index_written_out(self) -> AbstractContextManager[Path | None]:
+        return nullcontext()

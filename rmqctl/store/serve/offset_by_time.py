@@ -1,0 +1,137 @@
+"""ConsumeQueue.getOffsetInQueueByTime: the queue offset that stands for a time.
+
+4.x takes the first file that was modified at that time or later, else the last one, and in it the message stored nearest to it,
+the earlier of two; so it depends on files' modification times, and a copy that lost them gives other answers. 5.x takes
+the first file whose last message is not earlier, and in it the first message stored then or later; without one, the file's end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.format.cq_unit import CQ_UNIT
+from rmqctl.store.read.consume_queue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from rmqctl.format.cq_unit import CqUnit
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.mapped_file import MappedFile
+    from rmqctl.store.read.consume_queue import UnitQueue
+    from rmqctl.store.serve.logic_queue import LogicQueue
+    from rmqctl.store.serve.readable_log import ReadableLog
+
+
+def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
+    """The queue offset for a time (ms since 1970); 0 where nothing can be found. Raises OSError and Unreadable."""
+    if not isinstance(queue.queue, ConsumeQueue):
+        return _of_batches(queue.queue, log, timestamp)
+    files = queue.queue.queue.files
+    if not files or not queue.max_offset:
+        return 0
+    search = _Search(queue.queue, queue, log)
+    if profile.finds_offset_by_store_time:
+        found = search.lower_bound(search.file_by_store_time(files, timestamp), timestamp)
+        return min(max(found, queue.min_offset), queue.max_offset)
+    return search.nearest(_file_by_modification(files, timestamp), timestamp)
+
+
+def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile:
+    """MappedFileQueue.getMappedFileByTime."""
+    return next((file for file in files if file.last_modified_timestamp >= timestamp), files[-1])
+
+
+def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
+    """The first batch stored then or later; the last one where it is not later than that.
+
+    5.x looks in the last file that does not begin later: where one time goes over several files, it gives a later batch of it.
+    """
+
+    def stored(unit: CqUnit) -> int:
+        return log.store_timestamp(unit.physical_offset, unit.size)
+
+    found = queue.last()
+    if found is not None and stored(found) > timestamp:
+        found = queue.first_where(lambda unit: stored(unit) >= timestamp)
+    return found.queue_offset if found is not None else 0
+
+
+class _Search:
+    """Bisection over the units of one file."""
+
+    def __init__(self, units: ConsumeQueue, queue: LogicQueue, log: ReadableLog) -> None:
+        self._units = units
+        self._queue = queue
+        self._log = log
+
+    def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
+        """MappedFileQueue.getConsumeQueueMappedFileByTime, for the lower boundary."""
+        for file in files[:-1]:
+            if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
+                return file
+        return files[-1]
+
+    def lower_bound(self, file: MappedFile, timestamp: int) -> int:
+        """The first unit of a file stored at a time or later, its end where there is none; 0 where a message on the way is gone."""
+        first, low, end = self._range(file)
+        if first == end:
+            return 0
+        if self._time(end - 1) < timestamp:
+            return end
+        if self._time(low) > timestamp:
+            return first
+        high, found = end - 1, end
+        while high >= low:
+            middle = (low + high) // 2
+            if self._physical_offset(middle) < self._log.min_offset:
+                low = middle + 1
+                continue
+            stored = self._time(middle)
+            if stored < 0:
+                return 0
+            if stored >= timestamp:
+                high, found = middle - 1, middle
+            else:
+                low = middle + 1
+        return found
+
+    def nearest(self, file: MappedFile, timestamp: int) -> int:
+        """The unit of a file stored nearest to a time; one of those stored just then; 0 where a message on the way is gone."""
+        first, low, end = self._range(file)
+        if first == end:
+            return 0
+        high = end - 1
+        left: tuple[int, int] | None = None
+        right: tuple[int, int] | None = None
+        while high >= low:
+            middle = (low + high) // 2
+            if self._physical_offset(middle) < self._log.min_offset:
+                low = middle + 1
+                continue
+            stored = self._time(middle)
+            if stored < 0:
+                return 0
+            if stored == timestamp:
+                return middle
+            if stored > timestamp:
+                high, right = middle - 1, (stored, middle)
+            else:
+                low, left = middle + 1, (stored, middle)
+        if left is None:
+            return right[1] if right is not None else max(first - 1, 0)  # the broker's -1 bytes
+        if right is None or timestamp - left[0] <= right[0] - timestamp:
+            return left[1]
+        return right[1]
+
+    def _range(self, file: MappedFile) -> tuple[int, int, int]:
+        """The file's first unit, the first that the queue still has, and the end of those in use."""
+        first = file.file_from_offset // CQ_UNIT.size
+        end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)
+        return first, max(self._queue.min_offset, first), end
+
+    def _physical_offset(self, queue_offset: int) -> int:
+        unit = self._units.find(queue_offset)
+        return -1 if unit is None else unit.physical_offset
+
+    def _time(self, queue_offset: int) -> int:
+        unit = self._units.find(queue_offset)
+        return -1 if unit is None else self._log.store_timestamp(unit.physical_offset, unit.size)

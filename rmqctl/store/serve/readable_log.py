@@ -1,0 +1,55 @@
+"""The commit log as a broker reads single messages from it: up to where it was written, and only what one file has whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import Unreadable
+from rmqctl.format.message import Damage
+from rmqctl.store.read.commit_log import UNREADABLE, CommitLog, message_of
+
+if TYPE_CHECKING:
+    from rmqctl.format.message import Message
+
+NO_TIME = -1
+
+
+class ReadableLog:
+    """`log` up to `max_offset` (bytes). Methods raise Unreadable."""
+
+    def __init__(self, log: CommitLog, max_offset: int) -> None:
+        self._log = log
+        self.max_offset = max_offset
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there."""
+        return self._log.min_offset
+
+    def has(self, physical_offset: int, size: int) -> bool:
+        """Whether `size` bytes are there, in one file: where a broker's CommitLog.getMessage gives something."""
+        file = self._log.queue.find(physical_offset)
+        return file is not None and physical_offset + size <= min(file.end, self.max_offset)
+
+    def message(self, physical_offset: int) -> Message | None:
+        """The message at an offset; None where no whole record is.
+
+        A broker gives whatever bytes are there, and for offset 0, when the log does not begin there any more, the first file's.
+        """
+        if not self.has(physical_offset, 1):
+            return None
+        found = self._log.at(physical_offset)
+        if isinstance(found, Damage) and found.code in UNREADABLE:
+            raise Unreadable(found.detail, path=found.path, offset=physical_offset)
+        message = message_of(found)
+        return message if message is not None and message.end <= self.max_offset else None
+
+    def store_timestamp(self, physical_offset: int, size: int) -> int:
+        """When the message at an offset was stored, ms since 1970; -1 where there is none (CommitLog.pickupStoreTimestamp)."""
+        message = self.message(physical_offset) if self.has(physical_offset, size) else None
+        return NO_TIME if message is None else message.store_timestamp
+
+    def roll_next_file(self, physical_offset: int) -> int:
+        """Where the file behind the one of an offset begins."""
+        size = self._log.queue.file_size
+        return physical_offset + size - physical_offset % size

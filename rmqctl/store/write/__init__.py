@@ -1,0 +1,1 @@
+"""The writers of each kind of file."""

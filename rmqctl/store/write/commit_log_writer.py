@@ -1,0 +1,455 @@
+"""CommitLog.putMessage: checks, encodes, and appends messages to the log.
+
+A record is placed only where eight bytes are left behind it: else a blank closes the file, and the record goes to the next one;
+a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones go to
+SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from rmqctl.format import properties
+from rmqctl.format.encode import (
+    PROPERTIES_LENGTH_MAX,
+    TOPIC_LENGTH_MAX_V1,
+    Encoded,
+    MessageExtBrokerInner,
+    TopicField,
+    encode,
+    properties_to_bytes,
+    topic_field,
+)
+from rmqctl.format.message import BLANK_SIZE, MAGIC_BLANK
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_5_3, PROFILE_5_4, Profile
+from rmqctl.format.sys_flag import INNER_BATCH, TRANSACTION_MASK, TransactionType
+from rmqctl.kernels import line_encode
+from rmqctl.store.config.broker_conf import DELAYS_MS
+from rmqctl.store.config.message_store_config import USUAL
+from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rmqctl.store.dispatch.dispatch_rules import INNER_NUM_MAX
+from rmqctl.store.dispatch.light_queues import is_left_out_topic, is_light_name, java_split
+from rmqctl.store.write.put_message import AppendMessageResult, EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.config.broker_conf import BrokerConf
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.write.put_message import EncodedLines
+
+TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
+# their messages go on to the topic and the queue that their properties name
+WAITING_ROOMS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
+_BLANK = struct.Struct(">iI")
+_NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
+_NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
+TOPICS_KNOWN = 65536
+
+
+@lru_cache(maxsize=TOPICS_KNOWN)
+def is_topic(name: str) -> bool:
+    """Whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
+    return 0 < len(name) <= TOPIC_LENGTH_MAX and name.isascii() and all(character.isalnum() or character in "%|-_" for character in name)
+
+
+class PutSettings(NamedTuple):
+    """How messages are put. Sizes in bytes, times in ms."""
+
+    profile: Profile = PROFILE_5_3
+    max_message_size: int = USUAL.max_message_size
+    property_crc: bool = False
+    multi_dispatch: bool = False
+    delay_level_max: int = len(DELAYS_MS)
+    os_page_cache_busy_ms: int = USUAL.os_page_cache_busy_ms
+
+
+def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False) -> PutSettings:
+    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says.
+
+    Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
+    """
+    multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
+    return PutSettings(
+        profile=profile,
+        max_message_size=conf.writing.max_message_size,
+        property_crc=property_crc or (conf.writing.property_crc and profile in (PROFILE_5_3, PROFILE_5_4)),
+        multi_dispatch=multi_dispatch and profile != PROFILE_4_7,
+        delay_level_max=len(conf.delays_ms),
+        os_page_cache_busy_ms=conf.writing.os_page_cache_busy_ms,
+    )
+
+
+class CommitLogWriter:
+    """Appends to `queue`; `topic_queue_table` has the next queue offset of each queue, LMQ's too.
+
+    `now` gives the time in ms since 1970. Any thread may put.
+    """
+
+    def __init__(
+        self,
+        queue: WritableMappedFileQueue,
+        topic_queue_table: dict[QueueKey, int],
+        settings: PutSettings,
+        now: Callable[[], int],
+        batch_topics: frozenset[str] = frozenset(),
+    ) -> None:
+        self.queue = queue
+        self.topic_queue_table = topic_queue_table
+        self._settings = settings
+        self._long_topics = settings.profile.knows_long_topics
+        self._end_with_separator = settings.profile.ends_properties_with_separator
+        self._property_crc = settings.property_crc
+        self._max_message_size = settings.max_message_size
+        self._now = now
+        self._batch_topics = batch_topics
+        self._written_queues: set[QueueKey] = set()
+        self._put_lock = threading.Lock()
+        self._waiting_since = 0.0  # for the file system, time.monotonic(); 0: not
+        self._topic_fields: dict[str, TopicField] = {}  # of the topics that were put
+
+    def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
+        """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
+        if not as_it_is and properties.DELAY in message.properties:
+            message = self._scheduled(message)
+        if self._is_for_light_queues(message):
+            return self._put_multi_dispatch(message)
+        if message.sys_flag & INNER_BATCH or properties.INNER_NUM in message.properties:
+            return self._put_inner_batch(message)
+        encoded = self._encoded(message)
+        return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
+
+    def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
+        """As `put_message` for each, several times as fast: the messages of a file are written at once.
+
+        Where the store fails the rest are not tried, and have the same result: what is stored has no gap.
+        """
+        results: list[PutMessageResult] = []
+        run: list[tuple[MessageExtBrokerInner, Encoded]] = []
+        for message in messages:
+            encoded = self._encoded(message) if _is_plain(message) else None
+            if isinstance(encoded, Encoded):
+                run.append((message, encoded))
+                continue
+            results += self._put_run(run)
+            run = []
+            if not _has_failed(results):
+                results.append(self.put_message(message, as_it_is=as_it_is) if encoded is None else encoded)
+            if _has_failed(results):
+                break
+        results += self._put_run(run)
+        return results + results[-1:] * (len(messages) - len(results))
+
+    def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
+        """Store a batch: messages of one queue, without transaction and delay, together or not at all."""
+        first = messages[0]
+        for message in messages:
+            if (message.topic, message.queue_id) != (first.topic, first.queue_id):
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
+            delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
+            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed or properties.INNER_NUM in message.properties:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches")
+        batch = []
+        for message in messages:
+            encoded = self._encoded(message)
+            if not isinstance(encoded, Encoded):
+                return encoded
+            batch.append(encoded)
+        if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
+        return self._put(first, batch)
+
+    def encoding_rules(self) -> EncodingRules | None:
+        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
+        if self._property_crc:
+            return None
+        return EncodingRules(
+            ends_properties_with_separator=self._end_with_separator,
+            body_max=self._max_message_size,
+            record_max=self.queue.file_size - BLANK_SIZE,
+            takes=self._takes_records,
+            now=self._now,
+        )
+
+    def _takes_records(self, key: QueueKey) -> bool:
+        topic, queue_id = key
+        return is_topic(topic) and topic not in WAITING_ROOMS and topic not in self._batch_topics and queue_id >= 0
+
+    def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
+        """Store records from row `begin` on, as many as the file has room for, by one write."""
+        with self._put_lock:
+            return self._append_encoded(encoded, encoded.rows[begin:])
+
+    def _append_encoded(self, encoded: EncodedLines, rows: Any) -> PutEncodedResult:
+        start = int(rows[0]["start"])
+        try:
+            file = self._file_with_room(int(rows[0]["size"]))
+        except OSError as error:
+            failed = PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+            return PutEncodedResult(1, failed, [])
+        stored = self._now()
+        firsts = [self.topic_queue_table.get(key, 0) for key in encoded.queues]
+        nexts = np.array(firsts, np.int64)
+        wrote_offset = file.file_from_offset + file.wrote_position
+        count = line_encode.place(encoded.records, rows, nexts, wrote_offset, stored, file.end - BLANK_SIZE)
+        end = int(rows[count - 1]["start"]) + int(rows[count - 1]["size"])
+        refused = self._write(file, memoryview(encoded.records)[start:end], stored)
+        if refused is not None:
+            return PutEncodedResult(count, refused, [])
+        grown = [(key, first, behind) for key, first, behind in zip(encoded.queues, firsts, nexts.tolist(), strict=True) if behind > first]
+        self.topic_queue_table.update((key, behind) for key, _, behind in grown)
+        self._written_queues.update(key for key, _, _ in grown)
+        return PutEncodedResult(count, None, grown)
+
+    def take_written_queues(self) -> set[QueueKey]:
+        """The queues that messages came to since the last call, and those that delayed and half messages will go on to."""
+        with self._put_lock:
+            taken, self._written_queues = self._written_queues, set()
+        return taken
+
+    @property
+    def is_os_page_cache_busy(self) -> bool:
+        """Whether a put has been waiting for the file system for longer than a second."""
+        since = self._waiting_since
+        return since > 0 and (time.monotonic() - since) * 1000 > self._settings.os_page_cache_busy_ms
+
+    def _scheduled(self, message: MessageExtBrokerInner) -> MessageExtBrokerInner:
+        level = _delay_level(message)
+        if level <= 0 or message.sys_flag & TRANSACTION_MASK in _NO_UNIT:
+            return message
+        level = min(level, self._settings.delay_level_max)
+        real = {properties.DELAY: str(level), properties.REAL_TOPIC: message.topic, properties.REAL_QUEUE_ID: str(message.queue_id)}
+        return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
+
+    def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
+        """The record, or why it cannot be one."""
+        topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
+        if isinstance(topic, PutMessageResult):
+            return topic
+        if message.queue_id < 0:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
+        raw = properties_to_bytes(message.properties, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
+        if len(raw) > PROPERTIES_LENGTH_MAX:
+            remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
+            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, remark=remark)
+        if len(message.body) > self._max_message_size:
+            remark = f"a body of {len(message.body)} bytes, at most {self._max_message_size} are taken"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        return encode(message, raw, topic, property_crc=self._property_crc)
+
+    def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
+        """A topic as it is stored, or why it cannot be one."""
+        if not is_topic(topic):
+            remark = f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        field = topic_field(topic, long_topics=self._long_topics)
+        if field is None:
+            remark = f"a topic of {len(topic)} bytes, 4.x takes at most {TOPIC_LENGTH_MAX_V1}"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        self._topic_fields[topic] = field
+        return field
+
+    def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
+        """Append messages of the queue of `first`."""
+        size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
+        if size + BLANK_SIZE > self.queue.file_size:
+            remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        with self._put_lock:
+            return self._append(first, batch, size)
+
+    def _append(self, first: MessageExtBrokerInner, batch: list[Encoded], size: int) -> PutMessageResult:
+        file = self.queue.last
+        if file is None or size + BLANK_SIZE > file.size - file.wrote_position:
+            try:
+                file = self._file_with_room(size)
+            except OSError as error:
+                return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+        key = (first.topic, first.queue_id)
+        takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
+        begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
+        stored = self._now()
+        wrote_offset = file.file_from_offset + file.wrote_position
+        if len(batch) == 1:
+            offsets: tuple[int, ...] = (wrote_offset,)
+            record = batch[0].placed(begin, wrote_offset, stored)
+        else:
+            offsets = tuple(accumulate((encoded.size for encoded in batch[:-1]), initial=wrote_offset))
+            record = b"".join([encoded.placed(begin + n, at, stored) for n, (encoded, at) in enumerate(zip(batch, offsets, strict=True))])
+        failed = self._write(file, record, stored)
+        if failed is not None:
+            return failed
+        if takes_offset:
+            self.topic_queue_table[key] = begin + len(batch)
+        self._written_queues.add(key)
+        if first.topic in WAITING_ROOMS:
+            self._note_real_queue(first)
+        appended = AppendMessageResult(
+            first.topic, first.queue_id, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin
+        )
+        return PutMessageResult(PutMessageStatus.PUT_OK, appended)
+
+    def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
+        """Where a message of a waiting room will go on to."""
+        real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
+        if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
+            self._written_queues.add((real, int(queue_id)))
+
+    def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
+        """Append bytes; what is wrong where that fails."""
+        self._waiting_since = time.monotonic()
+        try:
+            file.append(records)
+        except OSError as error:
+            return PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, remark=f"cannot be written: {error.strerror}")
+        finally:
+            self._waiting_since = 0.0
+        file.store_timestamp = stored
+        return None
+
+    def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
+        """Append records one behind the other, each for itself; fewer results where the store fails."""
+        results: list[PutMessageResult] = []
+        while len(results) < len(run) and not _has_failed(results):
+            message, encoded = run[len(results)]
+            if encoded.size + BLANK_SIZE > self.queue.file_size:
+                results.append(self._put(message, [encoded]))  # which refuses it
+                continue
+            with self._put_lock:
+                results += self._append_run(run[len(results) :])
+        return results
+
+    def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
+        """As many of these records as the file has room for, at least the first; one result each."""
+        try:
+            file = self._file_with_room(run[0][1].size)
+        except OSError as error:
+            return [PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")]
+        stored = self._now()
+        at = file.file_from_offset + file.wrote_position
+        limit = file.end - BLANK_SIZE
+        next_offsets: dict[QueueKey, int] = {}
+        written: set[QueueKey] = set()
+        records, results = [], []
+        for message, encoded in run:
+            size = encoded.size
+            if at + size > limit:
+                break
+            key = (message.topic, message.queue_id)
+            written.add(key)
+            begin = 0
+            if takes_offset := message.sys_flag & TRANSACTION_MASK not in _NO_UNIT:
+                begin = next_offsets[key] if key in next_offsets else self.topic_queue_table.get(key, 0)
+                next_offsets[key] = begin + 1
+            records.append(encoded.placed(begin, at, stored))
+            appended = AppendMessageResult(*key, takes_offset, at, size, (at,), message.store_host, stored, begin)
+            results.append(PutMessageResult(PutMessageStatus.PUT_OK, appended))
+            at += size
+        failed = self._write(file, b"".join(records), stored)
+        if failed is not None:
+            return [failed] * len(results)
+        self._written_queues.update(written)
+        for message, _ in run[: len(results)]:
+            if message.topic in WAITING_ROOMS:
+                self._note_real_queue(message)
+        self.topic_queue_table.update(next_offsets)
+        return results
+
+    def _file_with_room(self, size: int) -> WritableMappedFile:
+        """The last file, after it was closed by a blank where there is no room in it. Raises OSError."""
+        self._waiting_since = time.monotonic()
+        try:
+            file = self.queue.last_with_room()
+            room = file.size - file.wrote_position
+            if size + BLANK_SIZE > room:
+                file.append(_BLANK.pack(room, MAGIC_BLANK)[:room])
+                file.skip_to_end()
+                file = self.queue.last_with_room()
+            return file
+        finally:
+            self._waiting_since = 0.0
+
+    def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
+        """Whether the broker gives a message offsets in LMQ; those of a copy stay as they are where it does not."""
+        if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
+            return False
+        return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
+
+    def _is_light_name(self, name: str) -> bool:
+        """Whether the broker dispatches to such a queue; 5.x gives no offset in one without %LMQ%, and cannot dispatch the message then."""
+        is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
+        return is_light and is_light_name(name)
+
+    def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """A message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
+        names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
+        unusable = [name for name in names if not self._is_light_name(name)]
+        if unusable:
+            remark = f"INNER_MULTI_DISPATCH names {unusable[0]!r}, which is not the name of a light queue"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        keys = [(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id) for name in names]
+        with self._put_lock:
+            offsets = [self.topic_queue_table.get(key, 0) for key in keys]
+            numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
+            result = self._append_numbered(message._replace(properties=numbered))
+            if result.append is not None and (result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets):
+                self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
+            return result
+
+    def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Many messages in one record of a topic with queue.type=BatchCQ (5.x): it takes INNER_NUM queue offsets from INNER_BASE on."""
+        key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
+        if not message.sys_flag & INNER_BATCH:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH")
+        if message.topic not in self._batch_topics:
+            remark = "an inner batch needs a topic with queue.type=BatchCQ in config/topics.json"
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
+        if message.sys_flag & TRANSACTION_MASK in _NO_UNIT or not _is_inner_num(number):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM")
+        with self._put_lock:
+            base = self.topic_queue_table.get(key, 0)
+            result = self._append_numbered(message._replace(properties=message.properties | {properties.INNER_BASE: str(base)}))
+            if result.append is None:
+                return result
+            self.topic_queue_table[key] = base + int(number)
+            return replace(result, append=replace(result.append, inner_num=int(number)))
+
+    def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
+        """Append a message whose properties hold queue offsets; under the lock."""
+        encoded = self._encoded(message)
+        if not isinstance(encoded, Encoded):
+            return encoded
+        if encoded.size + BLANK_SIZE > self.queue.file_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the record does not fit into a file")
+        return self._append(message, [encoded], encoded.size)
+
+
+def _has_failed(results: list[PutMessageResult]) -> bool:
+    """Whether the last of these could not be stored for the store's sake."""
+    return bool(results) and results[-1].is_store_failure
+
+
+def _is_plain(message: MessageExtBrokerInner) -> bool:
+    """Whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
+    return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
+
+
+def _is_inner_num(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(INNER_NUM_MAX)) and 0 < int(text) <= INNER_NUM_MAX
+
+
+def _delay_level(message: MessageExtBrokerInner) -> int:
+    text = message.properties.get(properties.DELAY)
+    if text is None:
+        return 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

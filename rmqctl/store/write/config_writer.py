@@ -1,0 +1,25 @@
+"""config/*.json written as a broker does: in fastjson's dialect, what was there before kept in `.bak` (MixAll.string2File).
+
+4.x renames a `.tmp`, 5.x overwrites the file; here both files are replaced, so that a crash leaves the old or the new one whole. A
+main file that is empty or broken does not become the `.bak`, which may be the good one; brokers do not look.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.store.config.config_file import CONFIG_SIZE_MAX, load_config
+from rmqctl.store.config.fastjson import fastjson_dumps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+
+
+def write_config(storage: WritableStorage, folder: Path, name: str, content: dict[str, Any]) -> None:
+    """Write config/`name`. Raises OSError."""
+    path = folder / name
+    if load_config(storage, folder, name).source == path:
+        storage.replace_file(folder / f"{name}.bak", storage.read_file(path, CONFIG_SIZE_MAX))
+    storage.replace_file(path, fastjson_dumps(content).encode("utf-8", "surrogatepass"))

@@ -1,0 +1,78 @@
+"""A consume queue's extension, written: a unit for each message of the queue, whose address stands in the queue for the tags code.
+
+A file ends four bytes early at the latest: where a unit would need them, a size of -1 closes the file (ConsumeQueueExt.put).
+Filter bitmaps are not calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a broker's, a replay leaves no units that
+nothing points to.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import EXT_UNITS, UNITS
+from rmqctl.format.cq_unit import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_MAX, EXT_BASE, ext_offset, is_ext_address
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.read.consume_queue import ConsumeQueue
+    from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
+
+END_BLANK_SIZE = 4
+QUEUE_FILES_LOOKED_AT = 3
+_SIZE = struct.Struct(">h")
+
+
+class ConsumeQueueExtWriter:
+    """Appends to `queue`. Methods raise OSError."""
+
+    def __init__(self, queue: WritableMappedFileQueue) -> None:
+        self.queue = queue
+
+    def put(self, tags_codes: Any, store_timestamps: Any) -> Any:
+        """Append a unit for each message; their addresses. Arrays of int64; times in ms since 1970."""
+        units = np.zeros(len(tags_codes), EXT_UNITS)
+        units["size"], units["tagsCode"], units["storeTime"] = CQ_EXT_UNIT.size, tags_codes, store_timestamps
+        addresses = np.empty(len(units), np.int64)
+        done = 0
+        while done < len(units):
+            file = self.queue.last_with_room()
+            count = (file.size - file.wrote_position - END_BLANK_SIZE) // CQ_EXT_UNIT.size
+            if count <= 0:
+                file.append(_SIZE.pack(-1))
+                file.skip_to_end()
+                continue
+            at = file.file_from_offset + file.wrote_position
+            part = units[done : done + count]
+            file.append(part.tobytes())
+            addresses[done : done + len(part)] = EXT_BASE + at + CQ_EXT_UNIT.size * np.arange(len(part))
+            done += len(part)
+        return addresses
+
+
+def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
+    """Where the extension of `queue` is gone on with, as a broker that loads it cuts it: a byte offset.
+
+    Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they have none,
+    behind the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
+    """
+    address = _last_address(queue)
+    if address is None:
+        return extension.end
+    size = extension.size_at(address)
+    return ext_offset(address) + size if size is not None else None
+
+
+def _last_address(queue: ConsumeQueue) -> int | None:
+    last = queue.last()
+    if last is None or is_ext_address(last.tags_code):
+        return last.tags_code if last is not None else None
+    found = None
+    start = queue.queue.files[-QUEUE_FILES_LOOKED_AT:][0].file_from_offset // CQ_UNIT.size
+    for _, data in queue.blocks(start, last.queue_offset + 1):
+        codes = np.frombuffer(data, UNITS)["tagsCode"]
+        addresses = codes[codes <= EXT_ADDRESS_MAX]
+        found = int(addresses[-1]) if len(addresses) else found
+    return found

@@ -1,0 +1,88 @@
+"""A consume queue, written: units appended at the queue's end, in the order of the log.
+
+A queue that does not begin at 0 begins with pre-blank units in the file of its first offset (ConsumeQueue.fillPreBlank); never
+without a real unit behind them: 4.x would fill no queue any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqctl.format.columns import UNITS
+from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
+
+if TYPE_CHECKING:
+    from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+    from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
+    from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
+
+
+class ConsumeQueueWriter:
+    """Units of one queue; `max_physical_offset` is behind the last one's record. Methods raise OSError.
+
+    With an `ext` the tags codes go there, and units have addresses.
+    """
+
+    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
+        self.queue = queue
+        self.max_physical_offset = max_physical_offset
+        self.ext = ext
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit."""
+        return self.queue.max_offset // CQ_UNIT.size
+
+    def put(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> int:
+        """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order; how many were written.
+
+        `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last message's, for by
+        these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker writes units at once.
+        LMQ's units are not `extended`: they never go to the extension.
+
+        Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
+        """
+        keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
+        known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
+        skipped = max(int(np.argmax(keep)) if keep.any() else len(units), min(known, len(units)))
+        if skipped == len(units):
+            return 0
+        self.append(queue_offset + skipped, units[skipped:], store_timestamps[skipped:], extended=extended)
+        return len(units) - skipped
+
+    def append(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> Any:
+        """Append units as `put`, but all of them, of which there must be one; the units as they were written."""
+        if self.ext is not None and extended:
+            units = units.copy()
+            units["tagsCode"] = self.ext.put(units["tagsCode"], store_timestamps)
+        filler = self._pre_blank(queue_offset) if self.queue.last is None else b""
+
+        def set_modified(file: WritableMappedFile, done: int) -> None:
+            file.set_modified(int(store_timestamps[(done - len(filler)) // CQ_UNIT.size - 1]))
+
+        data = filler + units.tobytes() if filler else units.view(np.uint8).data
+        self.queue.append(data, queue_offset * CQ_UNIT.size, set_modified)
+        self.max_physical_offset = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
+        return units
+
+    def flush(self) -> None:
+        """Have the units on the disk, what their addresses lead to first."""
+        if self.ext is not None:
+            self.ext.queue.flush()
+        self.queue.flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self.ext is not None:
+            self.ext.queue.close()
+        self.queue.close()
+
+    def _pre_blank(self, queue_offset: int) -> bytes:
+        """What comes before a queue's first unit in its first file; written together with it, so that it never stands alone."""
+        position = queue_offset * CQ_UNIT.size % self.queue.file_size
+        filler = np.zeros(position // CQ_UNIT.size, UNITS)
+        filler["size"] = PRE_BLANK_SIZE
+        self.queue.flushed_where = self.queue.committed_where = queue_offset * CQ_UNIT.size - position
+        return filler.tobytes()

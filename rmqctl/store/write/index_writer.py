@@ -1,0 +1,200 @@
+"""The index, written: keys of messages in log order, a new file when one is full (IndexService.buildIndex).
+
+A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are written
+when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader never follows a slot
+to an entry that is not there.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqctl.format.index_entry import INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE
+from rmqctl.kernels.index_build import BUILD_STATE, build, slots_of
+from rmqctl.logfile.writable_mapped_file import WritableMappedFile
+from rmqctl.store.read.index_service import IndexFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
+
+MANY_SLOTS = 4096  # as many changed slots are written one by one; with more, the whole table is cheaper
+PENDING_ENTRIES_MAX = 50_000
+
+
+class IndexWriter:
+    """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
+
+    `made_at` gives the time that a file is named by, for that when its first message was stored (ms since 1970); `on_full` hears the
+    end timestamp of a file that is full and flushed (the checkpoint's index time). Methods raise OSError. Any thread may have what is
+    waiting written; one alone puts.
+    """
+
+    def __init__(
+        self,
+        storage: WritableStorage,
+        folder: Path,
+        slots: int,
+        capacity: int,
+        *,
+        made_at: Callable[[int], int],
+        on_full: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._slots = slots
+        self._capacity = capacity
+        self._made_at = made_at
+        self._on_full = on_full
+        self._file: WritableMappedFile | None = None
+        self._last_name: str | None = None  # listed once: a log may have thousands of index files
+        self._heads = np.zeros(slots * SLOT_SIZE, np.uint8)
+        self._state = np.zeros(1, BUILD_STATE)
+        self._entries = np.empty(PENDING_ENTRIES_MAX * INDEX_ENTRY.size, np.uint8)
+        self._changed = np.empty(MANY_SLOTS, np.int32)
+        self._synced = True
+        self._has_pages = False
+        self._lock = threading.Lock()
+
+    def go_on_with(self, file: IndexFile) -> None:
+        """Fill a file that is there already, if it has room; else the next one begins where it ends."""
+        header = file.header()
+        if header is None:
+            return
+        state = self._state[0]
+        state["begin_timestamp"], state["end_timestamp"] = header.begin_timestamp, header.end_timestamp
+        state["begin_phy_offset"], state["end_phy_offset"] = header.begin_phy_offset, header.end_phy_offset
+        state["index_count"], state["hash_slot_count"] = header.index_count, header.hash_slot_count
+        for first, data in file.slot_blocks():
+            self._heads[first * SLOT_SIZE :][: len(data)] = np.frombuffer(data, np.uint8)
+        self._file = WritableMappedFile(self._storage, file.file.path, 0, file.file.size, file.file.size)
+
+    def put(self, described: DispatchColumns) -> None:
+        """Index the keys of messages, in log order."""
+        if len(described.hashes):
+            with self._lock:
+                self._put(described)
+
+    @contextmanager
+    def written_out(self) -> Iterator[Path | None]:
+        """For who reads the files: all is in them, and stays as it is until the block ends; the file that is filled now."""
+        with self._lock:
+            self._write_out()
+            yield None if self._file is None else self._file.path
+
+    def flush(self) -> None:
+        """Write what is not written yet, and have it on the disk."""
+        with self._lock:
+            self._flush()
+
+    def _put(self, described: DispatchColumns) -> None:
+        state = self._state[0]
+        state["row"] = state["key"] = 0
+        messages, hashes = described
+        slots = np.empty(len(hashes), np.int32)
+        slots_of(hashes, self._slots, slots)
+        if self._file is None:
+            self._begin_file(described)
+        while True:
+            build(messages, hashes, slots, self._heads, self._capacity, self._entries, self._changed, state)
+            if state["row"] == len(messages):
+                return
+            if state["index_count"] >= self._capacity:
+                self._begin_file(described)  # only for a key that waits: a file without any is none for a broker
+            else:
+                self._write_entries()
+                self._make_pages()
+
+    def _make_pages(self) -> None:
+        """Of a file with so many entries the whole table of slots is going to be written: most of that is done here, not while all wait."""
+        if self._file is not None and not self._has_pages:
+            self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
+            self._has_pages = True
+
+    def _write_entries(self) -> None:
+        state = self._state[0]
+        if self._file is not None and state["pending"]:
+            first = int(state["index_count"] - state["pending"])
+            at = INDEX_HEADER.size + self._slots * SLOT_SIZE + first * INDEX_ENTRY.size
+            self._storage.write(self._file.descriptor, at, self._entries[: state["pending"] * INDEX_ENTRY.size].data)
+            state["pending"] = 0
+
+    def _write_out(self) -> None:
+        self._write_entries()
+        state = self._state[0]
+        if self._file is None or not state["changed"]:
+            return
+        descriptor = self._file.descriptor
+        self._write_slots(descriptor)
+        names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
+        self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
+        state["changed"] = 0
+        self._synced = False
+
+    def _flush(self) -> None:
+        self._write_out()
+        if self._file is not None and not self._synced:
+            self._storage.sync(self._file.descriptor)
+            self._synced = True
+
+    def close(self) -> None:
+        """Close the file; what is not flushed is not in it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write_slots(self, descriptor: int) -> None:
+        changed = int(self._state[0]["changed"])
+        if changed > MANY_SLOTS:
+            self._storage.write(descriptor, INDEX_HEADER.size, self._heads.data)
+            return
+        for slot in np.unique(self._changed[:changed]).tolist():
+            place = slot * SLOT_SIZE
+            self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
+
+    def _begin_file(self, described: DispatchColumns) -> None:
+        """A new file for the key that waits; its header begins with its predecessor's end, until it has an entry."""
+        state = self._state[0]
+        if self._file is not None:
+            self._flush()
+            self._file.close()
+            self._file = None
+            self._on_full(int(state["end_timestamp"]))
+        state["begin_timestamp"], state["begin_phy_offset"] = state["end_timestamp"], state["end_phy_offset"]
+        state["index_count"], state["hash_slot_count"] = 1, 0
+        self._heads[:] = 0
+        size = INDEX_HEADER.size + self._slots * SLOT_SIZE + self._capacity * INDEX_ENTRY.size
+        rest = described.messages[int(state["row"]) :]
+        path = self._free_name(self._made_at(int(rest["store_timestamp"][np.argmax(rest["hashes_count"] > 0)])))
+        descriptor = self._storage.create(path, size)
+        self._has_pages = False
+        self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
+
+    def _free_name(self, at: int) -> Path:
+        """A name that sorts behind all others: the local time, a millisecond later where that is taken."""
+        if self._last_name is None:
+            self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
+        if _name_of(at) <= self._last_name:
+            at = _time_of(self._last_name) + 1
+        self._last_name = _name_of(at)
+        return self._folder / self._last_name
+
+
+def _name_of(milliseconds: int) -> str:
+    """`yyyyMMddHHmmssSSS` in local time, as UtilAll.timeMillisToHumanString."""
+    local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
+    return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
+
+
+def _time_of(name: str) -> int:
+    """The milliseconds since 1970 that a name stands for."""
+    local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
+    return int(local.timestamp()) * 1000 + int(name[14:])

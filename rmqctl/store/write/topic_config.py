@@ -1,0 +1,117 @@
+"""config/topics.json, written: the topics that a broker knows, and how many queues each has (TopicConfigManager).
+
+A broker gives out only topics that stand there, and of each only the queues below readQueueNums (PullMessageProcessor); it adds
+a topic when the first message of it comes. So does this. What stands there already is kept, but for queue numbers that a
+message is beyond: those are raised. The same file in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.format import properties
+from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, load_config, table
+from rmqctl.store.config.topics import GROUP_PREFIXES, SCHEDULE_TOPIC, SYSTEM_PREFIXES
+from rmqctl.store.write.config_writer import write_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
+
+    from rmqctl.format.profile import Profile
+    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.store.config.topics import QueueKey
+
+VERSION = "dataVersion"
+READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
+PERM_READ_WRITE = 6
+# clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
+QUEUE_NUMS_MAX = 65536
+# what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4 if they do not
+QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
+ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
+ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+REVIVE_PREFIX, REVIVE_QUEUE_NUMS = "rmq_sys_REVIVE_LOG_", 8
+USUAL_QUEUE_NUMS = 4
+
+
+class TopicConfigs:
+    """topics.json in the `config` folder of a store; `now` gives the time in ms since 1970. Any thread may tell it of queues.
+
+    `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts as deleted.
+    `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
+    """
+
+    def __init__(
+        self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int], queues: Collection[QueueKey] = ()
+    ) -> None:
+        config = load_config(storage, folder, TOPICS_CONFIG)
+        self.problem = config.problem if config.content is None else ""
+        self._storage = storage
+        self._folder = folder
+        self._profile = profile
+        self._now = now
+        self._content: dict[str, Any] = config.content or {}
+        self._topics = table(config, TOPIC_TABLE)
+        self._known = {topic: _read_queue_nums(entry) for topic, entry in self._topics.items()}
+        self._unlisted = queues if config.source is None else ()
+        self._lock = threading.Lock()
+        self._news: dict[str, int] = {}
+
+    def note(self, queues: Iterable[QueueKey]) -> None:
+        """Queues that messages came to, or will go on to: each must be listed, new topics by name."""
+        for topic, queue_id in sorted(queues):
+            self._note(topic, queue_id)
+
+    def _note(self, topic: str, queue_id: int) -> None:
+        if queue_id < self._known.get(topic, 0) or queue_id >= QUEUE_NUMS_MAX or topic.startswith(properties.LMQ_PREFIX):
+            return
+        with self._lock:
+            nums = queue_id + 1 if topic in self._topics else max(queue_id + 1, usual_queue_nums(topic))
+            self._known[topic] = self._news[topic] = max(nums, self._known.get(topic, 0))
+
+    def persist(self) -> None:
+        """Have in the file what it lacks; the one before is kept as .bak. Raises OSError."""
+        if not self._news or self.problem:
+            return
+        unlisted, self._unlisted = self._unlisted, ()
+        for topic, queue_id in unlisted:
+            self._note(topic, queue_id)
+        with self._lock:
+            news, self._news = self._news, {}
+        for topic, nums in news.items():
+            entry = self._topics.get(topic) or self._new_entry(topic)
+            self._topics[topic] = entry | {READ_NUMS: nums, WRITE_NUMS: max(nums, entry[WRITE_NUMS])}
+        self._content = {**self._content, VERSION: self._next_version(), TOPIC_TABLE: self._topics}
+        write_config(self._storage, self._folder, TOPICS_CONFIG, self._content)
+
+    def _new_entry(self, topic: str) -> dict[str, Any]:
+        entry = {
+            "order": False, "perm": PERM_READ_WRITE, READ_NUMS: 0, "topicFilterType": "SINGLE_TAG",
+            "topicName": topic, "topicSysFlag": 0, WRITE_NUMS: 0,
+        }  # fmt: skip
+        return {"attributes": {}} | entry if self._profile.knows_topic_attributes else entry
+
+    def _next_version(self) -> dict[str, Any]:
+        """DataVersion.nextVersion: by this name servers and slaves see that there is news."""
+        before = self._content.get(VERSION)
+        version = before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
+        counter = version.get("counter")
+        return dict(sorted({**version, "counter": (counter if isinstance(counter, int) else 0) + 1, "timestamp": self._now()}.items()))
+
+
+def usual_queue_nums(topic: str) -> int:
+    """How many queues a broker gives to a topic that it makes itself; to one of producers, that a producer asks for."""
+    if topic.startswith(REVIVE_PREFIX):
+        return REVIVE_QUEUE_NUMS
+    if topic.startswith(ONE_QUEUE_PREFIXES) or topic in ONE_QUEUE_TOPICS:
+        return 1
+    return QUEUE_NUMS.get(topic, USUAL_QUEUE_NUMS)
+
+
+def _read_queue_nums(entry: Any) -> int:
+    """readQueueNums; of an entry that is none, more than is ever wanted: it is left as it is."""
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
+        return QUEUE_NUMS_MAX
+    return int(entry[READ_NUMS])

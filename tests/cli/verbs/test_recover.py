@@ -1,0 +1,861 @@
+"""recover: what a restart would come to, as the real brokers say; a repair that leaves nothing to do; and all of it taken back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rmqctl.format.message import MARK, Message
+from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
+from tests.support.log_maker import log_bytes, sample_records, write_log
+
+CASES = damage_cases()
+PROFILES = {
+    "326": "4.7", "410": "4.7", "432": "4.7", "452": "4.7", "470": "4.7", "471": "4.7", "494": "4.9", "497": "4.9",
+    "514": "5.3", "533": "5.3", "540": "5.4", "550": "5.4",
+}  # fmt: skip
+SILENT = "body-flip-first-normal"  # a normal recovery does not look there
+
+
+def profile_of(base: str) -> str:
+    return PROFILES[base.removeprefix("broker-")[:3]]
+
+
+def damaged(name: str, into: Path) -> Path:
+    case = CASES[name]
+    store = unpack(case["base"], into)
+    apply_damage(store, case["ops"])
+    return store
+
+
+def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+    return {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in queues if queue["maxOffset"] > 0}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_plan_says_what_the_real_broker_comes_to(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    case = CASES[name]
+    store = damaged(name, tmp_path)
+    before = tree_hash(store)
+    result = rmqctl("recover", store, "--profile", profile_of(case["base"]), "--dry-run", "-o", "json")
+    assert result.code in (0, 1)
+    assert tree_hash(store) == before
+    restart = result.document()["restart"]
+    load, real = case["expected"]["load"], case["expected"]["restart"]
+    if not load.get("load"):
+        assert restart["refused"]
+        return
+    if "error" in real:
+        if restart.get("hangs"):
+            return
+        real = load
+    assert (restart["minPhyOffset"], restart["maxPhyOffset"]) == (real["minPhyOffset"], real["maxPhyOffset"])
+    assert ranges(restart["queues"]) == ranges(real["queues"])
+    plan = result.document()
+    if plan["maxPhyOffset"] == restart["maxPhyOffset"]:
+        assert plan["lost"] == restart["lost"]
+
+
+@each_damage()
+def test_a_repair_leaves_nothing_to_do_and_can_be_taken_back(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    case = CASES[name]
+    store = damaged(name, tmp_path)
+    before = tree_hash(store)
+    at = ("--profile", profile_of(case["base"]))
+    plan = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
+    assert rmqctl("recover", store, *at, "--yes").code == (3 if plan["actions"] else 0)
+    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
+    assert again.code == 0
+    assert again.document()["actions"] == []
+    assert again.document()["lost"] == {"records": 0, "bytes": 0}
+    assert again.document()["maxPhyOffset"] == plan["maxPhyOffset"]
+    assert ranges(again.document()["queues"]) == ranges(plan["queues"])
+    if case["case"] != SILENT:
+        findings = rmqctl("verify", store, "-o", "json").document()["findings"]
+        assert {finding["code"] for finding in findings} <= ({"log-start-missing"} if case["case"] == "first-file-expired" else set())
+    assert kept(again.document()) >= served(case["expected"])
+    if plan["actions"]:
+        assert rmqctl("undo", store, "--yes").code in (0, 3)
+    assert tree_hash(store) == before
+
+
+def kept(plan: dict[str, Any]) -> int:
+    return sum(queue["maxOffset"] - queue["minOffset"] for queue in plan["queues"])
+
+
+def served(expected: dict[str, Any]) -> int:
+    """Units of messages that the broker's own restart has left."""
+    if not expected["load"].get("load") or "error" in expected["restart"]:
+        return 0
+    return sum(isinstance(entry, list) for queue in expected["restart"]["queues"] for entry in queue["entries"])
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"])
+def test_a_store_that_was_shut_down_in_order_needs_nothing(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(name, tmp_path)
+    result = rmqctl("recover", store)
+    assert result.code == 0
+    assert "nothing to do" in result.out
+    assert not (store / ".rmqctl").exists()
+
+
+def test_a_store_of_3x_is_read_only(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    refused = rmqctl("recover", unpack("326-basic", tmp_path), "--dry-run")
+    assert (refused.code, refused.out) == (13, "")
+    assert "read-only" in refused.err
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
+def test_nothing_is_done_without_a_yes(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    before = tree_hash(store)
+    result = rmqctl(verb[0], store, *verb[1:])
+    assert result.code == 12
+    assert "--yes" in result.err
+    assert tree_hash(store) == before
+
+
+HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print('held', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
+def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    before = tree_hash(store)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"held\n"
+        result = rmqctl(verb[0], store, *verb[1:], "--yes")
+        assert broker.stdin is not None
+        broker.stdin.close()
+    assert result.code == 11
+    assert tree_hash(store) == before
+
+
+def test_the_table_says_what_is_lost_and_what_a_restart_would_lose(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("497-basic--body-flip-last-abnormal", tmp_path)
+    result = rmqctl("recover", store, "--dry-run")
+    assert result.code == 1
+    assert "bad-body-crc at" in result.out
+    assert "a plain restart" in result.out
+    document = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert document["schema"] == "rmqctl.recover/1"
+    assert document["lost"]["records"] == sum(queue.get("lost", 0) for queue in document["queues"])
+    assert f"{document['lost']['records']} messages" in result.out
+
+
+def pass_over_damage(store: Path) -> int:
+    """Flip a bit in the third file from the end of a store that died; its checkpoint says that all before the last file is whole."""
+    last, third = (file.physical_offset for file in (_record(store, -1, 0), _record(store, -3, 20)))
+    flip = store / "commitlog" / f"{third // 65536 * 65536:020d}"
+    data = bytearray(flip.read_bytes())
+    data[third % 65536 + 88] ^= 4
+    flip.write_bytes(data)
+    stored = ReadOnlyStore(store).commit_log.message_at(last)
+    assert stored is not None
+    (store / "abort").touch()
+    with (store / "checkpoint").open("r+b") as checkpoint:
+        checkpoint.write((stored.store_timestamp + 4000).to_bytes(8, "big") * 2)
+    return third
+
+
+def _record(store: Path, file: int, number: int) -> Message:
+    log = ReadOnlyStore(store).commit_log
+    messages = log.scan(start=log.files_in_use()[file].file_from_offset)
+    return next(islice((item for item in messages if isinstance(item, Message) and len(item.body) > 20), number, None))
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A broker of 4.x begins an abnormal recovery at the last file here, and a normal one at the third from the end."""
+    store = unpack(base, tmp_path)
+    damaged_at = pass_over_damage(store)
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["restart"]["lost"]["records"] == 0
+    assert plan["lost"]["records"] == 1
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    mark = ReadOnlyStore(store).commit_log.message_at(damaged_at)
+    assert mark is not None
+    assert mark.prepared_transaction_offset == MARK
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A broker of 4.x counts the pre-allocated file, which recover deletes: the next normal start begins one file earlier."""
+    store = unpack("497-tx", tmp_path)
+    apply_damage(store, [{"op": "write", "path": f"commitlog/{0:020d}", "offset": 54300, "hex": bytes(range(1, 200)).hex()}])
+    (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["restart"]["lost"]["records"] == 0
+    assert plan["lost"]["records"] == 1
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic"])
+def test_a_broker_starts_on_what_was_repaired(base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Without queues a broker of 4.x waits for ever at a gap of the log: the log ends there, unless marks fill the gap."""
+    store = unpack(base, tmp_path)
+    (store / "commitlog" / f"{3 * 65536:020d}").rename(store / "commitlog" / f"{5 * 65536:020d}")
+    for path in (store / "consumequeue").rglob("0*"):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert "which no file has" in plan["restart"]["hangs"]
+    gone = len(expected(base)["messages"]) - plan["records"]
+    assert plan["lost"]["records"] == sum(queue.get("lost", 0) for queue in plan["queues"]) == gone > 0
+    going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert [note for note in going["notes"] if f"{gone} messages with another PHYSICALOFFSET" in note]
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert again["actions"] == []
+    assert again["restart"]["maxPhyOffset"] == plan["maxPhyOffset"] <= 3 * 65536
+    assert ranges(again["restart"]["queues"]) == ranges(plan["queues"])
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_what_a_start_after_another_crash_would_drop_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    flip_a_body(rmqctl, store, 10)
+    (store / "consumequeue" / "OrderPaid" / "0" / f"{0:020d}").unlink()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert [note for note in plan["notes"] if "if the broker dies before its checkpoint moves on" in note]
+    assert plan["lost"]["records"] == 0
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_explain_lists_each_step(output: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    steps = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    result = rmqctl("recover", store, "--dry-run", "--explain", "-o", output)
+    for step in steps:
+        if "path" in step:
+            assert step["path"] in result.out
+
+
+def test_a_mode_can_be_asked_for(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("497-basic--body-flip-first-normal", tmp_path)
+    normal = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    abnormal = rmqctl("recover", store, "--mode", "abnormal", "--dry-run", "-o", "json").document()
+    assert (normal["mode"], abnormal["mode"]) == ("normal", "abnormal")
+    assert abnormal["maxPhyOffset"] < normal["maxPhyOffset"]
+    assert json.dumps(abnormal["restart"]) != json.dumps(normal["restart"])
+
+
+@pytest.mark.parametrize("verb", [("recover",), ("truncate", "--dirty"), ("rebuild", "queues")])
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_log_that_was_not_read_is_not_an_empty_one(verb: tuple[str, ...], linked: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    if linked:
+        (store / "commitlog").symlink_to(tmp_path / "elsewhere")
+    before = tree_hash(store)
+    result = rmqctl(verb[0], store, *verb[1:], "--yes")
+    assert result.code in (2, 4)
+    assert tree_hash(store) == before
+
+
+def test_a_short_checkpoint_is_made_anew(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    (store / "abort").touch()
+    with (store / "checkpoint").open("r+b") as file:
+        file.truncate(100)
+        file.seek(16)
+        file.write((5).to_bytes(8, "big"))
+    before = tree_hash(store)
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert (store / "checkpoint").stat().st_size == 4096
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The last record's properties end in zeros: brokers do not look, and serve it."""
+    store = unpack("497-delay", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    end = len(last.read_bytes().rstrip(b"\0"))
+    with last.open("r+b") as file:
+        file.seek(end - 30)
+        file.write(bytes(30))
+    (store / "abort").touch()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["maxPhyOffset"] == plan["restart"]["maxPhyOffset"]
+    assert plan["lost"]["records"] == 0
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
+
+
+def flip_a_body(rmqctl: Rmqctl, store: Path, number: int) -> int:
+    """Flip a bit in the body of a message; its physical offset."""
+    row = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["bodyLength"] > 20][number]
+    at: int = row["physicalOffset"]
+    file = store / "commitlog" / f"{at // 65536 * 65536:020d}"
+    data = bytearray(file.read_bytes())
+    data[at % 65536 + 88] ^= 4
+    file.write_bytes(data)
+    return at
+
+
+def test_what_keep_going_would_keep(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    flip_a_body(rmqctl, store, 100)
+    (store / "abort").touch()
+    plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert plain["keepable"] == going["records"] - plain["records"] - 1 > 100
+    assert plain["keepable"] == plain["lost"]["records"] - going["lost"]["records"]
+    assert f"--keep-going would keep {plain['keepable']} of them" in rmqctl("recover", store, "--dry-run").out
+    assert (going["keepable"], going["marks"], plain["marks"]) == (0, 1, 0)
+    assert "consumers get them" in rmqctl("recover", store, "--keep-going", "--dry-run").out
+
+
+def test_damage_that_is_passed_over_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    flip_a_body(rmqctl, store, 10)
+    result = rmqctl("recover", store)
+    assert (result.code, "nothing to do" in result.out) == (0, True)
+    assert "damage remains: 1 damaged place before" in result.err
+    assert f"`rmqctl verify {store}`" in result.err
+    assert f"`rmqctl recover {store} --keep-going`" in result.err
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_file_that_is_missing_is_told(abort: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real brokers start, and serve what is left: they find files by their names."""
+    store = unpack("533-basic", tmp_path)
+    gone = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if 65536 <= row["physicalOffset"] < 131072]
+    (store / "commitlog" / f"{65536:020d}").unlink()
+    if abort:
+        (store / "abort").touch()
+    result = rmqctl("recover", store, "--dry-run")
+    assert f"the log lacks 1 file from {65536:020d} on, and with that {len(gone)} messages" in result.err
+    assert "--keep-going" in result.err
+
+
+def test_abort_that_is_a_folder_goes(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    (store / "abort").mkdir()
+    (store / "abort" / "x").write_text("y")
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (plan["mode"], plan["profile"]) == ("abnormal", "4.7")
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert (rmqctl("verify", store).code, (store / "abort").exists()) == (0, False)
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("base", ["471-basic", "533-basic"])
+@pytest.mark.parametrize("case", ["last", "keep-going", "short"])
+def test_what_was_gone_before_is_told_apart_from_what_the_repair_loses(case: str, base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack(base, tmp_path)
+    log = sorted((store / "commitlog").iterdir())
+    file = log[-1] if case == "last" else log[1]
+    begin, end = int(file.name) + (30000 if case == "short" else 0), int(file.name) + 65536
+    gone = sum(begin <= row["physicalOffset"] < end for row in rmqctl("dump", store, "-o", "jsonl").rows())
+    if case == "short":
+        os.truncate(file, 30000)
+    else:
+        file.unlink()
+    words = ["--keep-going"] if case == "keep-going" else []
+    plan = rmqctl("recover", store, *words, "--dry-run", "-o", "json").document()
+    assert plan["missing"] == {"records": gone}
+    assert gone > 0
+    rest = plan["lost"]["records"] - gone
+    assert rest == 0 if case != "short" else rest > 0
+    assert (
+        f"{gone} of them: no file of the log has their bytes; this repair loses {rest}" in rmqctl("recover", store, *words, "--dry-run").out
+    )
+
+
+def test_nothing_is_gone_before_a_repair_that_cuts_whole_files(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    poke(store / "commitlog" / f"{65536:020d}", 0, bytes(1000))
+    result = rmqctl("recover", store, "--mode", "abnormal", "--dry-run", "-o", "json")
+    plan = result.document()
+    assert (plan["lost"]["records"] > 0, plan["missing"]) == (True, {"records": 0})
+    assert "already gone" not in rmqctl("recover", store, "--mode", "abnormal", "--dry-run").out
+
+
+def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Once it has its length it has zeros, at which every broker ends the log."""
+    store = unpack("533-basic", tmp_path)
+    (store / "commitlog" / f"{65536:020d}").write_bytes(b"")
+    assert rmqctl("recover", store, "--yes").code == 3
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize("points_to", [2**20, 0x7F7F7F7F7F7F7F7F])
+def test_a_unit_that_points_behind_the_log_loses_no_message(base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is made anew."""
+    store = unpack(base, tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    units = rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows()
+    with queue.open("r+b") as file:
+        file.write(points_to.to_bytes(8, "big"))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 0, "bytes": 0}
+    assert plan["restart"]["lost"] == {"records": len(units), "bytes": 0}
+    assert ("%RETRY%billing", 1) not in ranges(plan["restart"]["queues"])
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows() == units
+
+
+def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """One that points behind the log, in the place of a message, and two behind the queue's end, whose messages the log has no more."""
+    store = unpack("497-basic", tmp_path)
+    queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
+    end = rmqctl("recover", store, "--dry-run", "-o", "json").document()["maxPhyOffset"]
+    with queue.open("r+b") as file:
+        file.write(end.to_bytes(8, "big"))
+        file.seek(16 * 20)
+        file.writelines(struct.pack(">qiq", end + place, 100, 0) for place in (0, 100))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 2, "bytes": 0}
+    assert [row["lost"] for row in plan["queues"] if "lost" in row] == [2]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056), b"\xd2" * 24 + bytes(4072)])
+def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    checkpoint = store / "checkpoint"
+    checkpoint.unlink()
+    if content is not None:
+        checkpoint.write_bytes(content)
+    assert rmqctl("verify", store).code == 1
+    actions = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    assert [action["action"] for action in actions] == ["set-checkpoint"]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("recover", store).code == 0
+
+
+@pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
+@pytest.mark.parametrize(("vouched", "lacks_file", "made_anew"), [(True, False, False), (True, True, True), (False, False, True)])
+def test_an_index_that_the_checkpoint_vouches_for_stays(
+    base: str, vouched: bool, lacks_file: bool, made_anew: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """As the real brokers keep its files after an abnormal end, but they go on behind the last of them."""
+    store = unpack(base, tmp_path)
+    (store / "abort").touch()
+    if vouched:
+        with (store / "checkpoint").open("r+b") as file:
+            newest = file.read(16)[8:]
+            file.write(newest)
+    if lacks_file:
+        max((store / "index").iterdir()).unlink()
+    actions = rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]
+    assert ("rebuild-index" in [action["action"] for action in actions]) is made_anew
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store, "--level", "2").code == 0
+
+
+@pytest.mark.parametrize("has_backup", [False, True])
+def test_a_version_that_only_abort_tells_is_told(has_backup: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """abort.bak lies beside it where 5.x ran, but not in every copy."""
+    store = unpack("533-crash", tmp_path)
+    if not has_backup:
+        (store / "abort.bak").unlink()
+    (store / "abort").write_bytes(b"4711")
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert plan["profile"] == "5.3"
+    assert (plan["notes"] == []) is has_backup
+    assert rmqctl("recover", store, "--yes").code == 3
+    guess = rmqctl("recover", store, "--dry-run", "-o", "json").document()["profile"]
+    assert (guess == "5.3") is has_backup
+    assert ("give `--profile 5.3`" in "".join(plan["notes"])) is not has_backup
+
+
+def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    for path in [*(store / "consumequeue").rglob("*"), *(store / "index").iterdir()]:
+        if path.is_file():
+            path.unlink()
+    result = rmqctl("recover", store, "--profile", "5.3", "--dry-run")
+    assert "6000000 bytes (--broker-conf says otherwise)" in result.err
+    assert "5000000 slots" in result.err
+    assert "rebuild 4 queues of OrderPaid\n" in result.out
+    assert "rebuild the index: there is none\n" in result.out
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-going",)])
+def test_documents_fit_their_schema(options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+    (store / "commitlog" / f"{131072:020d}").unlink()
+    document = rmqctl("recover", store, *options, "--dry-run", "-o", "json").document()
+    jsonschema.validate(document, json.loads(files("rmqctl.cli").joinpath("schema", "recover.json").read_text()))
+
+
+def test_a_lock_that_cannot_be_opened_is_named_once(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
+
+    def lock(_: WritableStorage, path: Path) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(WritableStorage, "lock", lock)
+    result = rmqctl("recover", store, "--yes")
+    assert result.code == 4
+    assert f"rmqctl: {store / 'lock'}: Permission denied; nothing was changed" in result.err
+
+
+@pytest.mark.parametrize("stray", [".00000000000000000000.Xy7Q2f", "lost+found"])
+def test_a_stray_file_goes_with_the_queue_that_is_made_anew(stray: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-basic", tmp_path)
+    queue = store / "consumequeue" / "OrderPaid" / "0"
+    with (queue / f"{0:020d}").open("r+b") as file:
+        file.write(bytes(40))
+    if "." in stray:
+        (queue / stray).write_bytes(b"half a copy")
+    else:
+        (queue / stray).mkdir()
+    before = tree_hash(store)
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert not (queue / stray).exists()
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize("keep_going", [(), ("--keep-going",)])
+@pytest.mark.parametrize("behind", ["zeros", "the next file", "the next file, which is gone"])
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_log_file_of_double_length(number: int, behind: str, keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """It is cut; messages that no other file has are counted and named."""
+    store = unpack("533-basic", tmp_path)
+    file, following = (store / "commitlog" / f"{65536 * at:020d}" for at in (number, number + 1))
+    wanted = [row for row in rmqctl("dump", store, "-o", "jsonl").rows() if Path(row["path"]).name == following.name]
+    with file.open("ab") as opened:
+        opened.write(bytes(65536) if behind == "zeros" else following.read_bytes())
+    if "gone" in behind:
+        following.unlink()
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, *keep_going, "--dry-run", "-o", "json").document()
+    assert (plan["lost"]["records"] >= len(wanted)) == ("gone" in behind)
+    assert any(f"{len(wanted)} messages after that are lost" in note for note in plan["notes"]) == ("gone" in behind)
+    assert rmqctl("recover", store, *keep_going, "--yes").code == 3
+    assert file.stat().st_size == 65536
+    assert rmqctl("recover", store, *keep_going, "--dry-run").code == 0
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+def test_a_queue_file_that_is_there_twice_goes(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    queue = store / "consumequeue" / "audit-log" / "1"
+    served = rmqctl("queue", store, "audit-log", "-o", "jsonl").rows()
+    shutil.copy2(queue / f"{0:020d}", queue / f"{1000:020d}")
+    assert rmqctl("queue", store, "audit-log", "-o", "jsonl").rows() != served
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("queue", store, "audit-log", "-o", "jsonl").rows() == served
+    assert rmqctl("verify", store).code == 0
+
+
+@pytest.mark.parametrize("letter", [b"\xff", b"/"])
+def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(letter: bytes, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("533-basic", tmp_path)
+    first = store / "commitlog" / f"{0:020d}"
+    data = first.read_bytes()
+    at = data.index(b"%RETRY%billing")
+    first.write_bytes(data[:at] + letter + data[at + 1 :])
+    assert rmqctl("recover", store, "--yes").code == 3  # the index; the unit stays in its queue, as brokers serve the message
+    again = rmqctl("recover", store, "--dry-run")
+    assert (again.code, again.err.count("2 queues do not agree with the log, and no repair can change that")) == (0, 1)
+
+
+def poke(file: Path, position: int, data: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        opened.write(data)
+
+
+def heal(rmqctl: Rmqctl, store: Path) -> list[str]:
+    """Recover; nothing is left to do then, and verify finds nothing. What was done."""
+    actions = [action["action"] for action in rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"]]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store, "-o", "json").document()["findings"] == []
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
+    return actions
+
+
+@pytest.mark.parametrize(("base", "number"), [("broker-533-kill", 2), ("471-tx", 1)])
+def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(base: str, number: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A mark without a frame to take over has no tags: its unit's tags code is 0."""
+    store = unpack(base, tmp_path)
+    poke(sorted((store / "commitlog").iterdir())[number], 0, bytes(60))
+    (store / "abort").touch()
+    heal(rmqctl, store)
+
+
+@pytest.mark.parametrize("position", [8, 40 + 4 * 30, 40 + 400 + 20 * 30, None])
+def test_a_broken_index_is_made_anew(position: int | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Also in a store that was shut down in order; None: its last file is gone."""
+    store = unpack("471-tx", tmp_path)
+    newest = max((store / "index").iterdir())
+    if position is None:
+        newest.unlink()
+    else:
+        poke(newest, position, b"\x11" * 100)
+    assert heal(rmqctl, store)[:1] == ["rebuild-index"]
+
+
+@pytest.mark.parametrize("gap", [0, 3])
+def test_bytes_behind_a_queues_end_go(gap: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    store = unpack("471-tx", tmp_path)
+    queue = store / "consumequeue" / "OrderPaid" / "2" / f"{0:020d}"
+    poke(queue, len(queue.read_bytes().rstrip(b"\0")) // 20 * 20 + 20 + gap, b"\xf1" * 50)
+    assert len(heal(rmqctl, store)) == 2
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "why"), [(0, "the same queue is in consumequeue/"), (9, "the topic has other queues in consumequeue/")]
+)
+def test_a_topic_with_queues_in_both_folders_is_told_and_refused(queue_id: int, why: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """5.x loads no queue in a folder of another type than the topic has (ConsumeQueueStore.queueTypeShouldBe)."""
+    root = unpack("533-basic", tmp_path)
+    (root / "batchconsumequeue" / "OrderPaid" / str(queue_id)).mkdir(parents=True)
+    found = rmqctl("verify", root, "-o", "json").document()["findings"]
+    assert [(row["code"], row["path"]) for row in found] == [("queue-in-both-folders", f"batchconsumequeue/OrderPaid/{queue_id}")]
+    assert found[0]["detail"].startswith(why)
+    for words in (["recover"], ["rebuild", "all"], ["append"]):
+        source = ["--from", root.parent / "none"] if words == ["append"] else ["--yes"]
+        (root.parent / "none").touch()
+        refused = rmqctl(words[0], root, *words[1:], *source)
+        assert (refused.code, refused.err.count("topic OrderPaid has queues in both")) == (13, 1)
+
+
+LEFT: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "file-gap": ("533-basic", lambda store: (store / "commitlog" / f"{65536:020d}").unlink()),
+    "bad-property-crc": ("533-propcrc", lambda store: poke(store / "commitlog" / f"{0:020d}", 44, b"\x11")),
+    "bad-body-crc": ("broker-533", lambda store: poke(store / "commitlog" / f"{0:020d}", 8, b"\x11")),
+    "log-start-missing": ("497-basic", lambda store: (store / "commitlog" / f"{0:020d}").unlink()),
+    "offset-beyond-queue": ("497-delay", lambda store: poke(store / "commitlog" / f"{65536:020d}", 0, bytes(60))),
+}
+
+
+@pytest.mark.parametrize("code", LEFT)
+def test_the_plan_says_what_verify_finds_afterwards(code: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    base, damage = LEFT[code]
+    store = unpack(base, tmp_path)
+    damage(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    leaves = {left["code"]: left["count"] for left in plan["leaves"]}
+    assert code in leaves
+    assert f"{leaves[code]} {code}" in plan["notes"][-1]
+    assert rmqctl("recover", store, "--yes").code in (0, 3)
+    assert {finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]} == leaves.keys()
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_messages_whose_queue_offsets_others_have_count_as_lost(first: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Two files of the log from two stores, which both have these queue offsets."""
+    records = sample_records(9)
+    for record in records:
+        record.queue_offset += first
+    write_log(tmp_path / "store", records, file_size=4096, blank=True)
+    second = log_bytes(records, 4096)
+    (tmp_path / "store" / "commitlog" / f"{4096:020d}").write_bytes(second.ljust(4096, b"\0"))
+    plan = rmqctl("recover", tmp_path / "store", "--profile", "4.9", "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 9, "bytes": sum(len(log_bytes([record])) for record in records)}
+    lost = {(queue["topic"], queue["queueId"]): queue["lost"] for queue in plan["queues"] if "lost" in queue}
+    assert sum(lost.values()) == 9
+    note = next(note for note in plan["notes"] if note.startswith("9 messages have a queue offset that another"))
+    assert all(f"{topic}/{queue_id}: {count}" in note for (topic, queue_id), count in lost.items())
+
+
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves nothing behind it.
+
+    As the real 4.9.7 does: 282 messages of this store without its queues, 300 after recover, after a crash as well.
+    """
+    store = unpack("497-basic", tmp_path)
+    row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if (row["topic"], row["queueId"]) == ("audit-log", 2))
+    poke(store / "commitlog" / f"{0:020d}", row["physicalOffset"] + 28, struct.pack(">q", 1 << 40))
+    (store / "abort").touch()
+    if not has_queues:
+        shutil.rmtree(store / "consumequeue")
+    plan = rmqctl("recover", store, "--yes", "-o", "json").document()
+    served = {(queue["topic"], queue["queueId"]): queue["maxOffset"] - queue["minOffset"] for queue in plan["restart"]["queues"]}
+    assert (served["audit-log", 2], sum(served.values())) == ((18, 300) if has_queues else (1, 283))  # the one leads nowhere
+    assert plan["restart"]["lost"] == plan["lost"] == {"records": 0, "bytes": 0}
+    assert not [note for note in plan["notes"] if "fewer" in note]
+    assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == (not has_queues)
+    (store / "abort").touch()
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
+    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in again["queues"]) == 300
+    assert again["lost"]["records"] == 0
+
+
+@pytest.mark.parametrize("base", ["471-basic", "533-basic"])
+@pytest.mark.parametrize(("number", "distance"), [(1, 1), (2, 4096), (3, 20), (3, 2 * 65536)])
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_a_file_of_the_log_that_was_renamed_is_told_its_name(
+    base: str, number: int, distance: int, has_abort: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    """Brokers look at no PHYSICALOFFSET; what they dispatch from such a file leads elsewhere."""
+    store = unpack(base, tmp_path)
+    if has_abort:
+        (store / "abort").touch()
+    whole = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    right = store / "commitlog" / f"{number * 65536:020d}"
+    renamed = right.rename(right.with_name(f"{number * 65536 + distance:020d}"))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    notes = [note for note in plan["notes"] if "was renamed" in note]
+    assert len(notes) == 1
+    assert notes[0].startswith(f"commitlog/{renamed.name} was renamed: all its ")
+    assert notes[0].endswith(f"records say the offsets of {right.name}; rename it back and run recover again")
+    renamed.rename(right)
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["lost"] == whole["lost"]
+
+
+def test_a_file_whose_name_another_has_was_not_renamed(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Two files that were swapped: neither name is free."""
+    store = unpack("497-basic", tmp_path)
+    one, other = (store / "commitlog" / f"{number * 65536:020d}" for number in (1, 2))
+    one_had = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(one_had)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert not [note for note in plan["notes"] if "was renamed" in note]
+
+
+def test_a_damaged_message_whose_queue_offset_another_has_counts_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A placeholder takes its place in the log, and gets none in the queue: it is one of the nine, and the other eight are named."""
+    records = sample_records(9)
+    for record in records:
+        record.queue_offset += 5
+    write_log(tmp_path / "store", records, file_size=4096, blank=True)
+    second = bytearray(log_bytes(records, 4096).ljust(4096, b"\0"))
+    second[second.index(records[3].body, second.index(b"key-2"))] ^= 1
+    (tmp_path / "store" / "commitlog" / f"{4096:020d}").write_bytes(second)
+    plan = rmqctl("recover", tmp_path / "store", "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json").document()
+    assert plan["lost"] == {"records": 9, "bytes": sum(len(log_bytes([record])) for record in records)}
+    assert [queue["lost"] for queue in plan["queues"]] == [3, 3, 3]
+    assert any(note.startswith("8 messages have a queue offset that another") for note in plan["notes"])
+
+
+OVERLAP = 1024  # physical offset at which the second file begins, inside the first
+
+
+@pytest.mark.parametrize(("number", "hurt"), [(0, 6), (1, 0), (1, 2)])
+def test_damage_where_files_overlap_is_mended_in_its_own_file(number: int, hurt: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """The offsets alone do not tell the file: a placeholder must not go over good messages of the other one, and has its unit."""
+    store = tmp_path / "store"
+    records = [sample_records(9), sample_records(9)]
+    for n, record in enumerate([*records[0], *records[1]]):
+        record.queue_offset, record.body = n // 3, bytes([65 + n]) * 60
+    write_log(store, records[0], file_size=4096, blank=True)
+    files = [store / "commitlog" / f"{base:020d}" for base in (0, OVERLAP)]
+    files[1].write_bytes(log_bytes(records[1], OVERLAP).ljust(4096, b"\0"))
+    body = records[number][hurt].body
+    poke(files[number], files[number].read_bytes().index(body), b"\0")
+    before = [file.read_bytes() for file in files]
+    plan = rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--yes", "-o", "json").document()
+    assert [action["path"] for action in plan["actions"] if action["action"] == "write"] == [f"commitlog/{files[number].name}"]
+    assert files[1 - number].read_bytes() == before[1 - number]
+    assert [(queue["minOffset"], queue["maxOffset"]) for queue in plan["queues"]] == [(0, 6)] * 3
+    places = [row["queueOffset"] for queue_id in range(3) for row in rmqctl("queue", store, "OrderPaid", queue_id, "-o", "jsonl").rows()]
+    assert places == [*range(6)] * 3
+    assert [row["code"] for row in rmqctl("verify", store, "-o", "json").document()["findings"]] == ["file-overlap"]
+    assert rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json").document()["actions"] == []
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize("cut", [4096, 4178])  # in the middle of a record, and where one ends
+def test_a_file_that_was_short_ends_the_log_at_no_later_start(cut: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A start in order begins after it, one after a crash at it: what is filled up there gets marks."""
+    store = unpack("497-basic", tmp_path)
+    whole = rmqctl("verify", store, "-o", "json").document()
+    first = store / "commitlog" / f"{0:020d}"
+    first.write_bytes(first.read_bytes()[:cut])
+    before = tree_hash(store)
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert "refused" in plan["restart"]
+    assert plan["maxPhyOffset"] == whole["maxPhyOffset"]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert rmqctl("verify", store).code == 0
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
+    (store / "abort").touch()
+    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]["maxPhyOffset"] == plan["maxPhyOffset"]
+    (store / "abort").unlink()
+    assert rmqctl("undo", store, "--yes").code == 0
+    assert tree_hash(store) == before
+
+
+@pytest.mark.parametrize(("kind", "codes"), [("flip-queue-id", set()), ("flip-topic", {"rebuild-index", "set-checkpoint"})])
+def test_a_record_of_a_queue_one_bit_off_makes_no_queue(kind: str, codes: set[str], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A real 4.9.7 that starts with `abort` makes it, and serves the message twice; the queue that leads to it is enough."""
+    store = unpack("497-basic", tmp_path)
+    row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["queueOffset"] == 13)
+    at = row["physicalOffset"] % 65536
+    file = store / "commitlog" / f"{row['physicalOffset'] - at:020d}"
+    poke(file, at + 13 if kind == "flip-queue-id" else file.read_bytes().index(row["topic"].encode(), at), b"\1" if "id" in kind else b"N")
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert {action["action"] for action in plan["actions"]} == codes
+    assert [note for note in plan["notes"] if f"the record at {row['physicalOffset']} says that it is of queue" in note]
+    made = rmqctl("rebuild", store, "queues", "--yes")
+    assert f"the record at {row['physicalOffset']} says that it is of queue" in made.err
+    assert made.code == 0
+
+
+@pytest.mark.parametrize("gone", ["all", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "orders"])
+@pytest.mark.parametrize("abort", [False, True])
+def test_topics_of_the_broker_and_of_groups_are_not_taken_for_deleted(gone: str, abort: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """4.9.7 writes RMQ_SYS_TRANS_OP_HALF_TOPIC into no file, and serves its 60 messages after a start without the folder as before."""
+    store = unpack("broker-497", tmp_path)
+    served = ranges(rmqctl("queue", store, "-o", "jsonl").rows())
+    assert served["RMQ_SYS_TRANS_OP_HALF_TOPIC", 0] == (0, 60)
+    shutil.rmtree(store / "consumequeue" / ("" if gone == "all" else gone))
+    if gone == "orders":  # billing has offsets in it
+        topics = json.loads((store / "config/topics.json").read_text())
+        del topics["topicConfigTable"]["orders"]
+        (store / "config/topics.json").write_text(json.dumps(topics))
+    if abort:
+        (store / "abort").touch()
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert ranges(plan["queues"]) == served
+    assert ranges(plan["restart"]["queues"]).keys() <= served.keys()
+    assert not [note for note in plan["notes"] if "fewer" in note]
+    assert rmqctl("recover", store, "--yes").code == 3
+    assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == served
+
+
+def test_messages_of_a_deleted_topic_are_not_served(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A start may make its queues again: the plan, which does not, gives no client less."""
+    store = unpack("broker-497", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    topics = json.loads((store / "config/topics.json").read_text())
+    del topics["topicConfigTable"]["events"]
+    (store / "config/topics.json").write_text(json.dumps(topics))
+    plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert ranges(plan["restart"]["queues"]).keys() - ranges(plan["queues"]).keys() == {("events", queue_id) for queue_id in range(4)}
+    assert plan["lost"]["records"] == 0
+    assert not [note for note in plan["notes"] if "fewer" in note]

@@ -1,0 +1,93 @@
+"""The kernels' cache: kept where only the user can write, left alone where it cannot be used, and never the end of a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.kernels import kernel_cache
+from tests.conftest import unpack
+
+BROKEN_SAVE = """
+import numba.core.caching as caching
+def save(self, key, data):
+    raise OSError(28, "No space left on device")
+caching.IndexDataCacheFile.save = save
+"""
+IMPATIENT = "import rmqctl.cli.shared.first_run; rmqctl.cli.shared.first_run.PATIENCE_SECONDS = 0.05"
+
+
+def verify(store: Path, home: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
+    """`rmqctl verify --level 1` in a process of its own, whose cache is below `home`."""
+    code = f"{prelude}\nfrom rmqctl.cli.main import main; main()"
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "TMPDIR": str(home)}
+    command = [sys.executable, "-c", code, "verify", str(store), "--level", "1"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return unpack("497-basic", tmp_path / "golden")
+
+
+def test_the_first_run_says_that_it_compiles_and_the_second_finds_it_ready(store: Path, tmp_path: Path) -> None:
+    first, second = verify(store, tmp_path, IMPATIENT), verify(store, tmp_path, IMPATIENT)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "the first run of a verb compiles" in first.stderr
+    assert "compiles" not in second.stderr
+    kept = list((tmp_path / "cache" / "rmqctl").rglob("*.nbi"))
+    assert kept
+    assert not list(Path(kernel_cache.__file__).parent.parent.rglob("*.nbi"))
+
+
+def test_a_full_disk_costs_the_cache_only(store: Path, tmp_path: Path) -> None:
+    found = verify(store, tmp_path, BROKEN_SAVE)
+    assert found.returncode == 0
+    assert "no findings" in found.stdout
+
+
+def test_a_torn_cache_is_compiled_anew(store: Path, tmp_path: Path) -> None:
+    assert verify(store, tmp_path).returncode == 0
+    for path in (tmp_path / "cache").rglob("*.nb?"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = verify(store, tmp_path)
+    assert (found.returncode, "Traceback" in found.stderr) == (0, False)
+
+
+def test_a_folder_that_others_can_write_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
+    mine = tmp_path / "rmqctl"
+    found = kernel_cache.find_folder()
+    assert found is not None
+    assert found.parent == mine
+    assert mine.stat().st_mode & 0o777 == 0o700
+    mine.chmod(0o777)
+    found = kernel_cache.find_folder()
+    assert found is not None
+    assert found.parent == tmp_path / "temporary" / f"rmqctl-{os.getuid()}"
+
+
+def test_a_read_only_home_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *arguments: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert kernel_cache.find_folder() is None
+
+
+def test_a_link_in_the_folders_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "rmqctl").symlink_to(elsewhere)
+    (tmp_path / f"rmqctl-{os.getuid()}").symlink_to(elsewhere)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert kernel_cache.find_folder() is None

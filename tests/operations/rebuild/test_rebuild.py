@@ -1,0 +1,363 @@
+"""Queues and index made anew from a log are those that the real brokers made of it; and what is done where the log cannot tell."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import BadRequest, Unreadable
+from rmqctl.format.properties import keys
+from rmqctl.operations.rebuild import queue_builder
+from rmqctl.operations.rebuild.rebuild import Rebuild, Rebuilt, Selection
+from rmqctl.store.config.broker_conf import BrokerConf
+from rmqctl.store.read.index_service import IndexService
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import apply_damage, damage_cases, expected, unpack
+from tests.store.engine.test_dispatcher import index_content, only_log, queue_bytes
+from tests.store.read.test_index_service import REBUILT
+from tests.store.write import test_batch_consume_queue_writer as batch_store
+from tests.support.cqext_store import SMALL_NAMES, unpack_cqext, used_parts
+from tests.support.log_maker import Record, encode, write_log
+
+Unit = tuple[int, int, int]
+SMALL = BrokerConf(consumequeue_file_size=100, index_slots=10, index_entries=40)
+
+
+def rebuilt(
+    store: Path, staging: Path | None, selection: Selection | None = None, *, conf: BrokerConf | None = None, **more: Any
+) -> Rebuilt:
+    rebuild = Rebuild(ReadOnlyStore(store, conf), selection or Selection(), staging, threads=2, **more)
+    assert rebuild.run()
+    if staging is not None:
+        rebuild.check()
+    return rebuild.result
+
+
+def units(root: Path, topic: str = "OrderPaid", queue_id: int = 1) -> list[Unit]:
+    """(physicalOffset, size, tagsCode) of a queue's files, as far as they are used."""
+    data = b"".join(path.read_bytes() for path in sorted((root / "consumequeue" / topic / str(queue_id)).iterdir()))
+    found = [struct.unpack_from(">qiq", data, at) for at in range(0, len(data), 20)]
+    while found and found[-1] == (0, 0, 0):
+        found.pop()
+    return found
+
+
+def log_of(root: Path, numbers: list[int]) -> list[int]:
+    """A store with the log of a queue's messages with these queue offsets; the offset of each, and the log's end."""
+    records = [Record(queue_offset=number, body=bytes(20 + at)) for at, number in enumerate(numbers)]
+    write_log(root, records, file_size=64 * 1024)
+    offsets = [0]
+    for record in records:
+        offsets.append(offsets[-1] + len(encode(record, offsets[-1])))
+    return offsets
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+def offsets_of(found: list[Unit]) -> list[int]:
+    return [unit[0] for unit in found]
+
+
+@pytest.mark.parametrize("name", SMALL_NAMES)
+def test_queues_and_index_are_those_of_the_brokers(name: str, tmp_path: Path) -> None:
+    golden = unpack(name, tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    result = rebuilt(golden, made)
+    assert queue_bytes(made) == queue_bytes(golden) != {}
+    assert all(counts.same == counts.units for counts in result.queues)
+    if not name.startswith("326"):  # 3.x indexed other keys, and counted slots otherwise
+        assert index_content(made) == index_content(golden)
+
+
+@pytest.mark.parametrize("name", SMALL_NAMES)
+def test_the_new_index_answers_every_key_query(name: str, tmp_path: Path) -> None:
+    golden = unpack(name, tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    rebuilt(golden, made, Selection(queues=False))
+    store = ReadOnlyStore(made)
+    asked = expected(name)["keyQueries"]
+    for query in asked:
+        found = [message.physical_offset for message in store.by_key(query["topic"], query["key"])]
+        if name in REBUILT:  # by the broker that was asked: its files ended elsewhere, and it gives so many of them only
+            assert set(query["physicalOffsets"]) <= set(found)
+        else:
+            assert found[-query["max"] :] == query["physicalOffsets"]
+    assert asked
+    names = [file.file.path.name for file in IndexService(store.storage, made / "index").files]
+    assert names == sorted(names)
+    assert all(len(name) == 17 for name in names)
+
+
+def test_extensions_are_made_anew(tmp_path: Path) -> None:
+    golden = unpack_cqext(tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    rebuilt(golden, made, Selection(index=False))
+    used = {path: data for path, data in used_parts("consumequeue").items() if data}
+    assert queue_bytes(made) == used
+    theirs = {path: data for path, data in used_parts("consumequeue_ext").items() if data}
+    ours = {path: (made / path).read_bytes()[: len(data) + 20].rstrip(b"\0") for path, data in theirs.items()}
+    assert ours == theirs
+
+
+def test_batch_consume_queues_are_made_anew(tmp_path: Path) -> None:
+    golden = batch_store.golden(tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    result = rebuilt(golden, made)
+    assert batch_store.queue_bytes(made) == batch_store.queue_bytes(golden)
+    assert {counts.topic for counts in result.queues} >= {"bcq", "bcq-single"}
+    assert all(counts.same == counts.units for counts in result.queues)
+
+
+def test_files_say_that_they_were_written_when_their_last_message_was_stored(tmp_path: Path) -> None:
+    golden = unpack("497-basic", tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    rebuilt(golden, made)
+    store = ReadOnlyStore(made)
+    for queue in store.queues.values():
+        for file in queue.queue.files:
+            last = list(queue.units(file.file_from_offset // 20, file.end // 20))[-1]
+            message = store.commit_log.message_at(last.physical_offset)
+            assert message is not None
+            assert file.last_modified_timestamp == message.store_timestamp
+
+
+def test_looking_writes_nothing_and_finds_the_same(tmp_path: Path) -> None:
+    golden = unpack("471-basic", tmp_path)
+    apply_damage(golden, damage_cases()["471-basic--magic-flip-last-abnormal"]["ops"])
+    made = tmp_path / "made"
+    made.mkdir()
+    looked, written = rebuilt(golden, None), rebuilt(golden, made)
+    for counts in written.queues:
+        counts.crc = 0
+    assert (looked.queues, looked.index, looked.log) == (written.queues, written.index, written.log)
+
+
+def test_a_queue_begins_with_its_first_message_in_the_log(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, [7, 8, 9])
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert units(tmp_path)[:2] == [(0, 0x7FFFFFFF, 0)] * 2
+    assert offsets_of(units(tmp_path))[2:] == offsets[:3]
+    assert [path.name for path in (tmp_path / "consumequeue/OrderPaid/1").iterdir()] == [f"{100:020d}"]
+    assert (result.queues[0].min_offset, result.queues[0].max_offset) == (7, 10)
+
+
+def test_the_newest_generation_of_a_deleted_topic_counts(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, [0, 1, 2, 3, 4, 5, 6, 0, 1, 2])
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert offsets_of(units(tmp_path)) == offsets[7:10]
+    assert len(list((tmp_path / "consumequeue/OrderPaid/1").iterdir())) == 1
+    assert result.queues[0].anew == 1
+
+
+def test_a_number_that_cannot_be_0_begins_no_queue(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, [0, 1, 2, 3, 4, 5])
+    rebuilt(tmp_path, tmp_path, conf=SMALL)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[offsets[3] + 20 : offsets[3] + 28] = bytes(8)  # nothing checks QUEUEOFFSET
+    path.write_bytes(data)
+    made = tmp_path / "made"
+    made.mkdir()
+    result = rebuilt(tmp_path, made, conf=SMALL)
+    assert units(made) == units(tmp_path)
+    assert (result.queues[0].misnumbered, result.queues[0].again) == (1, 0)
+
+
+def test_numbers_that_were_there_and_numbers_that_are_too_high(tmp_path: Path) -> None:
+    """As brokers do without damage: the first gets no place, the second the next one."""
+    offsets = log_of(tmp_path, [0, 1, 2, 1, 3, 1 << 40, 5])
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert offsets_of(units(tmp_path)) == [offsets[at] for at in (0, 1, 2, 4, 5, 6)]
+    assert (result.queues[0].again, result.queues[0].misnumbered) == (1, 1)
+
+
+def test_a_lost_message_keeps_its_place(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, [0, 1, 2, 3, 4, 5])
+    flip(tmp_path / "commitlog" / f"{0:020d}", offsets[2] + 4)
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert offsets_of(units(tmp_path)) == [offsets[at] for at in (0, 1, 3, 3, 4, 5)]
+    assert (result.queues[0].repeated, result.log.damages) == (1, 1)
+
+
+def test_what_the_old_queue_knows_of_a_lost_message_stays(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, list(range(30)))
+    rebuilt(tmp_path, tmp_path, conf=SMALL)
+    for at in (9, 10, 21):
+        flip(tmp_path / "commitlog" / f"{0:020d}", offsets[at] + 4)
+    made = tmp_path / "made"
+    made.mkdir()
+    result = rebuilt(tmp_path, made, conf=SMALL)
+    assert units(made) == units(tmp_path)
+    assert (result.queues[0].kept, result.queues[0].same) == (3, 30)
+
+
+def test_a_damaged_body_is_served(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, [0, 1, 2])
+    flip(tmp_path / "commitlog" / f"{0:020d}", offsets[0] + 90)
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert offsets_of(units(tmp_path)) == offsets[:3]
+    assert (result.log.messages, result.log.damages, result.index.entries) == (3, 0, 6)
+
+
+def test_queues_that_the_log_has_no_message_of(tmp_path: Path) -> None:
+    golden = unpack("533-propcrc", tmp_path)
+    apply_damage(golden, damage_cases()["533-propcrc--first-file-expired"]["ops"])
+    result = rebuilt(golden, None)
+    expired = result.as_they_are
+    assert len(expired) == 1
+    stray = golden / "consumequeue" / "stray" / "0"
+    stray.mkdir(parents=True)
+    (stray / f"{0:020d}").write_bytes(struct.pack(">qiq", 2**20, 100, 0).ljust(1000, b"\0"))
+    again = rebuilt(golden, None)
+    assert again.as_they_are == expired
+    assert again.gone == [("stray", 0)]
+
+
+@pytest.mark.parametrize("all_topics", [False, True])
+def test_deleted_topics_get_no_queue(all_topics: bool, tmp_path: Path) -> None:
+    write_log(tmp_path, [Record(queue_offset=0), Record(topic="deleted"), Record(topic="%LMQ%here"), Record(topic="RMQ_SYS_TRACE_TOPIC")])
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"OrderPaid": {"topicName": "OrderPaid"}}}))
+    result = rebuilt(tmp_path, tmp_path, Selection(all_topics=all_topics), conf=SMALL)
+    made = {path.name for path in (tmp_path / "consumequeue").iterdir()}
+    assert made == {"OrderPaid", "%LMQ%here", "RMQ_SYS_TRACE_TOPIC"} | ({"deleted"} if all_topics else set())
+    assert result.left_out == ({} if all_topics else {"deleted": 1})
+
+
+@pytest.mark.parametrize("topic", ["../../etc", "a/b", "..", "."])
+def test_no_folder_is_made_of_what_is_no_topic(topic: str, tmp_path: Path) -> None:
+    write_log(tmp_path / "store", [Record(topic=topic), Record()])
+    made = tmp_path / "made"
+    made.mkdir()
+    result = rebuilt(tmp_path / "store", made, conf=SMALL)
+    assert [counts.topic for counts in result.queues] == ["OrderPaid"]
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "made"}
+
+
+def test_one_queue_of_one_topic(tmp_path: Path) -> None:
+    golden = unpack("497-basic", tmp_path)
+    made = tmp_path / "made"
+    made.mkdir()
+    result = rebuilt(golden, made, Selection(index=False, topic="OrderPaid", queue_id=2))
+    assert [path.relative_to(made).as_posix() for path in made.rglob("0*") if path.is_file()] == [f"consumequeue/OrderPaid/2/{0:020d}"]
+    assert (result.gone, result.as_they_are, result.left_out) == ([], [], {})
+
+
+def test_a_part_of_the_log(tmp_path: Path) -> None:
+    offsets = log_of(tmp_path, list(range(10)))
+    rebuilt(tmp_path, tmp_path, conf=SMALL, begin=offsets[3], end=offsets[7])
+    assert offsets_of(units(tmp_path))[3:] == offsets[3:7]
+
+
+def test_windows_give_way_when_there_are_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_builder, "WINDOWS_FIRST", 2)
+    monkeypatch.setattr(queue_builder, "WINDOW_MAX", 32)
+    monkeypatch.setattr(queue_builder, "POOL_SIZE", 4 * 32 * 28)
+    golden = unpack("broker-533", tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    rebuilt(golden, made)
+    assert queue_bytes(made) == queue_bytes(golden)
+
+
+def interrupted(store: Path, staging: Path, after: int) -> bool:
+    """A rebuild that is interrupted after so many items of the log; whether it was."""
+    asked = 0
+
+    def is_over() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > after
+
+    return not Rebuild(ReadOnlyStore(store), Selection(), staging, threads=1).run(is_over)
+
+
+@pytest.mark.parametrize("name", ["497-basic", "broker-533", "533-lmq", "471-crash"])
+def test_an_interrupted_rebuild_is_gone_on_with(name: str, tmp_path: Path) -> None:
+    golden = unpack(name, tmp_path)
+    for after in (0, 1, 3):
+        made = only_log(golden, tmp_path / f"made-{after}")
+        if not interrupted(golden, made, after):
+            continue
+        rebuild = Rebuild(ReadOnlyStore(golden), Selection(), made, threads=2)
+        rebuild.go_on()
+        assert rebuild.run()
+        rebuild.check()
+        assert queue_bytes(made) == queue_bytes(golden)
+        assert index_content(made) == index_content(golden)
+        assert not (made / "rebuild.json").exists()
+        whole = rebuilt(golden, None)
+        assert rebuild.result.log == whole.log
+        assert rebuild.result.index.entries == whole.index.entries
+
+
+def test_it_is_gone_on_with_only_where_nothing_changed(tmp_path: Path) -> None:
+    golden = unpack("497-basic", tmp_path)
+    made = tmp_path / "made"
+    made.mkdir()
+    with pytest.raises(BadRequest, match="killed before it recorded"):
+        Rebuild(ReadOnlyStore(golden), Selection(), made).go_on()
+    assert interrupted(golden, made, 1)
+    with pytest.raises(BadRequest, match="is not what it was"):
+        Rebuild(ReadOnlyStore(golden), Selection(index=False), made).go_on()
+    flip(golden / "commitlog" / f"{65536:020d}", 60000)
+    with pytest.raises(BadRequest, match="is not what it was"):
+        Rebuild(ReadOnlyStore(golden), Selection(), made).go_on()
+    (made / "rebuild.json").write_text("{}")
+    with pytest.raises(BadRequest, match="is damaged"):
+        Rebuild(ReadOnlyStore(golden), Selection(), made).go_on()
+
+
+@pytest.mark.parametrize("path", [f"consumequeue/OrderPaid/1/{0:020d}", "index"])
+def test_what_is_not_as_it_was_written_is_not_installed(path: str, tmp_path: Path) -> None:
+    golden = unpack("497-basic", tmp_path)
+    made = tmp_path / "made"
+    made.mkdir()
+    rebuild = Rebuild(ReadOnlyStore(golden), Selection(), made)
+    assert rebuild.run()
+    found = made / path
+    flip(min(found.iterdir()) if found.is_dir() else found, 39)
+    with pytest.raises(Unreadable, match="not what is there"):
+        rebuild.check()
+
+
+def test_the_time_until_which_index_files_are_full(tmp_path: Path) -> None:
+    golden = unpack("471-basic", tmp_path)
+    made = only_log(golden, tmp_path / "made")
+    result = rebuilt(golden, made)
+    headers = [file.header() for file in ReadOnlyStore(made).index.files]
+    checkpoint = ReadOnlyStore(golden).checkpoint()
+    assert [header.end_timestamp for header in headers[:-1] if header is not None][-1] == result.index.full_until
+    assert checkpoint is not None
+    assert checkpoint.index_msg_timestamp == result.index.full_until
+
+
+@pytest.mark.parametrize("count", [18, 19, 20, 21, 38, 39, 40])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_that_time_wherever_a_file_ends(count: int, threads: int, tmp_path: Path) -> None:
+    """Two keys a message, 39 entries a file."""
+    records = [Record(queue_offset=at, store_timestamp=1_795_252_000_000 + 1000 * at) for at in range(count)]
+    write_log(tmp_path, records, file_size=64 * 1024)
+    rebuild = Rebuild(ReadOnlyStore(tmp_path, SMALL), Selection(), tmp_path, threads=threads)
+    assert rebuild.run()
+    headers = [file.header() for file in IndexService(ReadOnlyStore(tmp_path).storage, tmp_path / "index", 10).files]
+    full = [header.end_timestamp for header in headers[:-1] if header is not None]
+    assert rebuild.result.index.full_until == (full[-1] if full else 0)
+    assert len(headers) == -(-2 * count // 39)
+
+
+def test_messages_without_keys_make_an_empty_index(tmp_path: Path) -> None:
+    log_of(tmp_path, [0, 1])
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"KEYS\x01k1 k2", b"KEYX\x01k1 k2"))
+    assert keys({"KEYS": "k1 k2"}) == ["k1", "k2"]
+    result = rebuilt(tmp_path, tmp_path, conf=SMALL)
+    assert result.index.entries == 0
+    assert list((tmp_path / "index").iterdir()) == []

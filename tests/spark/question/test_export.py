@@ -1,0 +1,202 @@
+"""`rmqctl job export`: read back by pyarrow, and by Python's own readers, it is what `rmqctl dump` prints."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.errors import BadRequest
+from rmqctl.spark.question import export
+from rmqctl.spark.question.export import without_formulas
+from tests.conftest import Rmqctl, tree_hash
+from tests.spark.question.conftest import dumped
+from tests.support.log_maker import Record, write_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+STORES = ("326-tx-crash", "497-lmq", "533-longtopic", "broker-497")
+
+
+def read_back(folder: Path) -> list[Row]:
+    from pyarrow import dataset
+
+    table = dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+    rows: list[Row] = table.to_pylist()
+    return rows
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["broker"], row["physicalOffset"]))
+
+
+def test_parquet(golden_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]) -> None:
+    roots = {name: golden_stores[name] for name in STORES}
+    found = document("export", *roots.values(), "--to", tmp_path / "out")
+    rows = in_order(read_back(tmp_path / "out"))
+    wanted = [row | {"broker": name} for name in sorted(roots) for row in dumped(roots[name], "hex")]
+    assert found["code"] == 0
+    assert found["messages"] == len(rows) == len(wanted)
+    assert found["bytes"] == sum(row["size"] for row in rows)
+    for row, dump in zip(rows, wanted, strict=True):
+        assert zlib.crc32(row["body"]) & 0x7FFFFFFF == row["bodyCrc"] or not row["body"]
+        assert row["body"].hex() == dump["body"]
+        assert dict(row["properties"]) == dump["properties"]
+        assert row["day"] == dump["storeTime"][:10]
+        assert row["storeTime"].timestamp() * 1000 == pytest.approx(dump["storeTimestamp"])
+        same = set(dump) - {"body", "bodyEncoding", "properties", "storeTime", "bornTime"}
+        assert {key: row[key] for key in same} == {key: dump[key] for key in same}
+
+
+def test_json_lines_are_dumps(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = golden_stores["broker-533"]
+    assert rmqctl("job", "export", root, "--to", tmp_path / "out", "--format", "jsonl").code == 0
+    lines = [line for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
+    rows = in_order([json.loads(line) for line in lines])
+    assert rows == [row | {"broker": "broker-533"} for row in dumped(root, "base64")]
+
+
+def test_csv(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = golden_stores["533-basic"]
+    assert rmqctl("job", "export", root, "--to", tmp_path / "out", "--format", "csv").code == 0
+    rows: list[Row] = []
+    for path in (tmp_path / "out").glob("*.csv"):
+        with path.open(newline="") as file:
+            rows += csv.DictReader(file)
+    rows.sort(key=lambda row: int(row["physicalOffset"]))
+    wanted = dumped(root, "base64")
+    assert [json.loads(row["properties"]) for row in rows] == [row["properties"] for row in wanted]
+    assert [base64.b64decode(row["body"]) for row in rows] == [base64.b64decode(row["body"]) for row in wanted]
+    assert [row["storeTime"] for row in rows] == [row["storeTime"] for row in wanted]
+
+
+def test_without_bodies_and_damaged(damaged_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]) -> None:
+    root = damaged_stores[min(name for name in damaged_stores if "body-flip" in name)]
+    found = document("export", root, "--to", tmp_path / "out", "--body", "none")
+    rows = read_back(tmp_path / "out")
+    assert found["code"] == found["damages"] == 1
+    assert sorted(row["physicalOffset"] for row in rows) == [row["physicalOffset"] for row in dumped(root)]
+    assert "body" not in rows[0]
+
+
+ODD_TOPICS = (
+    "%RETRY%x",
+    "../x",
+    "../../../escape",
+    "..",
+    "a/b",
+    "a=b",
+    "day=1",
+    "x\ny",
+    "Ünïcode",
+    "007",
+    "__HIVE_DEFAULT_PARTITION__x",
+    "~",
+    "*",
+)
+
+
+def test_topics_cannot_lead_elsewhere(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    write_log(tmp_path / "in" / "store", [Record(topic=topic, queue_offset=0) for topic in ODD_TOPICS], file_size=65536)
+    target = tmp_path / "deep" / "down" / "out"
+    target.parent.mkdir(parents=True)
+    outside = tree_hash(tmp_path / "in")
+    assert rmqctl("job", "export", tmp_path / "in" / "store", "--to", target).code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "deep"}
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+    assert tree_hash(tmp_path / "in") == outside
+    assert {path.parent.name[:4] for path in target.rglob("*.parquet")} == {"day="}
+    assert all(len(path.relative_to(target).parts) == 3 for path in target.rglob("*.parquet"))
+    assert sorted(str(row["topic"]).removeprefix("00") for row in read_back(target)) == sorted(
+        topic.removeprefix("00") for topic in ODD_TOPICS
+    )
+
+
+def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    target = tmp_path / "out"
+    sync = export._sync
+
+    def noting(path: Path) -> None:
+        synced.append(f"{str(path).partition(str(tmp_path))[2]} {target.exists()}")
+        sync(path)
+
+    monkeypatch.setattr(export, "_sync", noting)
+    with export.new_folder(target) as folder:
+        (folder / "topic=T").mkdir(parents=True)
+        (folder / "topic=T" / "part").write_bytes(b"x")
+        (folder / "_SUCCESS").touch()
+    beside = f"/{folder.parent.name}/messages"
+    wanted = [f"{beside}/topic=T/part False", f"{beside}/topic=T False", f"{beside}/_SUCCESS False", f"{beside} False", " True"]
+    assert synced == wanted
+    assert (target / "topic=T" / "part").read_bytes() == b"x"
+
+
+def test_an_export_that_becomes_durable_is_left_alone_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, asked = tmp_path / "out", 0
+    sync = export._sync
+
+    def while_another_begins(path: Path) -> None:
+        nonlocal asked
+        if not target.exists():
+            asked += 1
+            with pytest.raises(BadRequest, match="another export to the same folder is running"):
+                export.remove_leftovers(target)
+        sync(path)
+
+    monkeypatch.setattr(export, "_sync", while_another_begins)
+    with export.new_folder(target) as folder:
+        folder.mkdir()
+        (folder / "part").write_bytes(b"x")
+    assert asked > 0
+    assert (target / "part").read_bytes() == b"x"
+
+
+def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    ours, other, of_another = (tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c")))
+    for folder in (ours, other, of_another):
+        (folder / "messages").mkdir(parents=True)
+    (ours / export.MARKER).touch()
+    (of_another / export.MARKER).touch()
+    assert export.remove_leftovers(target) == ([ours], [other])
+    assert set(tmp_path.iterdir()) == {other, of_another}
+    with export.new_folder(target) as running:
+        running.mkdir()
+        with pytest.raises(BadRequest, match="another export to the same folder is running"):
+            export.remove_leftovers(target)
+        assert running.is_dir()
+    assert export.remove_leftovers(target) == ([], [other])
+
+
+def test_an_empty_folder_is_taken(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    (tmp_path / "out").mkdir()
+    assert rmqctl("job", "export", golden_stores["533-basic"], "--to", tmp_path / "out", "--body", "none").code == 0
+    assert len(read_back(tmp_path / "out")) == 300
+
+
+def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(golden: Callable[[str], Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = golden("533-basic")
+    file = root / "commitlog" / f"{65536:020d}"
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "target").mkdir()
+    result = rmqctl("job", "export", root, "--to", tmp_path / "target" / "out")
+    assert (result.code, result.out) == (4, "")
+    assert "nothing is exported" in result.err
+    assert not list((tmp_path / "target").iterdir())
+
+
+def test_a_text_in_csv_is_no_formula(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("=1+1", -1), ("-a", 2), ("a=", 3), (None, 4)], "topic string, queueId int")
+    assert [tuple(row) for row in without_formulas(rows).collect()] == [("'=1+1", -1), ("'-a", 2), ("a=", 3), (None, 4)]

@@ -1,0 +1,118 @@
+"""`rmqctl job sql`: answers, and what is no question."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.spark.question.sql import columns_of
+from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
+from tests.conftest import Rmqctl
+from tests.spark.question.conftest import dumped
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+
+
+def test_an_aggregate(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
+    root = golden_stores["broker-497"]
+    found = document("sql", "SELECT topic, count(*) AS n, sum(size) AS s FROM messages GROUP BY topic ORDER BY topic", root)
+    messages = dumped(root)
+    topics = sorted({row["topic"] for row in messages})
+    sizes = [[row["size"] for row in messages if row["topic"] == topic] for topic in topics]
+    assert found["columns"] == ["topic", "n", "s"]
+    assert found["rows"] == [{"topic": topic, "n": len(one), "s": sum(one)} for topic, one in zip(topics, sizes, strict=True)]
+    assert found["scanned"]["messages"] == len(messages)
+    assert found["code"] == 0
+
+
+def test_rows_as_they_are(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    root = golden_stores["533-basic"]
+    rows = rmqctl("job", "sql", "SELECT * FROM messages ORDER BY physicalOffset LIMIT 3", root, "-o", "jsonl").rows()
+    for row, wanted in zip(rows, dumped(root, "base64")[:3], strict=True):
+        assert {key: row[key] for key in wanted if key in row} == {key: wanted[key] for key in wanted if key in row}
+        assert base64.b64decode(row["body"]) == base64.b64decode(wanted["body"])
+
+
+def test_messages_and_damage_together(damaged_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    root = damaged_stores["471-basic--body-flip-first-abnormal"]
+    query = "SELECT d.damage, count(m.size) AS before FROM damage d, messages m WHERE m.physicalOffset < d.physicalOffset GROUP BY d.damage"
+    result = rmqctl("job", "sql", query, root, "-o", "jsonl")
+    damage = next(row for row in rmqctl("dump", root, "--damaged", "-o", "jsonl").rows() if "damage" in row)
+    before = sum(row["physicalOffset"] < damage["physicalOffset"] for row in dumped(root))
+    assert result.rows() == [{"damage": "bad-body-crc", "before": before}]
+    assert result.code == 1
+
+
+def test_no_view_at_all(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    result = rmqctl(
+        "job",
+        "sql",
+        "SELECT date'2026-11-21' AS d, timestamp'2026-11-21 09:15:16.848Z' AS t, 1.50 AS x",
+        golden_stores["533-basic"],
+        "-o",
+        "jsonl",
+    )
+    assert result.rows() == [{"d": "2026-11-21", "t": "2026-11-21T09:15:16.848Z", "x": "1.50"}]
+    assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("selec topic from messages", "Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)"),
+        ("select topic\nfrom messages whree x", "(line 2,"),
+        ("select nope from messages", "`nope` cannot be resolved"),
+        ("select m.topics from messages m", "(did you mean topic?)"),
+        ("select stortimestamp from messages where topic = 'x'", "(did you mean storeTimestamp?)"),
+        ("select\nnope from messages", "line 2 pos 0\n"),
+        ("select m.topic, q.topic from messages m join queues q using (physicalOffset)", "two columns of the answer are called topic (AS "),
+        ("select * from nowhere", "`nowhere` cannot be found"),
+        ("select 1/0", "Division by zero"),
+        ("drop view messages", "Syntax error"),
+        ("create table t as select * from messages", "Syntax error"),
+        ("insert overwrite directory '/tmp/x' using csv select 1", "Syntax error"),
+        ("with x as (select 1) insert into t select * from x", "Syntax error"),
+        ("select 1) select 2 --", "Syntax error"),
+        ("", "Syntax error"),
+    ],
+)
+def test_what_is_no_question(query: str, said: str, golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    result = rmqctl("job", "sql", query, golden_stores["533-basic"])
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert said in result.err
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT Topic, count(*) FROM messages GROUP BY topic", ["topic"]),
+        ("select m.`queueId`, properties['x'] from messages m", ["queueId", "properties"]),
+        ("select count( * ) from messages", []),
+        ("select * from messages", list(MESSAGE_COLUMNS)),
+        ("select m.* from messages m", list(MESSAGE_COLUMNS)),
+        ("from messages", list(MESSAGE_COLUMNS)),
+        ("from messages |> select topic", list(MESSAGE_COLUMNS)),
+        ("select 1 from (table messages)", list(MESSAGE_COLUMNS)),
+        ("select topic from messages natural join damage", list(MESSAGE_COLUMNS)),
+    ],
+)
+def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[str]) -> None:
+    assert columns_of(query) == columns
+
+
+def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
+    root = golden_stores["broker-497"]
+    listed = rmqctl("queue", root, "orders", "2", "-o", "jsonl").rows()
+    query = "SELECT queueOffset, physicalOffset, size, tagsCode FROM queues WHERE topic = 'orders' AND queueId = 2 ORDER BY queueOffset"
+    found = rmqctl("job", "sql", query, root, "-o", "jsonl")
+    assert (found.code, found.err) == (0, "")
+    assert found.rows() == [{key: row[key] for key in ("queueOffset", "physicalOffset", "size", "tagsCode")} for row in listed]
+    joined = "SELECT count(DISTINCT i.phyOffset) AS n FROM index i JOIN messages m ON i.phyOffset = m.physicalOffset AND i.store = m.store"
+    keyed = sum("UNIQ_KEY" in row["properties"] or "KEYS" in row["properties"] for row in dumped(root))
+    assert rmqctl("job", "sql", joined, root, "-o", "jsonl").rows() == [{"n": keyed}]

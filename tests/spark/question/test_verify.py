@@ -1,0 +1,61 @@
+"""`rmqctl job verify` by a real Spark: the documents of `rmqctl verify`; and what is said where Spark cannot."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.spark.conftest import without_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CASES = damage_cases()
+DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 18 == 0]
+STORES = ["326-basic", "471-cqext", "497-lmq", "533-propcrc", "broker-533"]
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A port where nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_golden_store(spark: SparkSession, name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack(name, tmp_path)
+    before = tree_hash(root)
+    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "-o", "json")
+    assert there.code == here.code == 0
+    assert without_seconds(there.document()) == without_seconds(here.document())
+    assert tree_hash(root) == before
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damage_case(spark: SparkSession, name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(root, CASES[name]["ops"])
+    here, there = rmqctl("verify", root, "-o", "json"), rmqctl("job", "verify", root, "-o", "json")
+    assert there.code == here.code == 1
+    assert without_seconds(there.document()) == without_seconds(here.document())
+
+
+@pytest.mark.parametrize("option", ["--master=spark://127.0.0.1:{}", "--remote=sc://127.0.0.1:{}"])
+def test_nobody_answers(option: str, nobody: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("job", "verify", unpack("533-basic", tmp_path), option.format(nobody))
+    assert (result.code, result.out) == (4, "")
+    assert result.err.splitlines()[-1].endswith("no Spark answers there: Connection refused")
+
+
+def test_no_such_folder(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("job", "verify", tmp_path / "none")
+    assert (result.code, result.out) == (10, "")

@@ -1,0 +1,156 @@
+"""Stores as Spark's tables, by a real Spark."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.errors import Unreadable
+from rmqctl.spark.question.proof import with_coverage
+from rmqctl.spark.source.data_source import PUSHDOWN, register
+from rmqctl.spark.source.message_source import splits_to_json
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import tree_hash, unpack
+from tests.spark.source.test_message_source import as_dump, dumped, in_order, splits_before_a_record_in_a_body
+from tests.spark.source.test_stream_source import Log
+from tests.support.log_maker import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+NAMES = ("497-lmq", "533-basic")
+
+
+@pytest.fixture(autouse=True)
+def _sources_are_known(spark: SparkSession) -> None:
+    register(spark)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("brokers")
+    return {name: unpack(name, folder / name) for name in NAMES}
+
+
+def test_two_stores(spark: SparkSession, stores: dict[str, Path]) -> None:
+    before = [tree_hash(root) for root in stores.values()]
+    table = spark.read.format("rocketmq").load([str(root) for root in stores.values()])
+    rows: list[dict[str, Any]] = [row.asDict() for row in table.collect()]
+    for name, root in stores.items():
+        shown = [as_dump(row) for row in rows if row["broker"] == name and row["kind"] == "message"]
+        for row in shown:
+            row["body"] = bytes(row["body"])
+        wanted = [row | {"properties": dict(row["properties"])} for row in dumped(root)]
+        assert in_order(shown) == wanted
+    assert [tree_hash(root) for root in stores.values()] == before
+
+
+def test_a_glob_and_chosen_columns(spark: SparkSession, stores: dict[str, Path]) -> None:
+    pattern = str(stores["533-basic"].parent.parent / "*" / "store")
+    table = spark.read.format("rocketmq").option("columns", "broker,topic").load(pattern)
+    assert table.columns == ["broker", "topic"]
+    assert {row["broker"] for row in table.distinct().collect()} == set(NAMES)
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").schema("topic string, size bigint").load(str(stores["533-basic"]))
+    with closing(ReadOnlyStore(stores["533-basic"])) as store:
+        assert table.agg({"size": "sum"}).collect()[0][0] == store.commit_log.end()[0]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "topic = 'OrderPaid'",
+        "topic in ('OrderPaid', 'stock_change') and queueId = 1",
+        "physicalOffset >= 65536 and physicalOffset < 100000",
+        "physicalOffset > 131071",
+        "storeTimestamp > 1795252553900 and kind = 'message'",
+        "tags = 'TagA' and queueOffset = 3",
+        "uniqKey is not null and keys = 'order-1'",
+        "topic = 'OrderPaid' and topic = 'stock_change'",
+        "kind = 'blank'",
+    ],
+)
+def test_filters_pushed_down(condition: str, spark: SparkSession, stores: dict[str, Path]) -> None:
+    root = str(stores["533-basic"])
+    plain = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        register(spark)
+        pushed = spark.read.format("rocketmq").load(root).where(condition).orderBy("physicalOffset").collect()
+    finally:
+        spark.conf.set(PUSHDOWN, "false")
+        register(spark)
+    assert pushed == plain
+
+
+def test_proof_of_one_action(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").option("ranges", "true").load([str(root) for root in stores.values()])
+    messages, proof = with_coverage(table)
+    counted = {row["kind"]: row["count"] for row in messages.groupBy("kind").count().collect()}
+    assert counted["message"] == sum(len(dumped(root)) for root in stores.values())
+    assert "range" not in counted
+    proof.check()
+
+
+def test_proof_of_an_action_that_reads_nothing(spark: SparkSession, stores: dict[str, Path]) -> None:
+    table = spark.read.format("rocketmq").option("ranges", "true").load(str(stores["533-basic"]))
+    messages, proof = with_coverage(table)
+    assert messages.where("1 = 0").count() == 0
+    with pytest.raises(Unreadable):
+        proof.check()
+
+
+def test_splits_that_do_not_join_are_read_as_one(spark: SparkSession, stores: dict[str, Path], tmp_path: Path) -> None:
+    splits = splits_before_a_record_in_a_body(tmp_path)
+    reader = spark.read.format("rocketmq").option("ranges", "true")
+    messages, proof = with_coverage(reader.option("splits", splits_to_json(splits)).load(str(tmp_path)))
+    assert messages.where("kind = 'message'").count() == 4
+    with pytest.raises(Unreadable, match=r"did not begin where the one before it ended \(read 2 other splits"):
+        proof.check()
+    messages, proof = with_coverage(reader.option("splits", splits_to_json(proof.coverage().splits)).load(str(tmp_path)))
+    assert messages.where("kind = 'message'").count() == 3
+    proof.check()
+
+
+def test_queues_and_index(spark: SparkSession, stores: dict[str, Path]) -> None:
+    roots = [str(root) for root in stores.values()]
+    units = spark.read.format("rocketmq-queues").load(roots)
+    messages = spark.read.format("rocketmq").option("columns", "store,topic,queueId,physicalOffset,tagsCode").load(roots)
+    joined = units.join(messages, ["store", "topic", "queueId", "physicalOffset", "tagsCode"])
+    assert joined.count() == units.where("topic not like '%LMQ%'").count() > 0
+    entries = spark.read.format("rocketmq-index").load(roots)
+    assert (
+        entries.join(messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)).count()
+        == entries.count()
+    )
+
+
+def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log(tmp_path / "store")
+    written = [log.append(Record(queue_offset=number)) for number in range(50)]
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def begin(**trigger: Any) -> StreamingQuery:
+        table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
+        messages = table.where("kind = 'message'").drop("kind")
+        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(**trigger).start(out)
+
+    query = begin(processingTime="0 seconds")
+    query.processAllAvailable()
+    written += [log.append(Record(queue_offset=number)) for number in range(50, 90)]
+    query.processAllAvailable()
+    query.stop()
+    written += [log.append(Record(queue_offset=number)) for number in range(90, 120)]
+    torn = log.append(Record(body=b"z" * 500), part=0.6)
+    begin(availableNow=True).awaitTermination()
+    read = sorted(row["physicalOffset"] for row in spark.read.parquet(out).collect())
+    assert read == written
+    assert torn not in read

@@ -1,0 +1,230 @@
+"""Rows that tasks make of splits: those of `rmqctl dump --damaged`, on every golden store and damage case. No Spark runs here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import BadRequest, NotAStore, RmqctlError, Unreadable
+from rmqctl.forensics.dump import Dump
+from rmqctl.forensics.message_filter import Filter
+from rmqctl.format import properties
+from rmqctl.spark.scan.coverage import coverage, range_of
+from rmqctl.spark.scan.log_split import Split, splits_of
+from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS, chosen
+from rmqctl.spark.source.message_source import MessageSource, splits_to_json
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+from tests.support.log_maker import BORN_V6, STORE_V6, Record, encode, write_log
+
+pytestmark = pytest.mark.spark  # for pyarrow
+
+Row = dict[str, Any]
+CASES = damage_cases()
+SPLIT_SIZE = 10_000
+
+
+def dumped(root: Path) -> list[Row]:
+    """Dump's rows, in the source's columns."""
+    with closing(ReadOnlyStore(root)) as store:
+        rows = list(Dump(store, Filter(), body="hex", damaged=True, on_damage=lambda _: None).rows())
+    return in_order([as_source(row) for row in rows])
+
+
+def as_source(row: Row) -> Row:
+    made: Row = {name: row.get(name) for name in MESSAGE_COLUMNS if name not in ("broker", "store", "kind")}
+    made["kind"] = "damage" if "damage" in row else "message"
+    if row.get("properties") is not None:
+        made["properties"] = list(row["properties"].items())
+        made["tags"] = row["properties"].get(properties.TAGS)
+        made["keys"] = row["properties"].get(properties.KEYS)
+        made["uniqKey"] = row["properties"].get(properties.UNIQ_KEY)
+        made["body"] = bytes.fromhex(row["body"])
+    return made
+
+
+def as_dump(row: Row) -> Row:
+    time = row["storeTime"]
+    shown = time and f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
+    return {name: value for name, value in row.items() if name not in ("broker", "store")} | {"storeTime": shown}
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["physicalOffset"], row["damage"] or "", row["path"]))
+
+
+def rows_of(root: Path, columns: list[str] | None = None, **options: str) -> Iterator[Row]:
+    source = MessageSource({"path": str(root), **options}, columns or list(MESSAGE_COLUMNS))
+    for task in source.tasks():
+        for batch in source.read(task):
+            batch.validate(full=True)
+            yield from batch.to_pylist()
+
+
+def by_splits(root: Path, split_size: int = SPLIT_SIZE) -> tuple[list[Row], int]:
+    """All rows, proved to be of splits that join; and how often they were read for that."""
+    with closing(ReadOnlyStore(root)) as store:
+        splits = splits_of(store.commit_log, root, split_size)
+    for times in range(1, 100):
+        rows = list(rows_of(root, ranges="true", splits=splits_to_json(splits)))
+        ranges = [range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"]
+        found = coverage(ranges)
+        if found.joined:
+            return rows, times
+        splits = list(found.splits)
+    raise AssertionError("never joined")
+
+
+def assert_as_dump(root: Path, split_size: int = SPLIT_SIZE) -> int:
+    rows, times = by_splits(root, split_size)
+    shown = [as_dump(row) for row in rows if row["kind"] in ("message", "damage")]
+    assert in_order(shown) == dumped(root)
+    assert {row["store"] for row in rows} == {str(root)}
+    return times
+
+
+@pytest.mark.parametrize("name", READABLE_NAMES)
+def test_every_golden_store(name: str, tmp_path: Path) -> None:
+    assert assert_as_dump(unpack(name, tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_damage_case(name: str, tmp_path: Path) -> None:
+    root = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(root, CASES[name]["ops"])
+    assert assert_as_dump(root) == 1
+
+
+@pytest.mark.parametrize("split_size", [500, 1_000, 65_535, 65_536, 65_537, 10**9])
+def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
+    assert_as_dump(unpack("533-basic", tmp_path), split_size)
+
+
+def splits_before_a_record_in_a_body(root: Path) -> list[Split]:
+    """Makes a store with three messages; the second one's body has a whole record in its own place, and the second split begins in it."""
+    head, inner = 88, Record()
+    first = Record(body=b"a" * 50)
+    place = len(encode(first, 0)) + head + 10
+    second = Record(body=b"b" * 10 + encode(inner, place) + b"b" * 500)
+    data = write_log(root, [first, second, Record(queue_offset=2)])
+    path, cut = str(root / "commitlog" / f"{0:020d}"), [0, place - 5, place + 300, len(data) + 1]
+    return [Split(str(root), path, 0, 0, len(data), "", start, stop) for start, stop in pairwise(cut)]
+
+
+def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:
+    splits = splits_before_a_record_in_a_body(tmp_path)
+    rows = list(rows_of(tmp_path, ranges="true", splits=splits_to_json(splits)))
+    assert len([row for row in rows if row["kind"] == "message"]) == 4
+    found = coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range")
+    assert (found.joined, found.splits) == (False, (splits[0]._replace(stop=splits[1].stop), splits[2]))
+    again = list(rows_of(tmp_path, splits=splits_to_json(found.splits)))
+    assert in_order([as_dump(row) for row in again if row["kind"] != "blank"]) == dumped(tmp_path)
+
+
+def test_tasks_that_run_twice_count_once(tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    files = sorted((root / "commitlog").iterdir())
+    files[1].unlink()  # a gap, which is in no split
+    shown = dumped(root)
+    rows = [*rows_of(root, ranges="true"), *rows_of(root, ranges="true")]
+    counts = coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range").counts
+    messages = [row for row in shown if row.get("damage") is None]
+    assert counts.messages == len(messages)
+    assert counts.bytes == sum(row["size"] for row in messages)
+    assert counts.damages == len(shown) - len(messages) == 1
+    assert counts.blanks * 2 == len([row for row in rows if row["kind"] == "blank"])
+    assert (counts.begin, counts.end) == (0, max(row["physicalOffset"] + row["size"] for row in rows if row["kind"] != "damage"))
+
+
+def test_a_log_without_files_says_that_it_was_read(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    rows = list(rows_of(tmp_path, ranges="true"))
+    assert [row["kind"] for row in rows] == ["range"]
+    assert coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows).joined
+
+
+def test_large_messages_and_text_that_is_no_utf8(tmp_path: Path) -> None:
+    large = Record(body=b"x" * 3_000_000)
+    odd = Record(
+        properties=b"TAGS\x01a\xff\x02KEYS\x01\xe4\xb8\x02\xc3\x01v\x02TAGS\x01b\xfe\x02UNIQ_KEY\x01\xe4\xb8\xad\x02x\x01\x02\x01y"
+    )
+    write_log(tmp_path, [Record(), odd, large, large, Record(properties=b"", topic="\u4e2d")], file_size=7_000_000)
+    assert assert_as_dump(tmp_path, 1_000_000) == 1
+    assert [row["tags"] for row in rows_of(tmp_path)][:2] == ["TagA", "b\ufffd"]
+
+
+@pytest.mark.parametrize("times", [[-1, 0, 2**63 - 1], [253_402_300_799_999, 253_402_300_800_000, -62_135_596_800_001]])
+def test_store_times_that_are_no_date(times: list[int], tmp_path: Path) -> None:
+    write_log(tmp_path, [Record(store_timestamp=time) for time in times])
+    assert_as_dump(tmp_path)
+
+
+def test_hosts_of_both_kinds(tmp_path: Path) -> None:
+    write_log(tmp_path, [Record(sys_flag=flag) for flag in (0, BORN_V6, STORE_V6, BORN_V6 | STORE_V6, 0)])
+    assert_as_dump(tmp_path)
+
+
+def test_a_file_of_zeros_between_two_that_are_written(tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    for number in (1, 2):
+        (root / "commitlog" / f"{number * 65_536:020d}").write_bytes(bytes(65_536))
+    assert_as_dump(root)
+
+
+def test_the_log_goes_on_behind_an_end(tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    with (root / "commitlog" / f"{65_536:020d}").open("r+b") as file:
+        file.truncate(40_000)
+        file.truncate(65_536)
+    (root / "commitlog" / f"{131_072:020d}").write_bytes(bytes(65_536))
+    assert_as_dump(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "what"),
+    [
+        ({}, BadRequest, "no store is named"),
+        ({"path": "/none"}, NotAStore, "/none: no such folder"),
+        ({"path": "/none/*"}, NotAStore, "nothing matches"),
+        ({"path": "/x", "splitMiB": "0"}, BadRequest, "splitMiB is '0' (a whole number from 1 to 4096)"),
+        ({"path": "/x", "ranges": "yes"}, BadRequest, "ranges is 'yes', neither true nor false"),
+        ({"path": "/x", "splits": "[[1]]"}, BadRequest, "the option `splits` is no list of splits"),
+        ({"path": "/x", "brokerConf": "/none"}, BadRequest, "/none: there is no such broker.conf"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, str], error: type[RmqctlError], what: str) -> None:
+    with pytest.raises(error, match=re.escape(what)):
+        MessageSource(options, ["topic"]).tasks()
+
+
+def test_columns_that_are_not_there() -> None:
+    with pytest.raises(BadRequest, match="there is no column 'bodyy'"):
+        chosen(MESSAGE_COLUMNS, "topic, bodyy")
+    assert chosen(MESSAGE_COLUMNS, " topic,size ,topic") == ["topic", "size"]
+
+
+def test_columns_are_made_alone(tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    rows = list(rows_of(root))
+    for name in MESSAGE_COLUMNS:
+        assert list(rows_of(root, [name])) == [{name: row[name]} for row in rows]
+
+
+@pytest.mark.parametrize("what", ["gone", "another"])
+def test_a_file_that_a_task_does_not_see(what: str, tmp_path: Path) -> None:
+    root = unpack("533-basic", tmp_path)
+    source = MessageSource({"path": str(root)}, ["topic"])
+    tasks = source.tasks()
+    path = root / "commitlog" / f"{65_536:020d}"
+    if what == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"x" * 65_536)
+    with pytest.raises(Unreadable, match="an executor finds there"):
+        [list(source.read(task)) for task in tasks]

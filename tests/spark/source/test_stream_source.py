@@ -1,0 +1,194 @@
+"""What a stream reads of a log that grows: every record once, none half written. No Spark runs here."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import BadRequest
+from rmqctl.spark.source import stream_source
+from rmqctl.spark.source.message_schema import MESSAGE_COLUMNS
+from rmqctl.spark.source.stream_source import StreamSource
+from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, unpack
+from tests.spark.source.test_message_source import as_dump, dumped, in_order
+from tests.support.log_maker import BLANK, Record, encode
+
+pytestmark = pytest.mark.spark  # for pyarrow
+
+FILE_SIZE = 4096
+CASES = damage_cases()
+DAMAGED = [name for number, name in enumerate(sorted(CASES)) if number % 6 == 0]
+
+
+@pytest.fixture(autouse=True)
+def _settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_source, "SETTLE_SECONDS", 0.0)
+
+
+class Log:
+    """A log that is written as a broker does: into files of zeros, closed by blanks."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.end = 0
+        (root / "commitlog").mkdir(parents=True)
+        self._new_file()
+
+    def append(self, record: Record, *, part: float = 1.0) -> int:
+        """Write a record, or the first part of one; its offset."""
+        raw = encode(record, self.end)
+        room = FILE_SIZE - self.end % FILE_SIZE
+        if len(raw) + 8 > room:
+            self._write(struct.pack(">iI", room, BLANK))
+            self.end += room
+            self._new_file()
+            raw = encode(record, self.end)
+        at = self.end
+        self._write(raw[: int(len(raw) * part)])
+        self.end += len(raw) if part == 1.0 else 0
+        return at
+
+    def _new_file(self) -> None:
+        (self.root / "commitlog" / f"{self.end:020d}").write_bytes(bytes(FILE_SIZE))
+
+    def _write(self, raw: bytes) -> None:
+        with (self.root / "commitlog" / f"{self.end - self.end % FILE_SIZE:020d}").open("r+b") as file:
+            file.seek(self.end % FILE_SIZE)
+            file.write(raw)
+
+
+def source_of(root: Path, **options: str) -> StreamSource:
+    return StreamSource({"path": str(root), **options}, list(MESSAGE_COLUMNS))
+
+
+def between(source: StreamSource, start: dict[str, int], end: dict[str, int]) -> list[dict[str, Any]]:
+    return [row for task in source.tasks(start, end) for batch in source.read(task) for row in batch.to_pylist()]
+
+
+def offsets(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["physicalOffset"] for row in rows if row["kind"] == "message"]
+
+
+@pytest.mark.parametrize("name", READABLE_NAMES)
+def test_all_of_a_golden_store(name: str, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    source = source_of(root)
+    rows = between(source, source.begin(), source.end(source.begin(), None))
+    assert in_order([as_dump(row) for row in rows if row["kind"] != "blank"]) == dumped(root)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_messages_of_a_damaged_store_up_to_the_last_whole_one(name: str, tmp_path: Path) -> None:
+    root = unpack(CASES[name]["base"], tmp_path)
+    apply_damage(root, CASES[name]["ops"])
+    source = source_of(root)
+    end = source.end(source.begin(), None)
+    rows = [as_dump(row) for row in between(source, source.begin(), end) if row["kind"] == "message"]
+    assert in_order(rows) == [row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] < end[str(root)]]
+    behind = [row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] >= end[str(root)]]
+    assert behind == []
+
+
+def test_batches_join(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    source = source_of(tmp_path)
+    start = source.begin()
+    written: list[int] = []
+    read: list[int] = []
+    for number in range(200):
+        written.append(log.append(Record(queue_offset=number, body=b"x" * (number * 7 % 300))))
+        if number % 13 == 0:
+            end = source.end(start, None)
+            read += offsets(between(source, start, end))
+            start = end
+    assert read == written[: len(read)]
+    end = source.end(start, None)
+    assert read + offsets(between(source, start, end)) == written
+    assert source.end(end, None) == end
+    assert between(source, end, end) == []
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+def test_a_record_in_the_making_waits(part: float, tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    source = source_of(tmp_path)
+    first = log.append(Record())
+    second = log.append(Record(body=b"y" * 100), part=part)
+    end = source.end(source.begin(), None)
+    assert end == {str(tmp_path): second}
+    log.append(Record(body=b"y" * 100))
+    assert offsets(between(source, end, source.end(end, None))) == [second]
+    assert offsets(between(source, source.begin(), end)) == [first]
+
+
+def test_a_record_that_changes_while_it_settles_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path)
+    log.append(Record())
+    last = log.append(Record(properties=b""))
+
+    def meanwhile(_: float) -> None:
+        log.end = last
+        log.append(Record(properties=b"TAGS\x01TagA\x02"))
+
+    monkeypatch.setattr("rmqctl.spark.source.stream_source.time.sleep", meanwhile)
+    source = source_of(tmp_path)
+    assert source.end(source.begin(), None) == {str(tmp_path): last}
+    assert source.end(source.begin(), None)[str(tmp_path)] == log.end
+
+
+def test_batches_and_splits_of_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_source, "MIB", 1)
+    root = unpack("533-basic", tmp_path)
+    source = source_of(root, splitMiB="3000", batchMiB="50000")
+    start, read = source.begin(), []
+    sizes = []
+    while (end := source.end(start, source.batch_size)) != start:
+        sizes.append(end[str(root)] - start[str(root)])
+        read += between(source, start, end)
+        start = end
+    assert len(sizes) > 1
+    assert in_order([as_dump(row) for row in read if row["kind"] == "message"]) == dumped(root)
+
+
+def test_from_the_end_on(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    for _ in range(60):
+        log.append(Record())
+    source = source_of(tmp_path, startingOffset="latest")
+    start = source.begin()
+    assert start == {str(tmp_path): log.end}
+    new = log.append(Record())
+    assert offsets(between(source, start, source.end(start, None))) == [new]
+
+
+def test_files_that_expired_are_told(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    source = source_of(tmp_path)
+    start = source.begin()
+    for _ in range(60):
+        log.append(Record())
+    (tmp_path / "commitlog" / f"{0:020d}").unlink()
+    rows = between(source, start, source.end(start, None))
+    assert [(row["damage"], row["physicalOffset"], row["size"]) for row in rows if row["kind"] == "damage"] == [("file-gap", 0, FILE_SIZE)]
+    assert offsets(rows)[0] == FILE_SIZE
+
+
+def test_an_end_that_later_files_go_on_behind(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    written = [log.append(Record()) for _ in range(120)]
+    first, second, third = (tmp_path / "commitlog" / f"{number * FILE_SIZE:020d}" for number in range(3))
+    first.write_bytes(first.read_bytes()[: written[5]] + bytes(FILE_SIZE - written[5]))
+    second.write_bytes(bytes(FILE_SIZE))
+    third.write_bytes(bytes([255]) + third.read_bytes()[1:])
+    source = source_of(tmp_path)
+    rows = between(source, source.begin(), source.end(source.begin(), None))
+    assert offsets(rows) == [*written[:5], *(at for at in written if at > 2 * FILE_SIZE)]
+    assert [row["damage"] for row in rows if row["kind"] == "damage"] == ["no-blank", "bad-size"]
+
+
+def test_a_start_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="startingOffset is 'first'"):
+        source_of(tmp_path, startingOffset="first")

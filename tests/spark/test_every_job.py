@@ -1,0 +1,111 @@
+"""Every `rmqctl job`, on a cluster and as a client of Spark Connect: the answers of a session in this process, or of the same verb."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.conftest import Result, Rmqctl, tree_hash, unpack
+from tests.spark.conftest import without_seconds
+from tests.spark.test_rebuild_on_spark import files_of
+from tests.support.connect_server import ConnectServer
+from tests.support.spark_cluster import Cluster
+from tests.support.spark_process import Done
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Run = Callable[[Sequence[Sequence[object]]], list[Done]]
+BY_QUEUE = "SELECT topic, queueId, count(*) AS n, max(storeTime) AS last FROM messages GROUP BY topic, queueId ORDER BY topic, queueId"
+LISTED = """
+SELECT m.physicalOffset, m.body, m.properties, q.queueOffset
+FROM messages m JOIN queues q USING (store, physicalOffset) WHERE q.queueId = 1 ORDER BY physicalOffset LIMIT 5
+"""
+
+
+class Stores(NamedTuple):
+    """What is asked; `rebuilt` lacks its queues and index, `slave` is a copy of `master` that is damaged and behind."""
+
+    lmq: Path
+    master: Path
+    slave: Path
+    sent_twice: Path
+    rebuilt: Path
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    lmq, master, sent_twice = (unpack(name, tmp_path / name) for name in ("497-lmq", "471-basic", "broker-533-kill"))
+    slave, rebuilt = (Path(shutil.copytree(of, tmp_path / name / "store")) for of, name in ((master, "slave"), (lmq, "rebuilt")))
+    for part in ("consumequeue", "index"):
+        shutil.rmtree(rebuilt / part)
+    files = sorted((slave / "commitlog").iterdir())
+    files[-1].write_bytes(bytes(files[-1].stat().st_size))
+    with files[0].open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 50)
+    shutil.rmtree(slave / "consumequeue" / min(path.name for path in (slave / "consumequeue").iterdir()))
+    return Stores(lmq, master, slave, sent_twice, rebuilt)
+
+
+def questions(stores: Stores, target: Path) -> dict[str, list[object]]:
+    """Command lines behind `rmqctl job`, whose answers say nothing of where or when they were made."""
+    return {
+        "stats": ["stats", stores.lmq, stores.slave],
+        "timeline": ["timeline", stores.lmq, stores.master, "--interval", "1s", "--by", "topic"],
+        "diff": ["diff", stores.master, stores.slave, "--bodies"],
+        "lost": ["lost", stores.lmq, stores.slave],
+        "duplicates": ["duplicates", stores.sent_twice],
+        "sql": ["sql", BY_QUEUE, stores.lmq, stores.master],
+        "sql on queues": ["sql", LISTED, stores.lmq],
+        "export": ["export", stores.lmq, "--to", target],
+    }
+
+
+def told(result: Result) -> Any:
+    """An answer; an export's folder is another one each time."""
+    return result.code, result.document() | {"to": ""}, result.err
+
+
+def exported(folder: Path) -> list[dict[str, Any]]:
+    from pyarrow import dataset
+
+    table = dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+    return sorted(table.to_pylist(), key=lambda row: int(row["physicalOffset"]))
+
+
+def as_here(run: Run, stores: Stores, folder: Path, rmqctl: Rmqctl) -> dict[str, Done]:
+    """Runs every job there, and here; what is done in one session there."""
+    copy = Path(shutil.copytree(stores.rebuilt, folder / "copy"))
+    before = [tree_hash(root) for root in stores[:-1]]
+    there, here = questions(stores, folder / "there"), questions(stores, folder / "here")
+    jobs = {"verify": ["verify", stores.lmq], **there}
+    lines = [["job", *words, "-o", "json"] for words in jobs.values()]
+    done = run([*lines, ["job", "rebuild", stores.rebuilt, "--yes"]])
+    found = dict(zip([*jobs, "rebuild"], done, strict=True))
+    verified = rmqctl("verify", stores.lmq, "-o", "json")
+    assert found["verify"].result.code == verified.code == 0
+    assert without_seconds(found["verify"].result.document()) == without_seconds(verified.document())
+    for name, words in here.items():
+        assert told(found[name].result) == told(rmqctl("job", *words, "-o", "json")), name
+    assert exported(folder / "there") == exported(folder / "here") != []
+    assert rmqctl("rebuild", copy, "all", "--yes").code == found["rebuild"].result.code == 3
+    assert files_of(stores.rebuilt) == files_of(copy)
+    assert before == [tree_hash(root) for root in stores[:-1]]
+    return found
+
+
+def test_on_a_cluster(spark: SparkSession, cluster: Cluster, stores: Stores, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    found = as_here(cluster.run, stores, tmp_path, rmqctl)
+    for name in ("verify", "stats", "rebuild"):  # two tasks or more, of two executors
+        assert len(cluster.tasks(found[name].begin, found[name].end)) == 2
+
+
+def test_by_spark_connect(spark: SparkSession, connect: ConnectServer, stores: Stores, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    as_here(connect.run, stores, tmp_path, rmqctl)

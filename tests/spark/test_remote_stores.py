@@ -1,0 +1,93 @@
+"""Jobs on stores by URLs answer as on the same stores by paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import Rmqctl, apply_damage, damage_cases, tree_hash, unpack
+from tests.spark.conftest import without_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CASES = damage_cases()
+DAMAGED = next(name for name in sorted(CASES) if "--body-flip-first" in name)
+FORMATS = {"rocketmq": "physicalOffset", "rocketmq-queues": "physicalOffset", "rocketmq-index": "entry"}
+
+
+def url_of(root: Path) -> str:
+    return f"fsspec+local://{root}"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    root = unpack(CASES[DAMAGED]["base"], tmp_path / "broker-a")
+    apply_damage(root, CASES[DAMAGED]["ops"])
+    return root
+
+
+def test_verify(spark: SparkSession, damaged: Path, rmqctl: Rmqctl) -> None:
+    before = tree_hash(damaged)
+    here, there = rmqctl("verify", damaged, "-o", "json"), rmqctl("job", "verify", url_of(damaged), "-o", "json")
+    assert there.code == here.code == 1
+    assert without_seconds(there.document()) | {"store": ""} == without_seconds(here.document()) | {"store": ""}
+    assert tree_hash(damaged) == before
+
+
+@pytest.mark.parametrize("question", ["stats", "timeline", "lost", "duplicates"])
+def test_questions(spark: SparkSession, question: str, damaged: Path, rmqctl: Rmqctl) -> None:
+    here, there = (rmqctl("job", question, where, "-o", "json") for where in (damaged, url_of(damaged)))
+    assert there.code == here.code == 1
+    assert (str(damaged) in here.out) == (question in ("stats", "timeline"))
+    assert there.out == here.out.replace(str(damaged), url_of(damaged))
+
+
+def test_diff(spark: SparkSession, damaged: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole = unpack(CASES[DAMAGED]["base"], tmp_path / "broker-b")
+    there = rmqctl("job", "diff", url_of(whole), url_of(damaged), "-o", "json")
+    assert there.code == 1
+    assert there.out == rmqctl("job", "diff", whole, damaged, "-o", "json").out.replace(str(tmp_path), url_of(tmp_path))
+
+
+def test_tables(spark: SparkSession, damaged: Path) -> None:
+    from rmqctl.spark.source.data_source import register
+
+    register(spark)
+    for name, order in FORMATS.items():
+        here, there = (_rows(spark.read.format(name).load(where).orderBy(order)) for where in (str(damaged), url_of(damaged)))
+        assert there == [row | {"store": url_of(damaged)} for row in here]
+        assert {row["broker"] for row in there} == {"broker-a"}
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def test_a_store_that_is_not_there_is_one_line(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("job", "stats", f"{url_of(tmp_path)}/none")
+    assert (result.code, result.err) == (10, f"rmqctl: {url_of(tmp_path)}/none: no such folder\n")
+
+
+def test_a_rebuild_is_refused(damaged: Path, rmqctl: Rmqctl) -> None:
+    result = rmqctl("job", "rebuild", url_of(damaged), "--yes")
+    assert result.code == 2
+    assert result.err.splitlines()[-1].startswith(f"rmqctl: {url_of(damaged)}: a store is made anew where it is")
+
+
+def test_a_file_url_is_a_path(spark: SparkSession, damaged: Path, rmqctl: Rmqctl) -> None:
+    by_path, by_url = (rmqctl("job", "verify", root, "-o", "json") for root in (damaged, f"file://{damaged}"))
+    assert by_url.code == by_path.code
+    assert without_seconds(by_url.document()) == without_seconds(by_path.document())
+
+
+@pytest.mark.parametrize(("url", "what"), [("s3://KEY:hidden@b/store", "a s3:// URL with a password"), ("file://h/x", "of another host")])
+def test_urls_that_are_refused(url: str, what: str, rmqctl: Rmqctl) -> None:
+    found = rmqctl("job", "stats", url)
+    assert (found.code, len(found.err.strip().splitlines())) == (2, 1)
+    assert what in found.err
+    assert "hidden" not in found.err

@@ -1,0 +1,177 @@
+"""What a restart comes to, as the real broker told of every damage case, and of many more that we made and asked it about."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.format.message import Damage, Message
+from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.recovery.rules import Mode
+from rmqctl.store.recovery.simulation import Restart, RestartOutcome, plan_restart
+from rmqctl.store.write.commit_log_writer import PutSettings
+from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
+from tests.store.engine.test_message_store import message
+
+PROFILE_OF = {"452": PROFILE_4_7, "471": PROFILE_4_7, "497": PROFILE_4_9, "533": PROFILE_5_3}
+
+
+def restart_cases() -> dict[str, dict[str, Any]]:
+    """Name -> case, as in damage.tar.xz: cases of our own, answered by the real stores of 4.7.1, 4.9.7 and 5.3.3."""
+    with lzma.open(DATA / "restart.json.xz") as file:
+        found: dict[str, dict[str, Any]] = json.load(file)
+    return found
+
+
+CASES = damage_cases()
+MORE_CASES = restart_cases()
+
+
+def damaged(case: dict[str, Any], tmp_path: Path) -> ReadOnlyStore:
+    root = unpack(case["base"], tmp_path)
+    apply_damage(root, case["ops"])
+    return ReadOnlyStore(root)
+
+
+def profile_of(case: dict[str, Any]) -> Profile:
+    return PROFILE_OF[case["base"].removeprefix("broker-").removeprefix("queues/")[:3]]
+
+
+def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+    return {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in queues if queue["maxOffset"] > 0}
+
+
+def assert_is_the_real_one(case: dict[str, Any], outcome: RestartOutcome) -> None:
+    load, real, ours = case["expected"]["load"], case["expected"]["restart"], outcome.to_json()
+    if not load.get("load"):
+        assert ours.get("refused")
+    elif "error" in real:
+        assert ours.get("hangs")
+    else:
+        assert (ours["minPhyOffset"], ours["maxPhyOffset"]) == (real["minPhyOffset"], real["maxPhyOffset"])
+        assert ranges(ours["queues"]) == ranges(real["queues"])
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_damage_case_comes_to_what_the_real_broker_came_to(name: str, tmp_path: Path) -> None:
+    store = damaged(CASES[name], tmp_path)
+    before = tree_hash(store.path.root)
+    outcome = plan_restart(store, profile_of(CASES[name]), threads=2)
+    assert_is_the_real_one(CASES[name], outcome)
+    assert tree_hash(store.path.root) == before
+
+
+@pytest.mark.parametrize("name", sorted(MORE_CASES))
+def test_and_so_does_every_case_of_ours(name: str, tmp_path: Path) -> None:
+    assert_is_the_real_one(MORE_CASES[name], plan_restart(damaged(MORE_CASES[name], tmp_path), profile_of(MORE_CASES[name])))
+
+
+@pytest.mark.parametrize("name", sorted(CASES)[::7])
+def test_it_listens_to_one_message_after_the_other_as_well(name: str, tmp_path: Path) -> None:
+    store = damaged(CASES[name], tmp_path)
+    describer = Describer(with_keys=False)
+    restart = Restart(store, profile_of(CASES[name]), describer)
+    for item in store.commit_log.scan():
+        if isinstance(item, Damage):
+            restart.damage(item)
+        elif isinstance(item, Message):
+            restart.see(describer.of(item))
+    assert restart.finish() == plan_restart(store, profile_of(CASES[name]))
+
+
+@pytest.mark.parametrize("name", sorted(CASES)[::5])
+def test_it_needs_nobody_to_tell_it_of_messages(name: str, tmp_path: Path) -> None:
+    """Then it reads the log by itself; only what is lost behind the end it does not know."""
+    store = damaged(CASES[name], tmp_path)
+    alone = Restart(store, profile_of(CASES[name]), Describer(with_keys=False)).finish()
+    assert alone.to_json().get("queues") == plan_restart(store, profile_of(CASES[name])).to_json().get("queues")
+
+
+def test_it_tells_why_and_what_is_lost(tmp_path: Path) -> None:
+    case = CASES["497-basic--body-flip-first-abnormal"]
+    outcome = plan_restart(damaged(case, tmp_path), PROFILE_4_9)
+    assert outcome.mode is Mode.ABNORMAL
+    assert outcome.start_file is not None
+    assert outcome.start_file_path == "commitlog/00000000000000000000"
+    assert outcome.end is not None
+    assert (outcome.end.physical_offset, outcome.end.code) == (0, "bad-body-crc")
+    assert "BODYCRC" in outcome.end.why
+    assert outcome.lost.records == sum(queue.lost for queue in outcome.queues) == 300
+    assert outcome.queues_are_cut
+    assert all(queue.cut_from for queue in outcome.queues if queue.deleted)
+    assert outcome.deleted_log_files == tuple(f"commitlog/{65536 * number:020d}" for number in (1, 2, 3))
+    assert outcome.dropped_index_files
+    assert outcome.to_json()["lost"] == {"records": 300, "bytes": outcome.lost.bytes}
+
+
+def test_a_healthy_store_loses_nothing(tmp_path: Path) -> None:
+    for name, profile in PROFILE_OF.items():
+        store = ReadOnlyStore(unpack(f"{name}-basic", tmp_path / name))
+        outcome = plan_restart(store, profile)
+        assert outcome.mode is Mode.NORMAL
+        assert (outcome.lost, outcome.deleted_log_files, outcome.dropped_index_files) == ((0, 0), (), ())
+        assert not any(queue.cut_from or queue.deleted for queue in outcome.queues)
+        assert outcome.end is not None
+        assert outcome.end.code == ""
+
+
+@pytest.mark.parametrize("profile", list(PROFILES.values()))
+def test_what_start_dispatches_again_is_not_lost(profile: Profile, tmp_path: Path) -> None:
+    """A unit in the middle points behind the log: the queue is cut there. The real 4.x fill it again, 5.3.3 does not."""
+    store = MessageStore.create(tmp_path / "s", PutSettings(profile), Geometry(65536, 1000, 100, 400))
+    for number in range(20):
+        store.put_message(message(number, queue_id=0))
+    store.close()
+    (queue,) = (tmp_path / "s" / "consumequeue").rglob(f"{0:020d}")
+    with queue.open("r+b") as file:
+        file.seek(10 * 20)
+        file.write((2**20).to_bytes(8, "big"))
+    outcome = plan_restart(ReadOnlyStore(tmp_path / "s"), profile)
+    assert [found.max_offset for found in outcome.queues] == [20 if profile.dispatches_in_start else 10]
+    assert outcome.lost.records == (0 if profile.dispatches_in_start else 10)
+
+
+@pytest.mark.parametrize("profile", list(PROFILES.values()))
+def test_a_mode_that_is_asked_for(profile: Profile, tmp_path: Path) -> None:
+    store = ReadOnlyStore(unpack("471-basic", tmp_path))
+    normal, abnormal = (plan_restart(store, profile, mode=mode) for mode in Mode)
+    assert (normal.mode, abnormal.mode) == tuple(Mode)
+    assert normal.to_json() == abnormal.to_json()
+    assert abnormal.dropped_index_files
+    assert not normal.dropped_index_files
+
+
+@pytest.mark.parametrize("profile", list(PROFILES.values()))
+def test_without_a_log_every_queue_is_deleted(profile: Profile, tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    for file in (root / "commitlog").iterdir():
+        file.unlink()
+    outcome = plan_restart(ReadOnlyStore(root), profile)
+    assert (outcome.min_phy_offset, outcome.max_phy_offset, outcome.start_file) == (-1, 0, None)
+    assert all(queue.max_offset == 0 and queue.deleted for queue in outcome.queues)
+
+
+def test_config_that_is_bad_and_its_backup_too(tmp_path: Path) -> None:
+    root = unpack("497-basic", tmp_path)
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config/topics.json").write_text("{")
+    assert plan_restart(ReadOnlyStore(root), PROFILE_4_9).refused is None
+    (root / "config/topics.json.bak").write_text("{")
+    assert "topics.json" in (plan_restart(ReadOnlyStore(root), PROFILE_4_9).refused or "")
+
+
+def test_4_stops_in_front_of_a_v2_record(tmp_path: Path) -> None:
+    store = ReadOnlyStore(unpack("533-longtopic", tmp_path))
+    first_long = next(item for item in store.commit_log.scan() if isinstance(item, Message) and len(item.topic) > 127)
+    outcome = plan_restart(store, PROFILE_4_9)
+    assert outcome.end is not None
+    assert outcome.end.physical_offset == first_long.physical_offset
+    assert plan_restart(store, PROFILE_5_3).lost.records == 0

@@ -1,0 +1,128 @@
+"""Batch consume queues, written: as the real 5.3.3 wrote them, and inner batches taken and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.errors import NeedsRecovery
+from rmqctl.format.encode import MessageExtBrokerInner
+from rmqctl.format.profile import PROFILE_5_3, Profile
+from rmqctl.format.sys_flag import INNER_BATCH
+from rmqctl.store.config.file_sizes import Geometry
+from rmqctl.store.engine.message_store import MessageStore
+from rmqctl.store.read.read_only_store import ReadOnlyStore
+from rmqctl.store.write.commit_log_writer import PutSettings
+from rmqctl.store.write.put_message import PutMessageStatus
+from tests.conftest import DATA, tree_hash
+from tests.store.engine.test_dispatcher import only_log
+from tests.store.engine.test_message_store import findings, message, stored
+
+OF_GOLDEN = Geometry(64 * 1024, 1000, 100, 400, batchconsumequeue_file_size=920)
+SMALL = Geometry(4096, 200, 10, 40, batchconsumequeue_file_size=460)
+
+
+def golden(into: Path) -> Path:
+    """A store of 5.3.3: topics `bcq` (inner batches and single messages) and `bcq-single` have batch consume queues."""
+    with tarfile.open(DATA / "queues" / "533-batchcq.tar.xz") as tar:
+        tar.extractall(into, filter="data")
+    return into / "store"
+
+
+def with_batch_topics(root: Path, topics: list[str], geometry: Geometry, profile: Profile = PROFILE_5_3) -> MessageStore:
+    """A new store whose topics.json says that `topics` have batch consume queues."""
+    MessageStore.create(root, PutSettings(profile), geometry).close()
+    table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}} for topic in topics}
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    return MessageStore(root, geometry=geometry, profile=profile)
+
+
+def inner_batch(number: int, count: int, **changes: Any) -> MessageExtBrokerInner:
+    """A record that stands for `count` messages where its topic can have one, else an ordinary message."""
+    made = message(number, **changes)
+    if made.topic not in ("bcq", "topic-0"):
+        return made
+    return made._replace(sys_flag=INNER_BATCH, properties=made.properties | {"INNER_NUM": str(count)})
+
+
+def queue_bytes(root: Path) -> dict[str, bytes]:
+    """The used part of every queue's files."""
+    parts = [path for part in ("consumequeue", "batchconsumequeue") for path in sorted((root / part).rglob("0*")) if path.is_file()]
+    return {str(path.relative_to(root)): data for path in parts if (data := path.read_bytes().rstrip(b"\0"))}
+
+
+def test_the_same_queues_as_the_real_brokers(tmp_path: Path) -> None:
+    real = golden(tmp_path)
+    made = only_log(real, tmp_path / "made")
+    shutil.copytree(real / "config", made / "config")
+    MessageStore(made, geometry=OF_GOLDEN).close()
+    assert queue_bytes(made) == queue_bytes(real)
+    assert sum(path.startswith("batchconsumequeue/bcq") for path in queue_bytes(real)) == 10
+
+
+def test_a_brokers_store_is_gone_on_with(tmp_path: Path) -> None:
+    root = golden(tmp_path)
+    before = {key: queue.max_offset for key, queue in ReadOnlyStore(root).queues.items()}
+    store = MessageStore(root)
+    for number in range(90):
+        count = 1 + number % 5
+        result = store.put_message(inner_batch(number, count, topic="bcq", queue_id=number % 3))
+        assert result.append is not None
+        assert result.append.msg_num == count
+    store.close()
+    assert findings(root) == []
+    after = {key: queue.max_offset for key, queue in ReadOnlyStore(root).queues.items()}
+    assert {key: end - before.get(key, 0) for key, end in after.items() if end != before.get(key)} == {
+        ("bcq", 0): 90,
+        ("bcq", 1): 90,
+        ("bcq", 2): 90,
+    }
+
+
+def test_offsets_run_on_by_the_messages_of_a_batch(tmp_path: Path) -> None:
+    store = with_batch_topics(tmp_path / "s", ["bcq"], SMALL)
+    for number, count in enumerate([3, 1, 5]):
+        assert store.put_message(inner_batch(number, count, topic="bcq", queue_id=0)).is_ok
+    assert store.put_message(message(3, topic="bcq", queue_id=0)).is_ok
+    assert store.put_messages([message(at, topic="bcq", queue_id=0) for at in (4, 5)]).is_ok
+    store.close()
+    queue = ReadOnlyStore(tmp_path / "s").queues["bcq", 0]
+    assert [(unit.queue_offset, unit.batch_size) for unit in queue.units(0, 99)] == [(0, 3), (3, 1), (4, 5), (9, 1), (10, 1), (11, 1)]
+    assert [m.properties.get("INNER_BASE") for m in stored(tmp_path / "s")] == ["0", "3", "4", None, None, None]
+    assert findings(tmp_path / "s") == []
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        inner_batch(0, 3, topic="bcq")._replace(topic="OrderPaid"),
+        inner_batch(0, 3, topic="bcq")._replace(sys_flag=0),
+        inner_batch(0, 0, topic="bcq"),
+        inner_batch(0, 32768, topic="bcq"),
+        inner_batch(0, 3, topic="bcq")._replace(sys_flag=INNER_BATCH | 4),
+        inner_batch(0, 3, topic="bcq", body=bytes(4096)),
+        inner_batch(0, 3, topic="bcq", properties={"DELAY": "3"}),
+    ],
+)
+def test_inner_batches_that_a_broker_does_not_take(refused: MessageExtBrokerInner, tmp_path: Path) -> None:
+    store = with_batch_topics(tmp_path / "s", ["bcq"], SMALL)
+    result = store.put_message(refused)
+    assert (result.status, bool(result.remark)) == (PutMessageStatus.MESSAGE_ILLEGAL, True)
+    assert store.put_messages([inner_batch(0, 3, topic="bcq")] * 2).status is PutMessageStatus.MESSAGE_ILLEGAL
+    store.close()
+    assert stored(tmp_path / "s") == []
+
+
+def test_queues_that_topics_json_does_not_know_are_left_alone(tmp_path: Path) -> None:
+    root = golden(tmp_path)
+    shutil.rmtree(root / "config")
+    before = tree_hash(root)
+    with pytest.raises(NeedsRecovery, match=r"bcq/\d is not of the queue\.type"):
+        MessageStore(root)
+    assert tree_hash(root) == before

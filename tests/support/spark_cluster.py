@@ -1,0 +1,134 @@
+"""A standalone cluster of Spark's on loopback: a master and two workers from the pip package, one core and 1 GiB each.
+
+What took part in a job is read off Spark's own event log; processes are found below the workers, by /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqctl.spark.session.java import java_home
+from tests.support.spark_process import (
+    LOOPBACK,
+    POLL_SECONDS,
+    QUICK_JVM,
+    START_SECONDS,
+    Done,
+    SparkProcess,
+    in_one_session,
+    started_rmqctl,
+    without_our_code,
+)
+
+WORKERS = 2
+_DEPLOY = "org.apache.spark.deploy"
+# jobs wait for both executors: tasks so short as a test's would all be done by the first
+_DEFAULTS = """\
+spark.cores.max {workers}
+spark.eventLog.compress false
+spark.eventLog.dir file://{events}
+spark.eventLog.enabled true
+spark.eventLog.rolling.enabled false
+spark.executor.extraJavaOptions {jvm}
+spark.master.rest.enabled false
+spark.scheduler.maxRegisteredResourcesWaitingTime 60s
+spark.scheduler.minRegisteredResourcesRatio 1.0
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One that runs: its URL, what a driver's environment must have, and where its jobs are logged."""
+
+    url: str
+    environ: dict[str, str]
+    workers: list[int]
+    events: Path
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        """`rmqctl` with these arguments, as a driver of the cluster."""
+        return started_rmqctl(arguments, self.environ)
+
+    def run(self, lines: Sequence[Sequence[object]]) -> list[Done]:
+        """What command lines leave, each a job of one driver."""
+        return in_one_session(lines, self.environ, master=self.url)
+
+    def jobs_events(self) -> list[dict[str, Any]]:
+        """What Spark logged of the newest application."""
+        newest = max(self.events.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        return [json.loads(line) for line in newest.read_text().splitlines()]
+
+    def tasks(self, begin: int, end: int) -> Counter[str]:
+        """How many tasks of the newest application succeeded that were begun in that time (epoch ms), by the id of their executor.
+
+        An executor is a process of its own.
+        """
+        ends = [event for event in self.jobs_events() if event["Event"] == "SparkListenerTaskEnd"]
+        good = [event["Task Info"] for event in ends if event["Task End Reason"]["Reason"] == "Success"]
+        return Counter(task["Executor ID"] for task in good if begin <= task["Launch Time"] <= end)
+
+    def kill_an_executor_at_work(self, job: subprocess.Popen[str]) -> int:
+        """Kill -9 the first executor that is at a task of a job, before that task ends; its pid. Raises TimeoutError where none begins."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and job.poll() is None:
+            for executor in (pid for worker in self.workers for pid in _children(worker)):
+                daemons = [pid for pid in _children(executor) if b"pyspark.daemon" in _command_line(pid)]
+                if daemons:
+                    # started for a task; stopped, so that the task cannot end before its executor does
+                    os.kill(daemons[0], signal.SIGSTOP)
+                    pythons = [*_children(daemons[0]), *daemons]
+                    for pid in [executor, *pythons]:
+                        os.kill(pid, signal.SIGKILL)
+                    return executor
+            time.sleep(POLL_SECONDS)
+        job.kill()
+        raise TimeoutError(f"no executor began a task: {job.communicate()}")
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[Cluster]:
+    """A cluster that keeps its files in `folder`, up to the end of the block."""
+    events, settings = folder / "events", folder / "conf"
+    events.mkdir()
+    settings.mkdir()
+    (settings / "spark-defaults.conf").write_text(_DEFAULTS.format(workers=WORKERS, events=events, jvm=QUICK_JVM))
+    conf = {"SPARK_CONF_DIR": str(settings), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    environ = without_our_code(folder) | conf | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
+    with ExitStack() as stack:
+        at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        master = stack.enter_context(SparkProcess("spark-class", [f"{_DEPLOY}.master.Master", *at], environ, folder / "master.log"))
+        url = master.said(r"Starting Spark master at (spark://\S+)")
+        workers = []
+        for number in range(WORKERS):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
+            arguments = [f"{_DEPLOY}.worker.Worker", *at, *size, url]
+            workers.append(stack.enter_context(SparkProcess("spark-class", arguments, environ, folder / f"worker-{number}.log")))
+        for worker in workers:
+            worker.said(r"(Successfully registered with master)")
+        yield Cluster(url, {**os.environ, **LOOPBACK, **conf}, [worker.pid for worker in workers], events)
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that any thread of a process started."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(word) for words in lists for word in words.split()]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
