@@ -37,7 +37,9 @@ lost(records, spark.read.format("rocketmq-queues").load(STORES)).show(truncate=F
 
 # %% SQL; only the columns that are named are made
 records.createOrReplaceTempView("messages")
-spark.sql("SELECT topic, tags, count(*) AS messages FROM messages WHERE kind = 'message' GROUP BY ALL ORDER BY messages DESC").show()
+spark.sql(
+    "SELECT topic, tags, count(*) AS messages FROM messages WHERE kind = 'message' GROUP BY ALL ORDER BY messages DESC"
+).show()
 
 # %% the end
 stack.close()

@@ -62,7 +62,9 @@ class Verbs(click.Group):
         with formatter.section("Exit status"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in EXIT_CODE_MEANINGS.items()])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does; an unknown verb gets the nearest ones."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches

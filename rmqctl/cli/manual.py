@@ -46,12 +46,23 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
         texts = (*WHICH_USER, WHICH_USER_DRY_RUN) if takes_dry_run else WHICH_USER
         parts.append(_section("WHICH USER TO RUN AS", "\n.PP\n".join(_text(text) for text in texts)))
     parts.append(
-        _section("EXAMPLES", "\n".join(f".TP\n{_text(what)}:\n\\fB{_text(line)}\\fR" for line, what in _examples(command, context)))
+        _section(
+            "EXAMPLES",
+            "\n".join(f".TP\n{_text(what)}:\n\\fB{_text(line)}\\fR" for line, what in _examples(command, context)),
+        )
     )
     if command is rmqctl:
-        parts.append(_section("VERBS", "\n".join(f".TP\n\\fB{_text(verb)}\\fR\n{_text(text)}" for verb, (_, text) in VERBS.items())))
+        parts.append(
+            _section(
+                "VERBS", "\n".join(f".TP\n\\fB{_text(verb)}\\fR\n{_text(text)}" for verb, (_, text) in VERBS.items())
+            )
+        )
     codes = command.exit_codes if isinstance(command, Verb) else tuple(ExitCode)
-    parts.append(_section("EXIT STATUS", "\n".join(f".TP\n\\fB{int(code)}\\fR\n{_text(EXIT_CODE_MEANINGS[code])}" for code in codes)))
+    parts.append(
+        _section(
+            "EXIT STATUS", "\n".join(f".TP\n\\fB{int(code)}\\fR\n{_text(EXIT_CODE_MEANINGS[code])}" for code in codes)
+        )
+    )
     if command is not rmqctl:
         parts.append(_section("SEE ALSO", "\\fBrmqctl\\fR(1)"))
     return "\n".join(parts) + "\n"
@@ -66,7 +77,11 @@ def _examples(command: click.Command, context: click.Context) -> list[tuple[str,
 
 
 def _options(command: click.Command, context: click.Context) -> list[str]:
-    records = [parameter.get_help_record(context) for parameter in command.get_params(context) if isinstance(parameter, click.Option)]
+    records = [
+        parameter.get_help_record(context)
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option)
+    ]
     return [f".TP\n\\fB{_text(names)}\\fR\n{_text(' '.join(text.split()))}" for names, text in filter(None, records)]
 
 

@@ -9,7 +9,19 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Damage
 
 
-FINDING_KEYS = ("code", "path", "physicalOffset", "detail", "fileOffset", "size", "topic", "queueId", "queueOffset", "msgId", "count")
+FINDING_KEYS = (
+    "code",
+    "path",
+    "physicalOffset",
+    "detail",
+    "fileOffset",
+    "size",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "msgId",
+    "count",
+)
 
 
 @dataclass
@@ -74,7 +86,9 @@ _REBUILD = "The log is whole: the queues can be built again from it."
 _INDEX = "Only look-ups by key suffer; the index can be built again from the log."
 
 CATALOGUE: dict[str, Explanation] = {
-    "bad-magic": Explanation("The magic code is none that RocketMQ writes: a record was overwritten, or its start is not here.", _RESTART),
+    "bad-magic": Explanation(
+        "The magic code is none that RocketMQ writes: a record was overwritten, or its start is not here.", _RESTART
+    ),
     "bad-size": Explanation("TOTALSIZE is too small for a record, or larger than what is left of the file.", _RESTART),
     "bad-length": Explanation("The lengths of body, topic and properties do not add up to TOTALSIZE.", _RESTART),
     "bad-body-crc": Explanation(
@@ -115,7 +129,8 @@ CATALOGUE: dict[str, Explanation] = {
         "far as they have it.",
     ),
     "no-blank": Explanation(
-        "A file ends without a blank record although the log goes on: it was cut, or its end was never written.", _RESTART
+        "A file ends without a blank record although the log goes on: it was cut, or its end was never written.",
+        _RESTART,
     ),
     "torn-properties": Explanation(
         "The last byte of PROPERTIES is zero: the record was not written to its end (a torn write leaves zeros), or it was zeroed.",
@@ -165,14 +180,19 @@ CATALOGUE: dict[str, Explanation] = {
         "The answer is incomplete: mend permissions or copy the disk, then ask again.",
     ),
     "missing-unit": Explanation("Messages in the log have no unit in their queue: consumers never see them.", _REBUILD),
-    "unit-mismatch": Explanation("A unit does not point at the message with its topic, queue and queue offset.", _REBUILD),
+    "unit-mismatch": Explanation(
+        "A unit does not point at the message with its topic, queue and queue offset.", _REBUILD
+    ),
     "unit-size": Explanation("A unit has not the size of its record: a consumer gets a torn message.", _REBUILD),
-    "unit-tags-code": Explanation("A unit's tags code is not that of its message: tag filters drop it, or a delay is wrong.", _REBUILD),
+    "unit-tags-code": Explanation(
+        "A unit's tags code is not that of its message: tag filters drop it, or a delay is wrong.", _REBUILD
+    ),
     "unit-order": Explanation("Physical offsets in a queue do not ascend.", _REBUILD),
     "unit-hole": Explanation("An unused unit between used ones: a broker may end the queue here.", _REBUILD),
     "unit-behind-end": Explanation("Bytes behind a queue's end that are no unit.", _REBUILD),
     "dangling-unit": Explanation(
-        "Units point behind the end of the log: their messages are gone, or the log's last file is.", "A restart cuts them off."
+        "Units point behind the end of the log: their messages are gone, or the log's last file is.",
+        "A restart cuts them off.",
     ),
     "unit-lost-message": Explanation(
         "Units point at damaged bytes of the log: these messages are lost.", "The log's own finding says why."
@@ -180,7 +200,9 @@ CATALOGUE: dict[str, Explanation] = {
     "ext-missing": Explanation("A unit's address leads to no unit of consumequeue_ext.", _REBUILD),
     "index-length": Explanation("An index file has not the length of the others.", _INDEX),
     "index-header": Explanation("The header of an index file contradicts its content.", _INDEX),
-    "index-chain": Explanation("An entry's predecessor, or a slot, is not what the entries before say: look-ups miss keys.", _INDEX),
+    "index-chain": Explanation(
+        "An entry's predecessor, or a slot, is not what the entries before say: look-ups miss keys.", _INDEX
+    ),
     "index-order": Explanation("Entries of the index go back in the log.", _INDEX),
     "index-time": Explanation("An entry's time is not its message's: look-ups with a time range miss it.", _INDEX),
     "index-dangling": Explanation("Entries lead to no message of the log with that key.", _INDEX),
@@ -205,15 +227,19 @@ CATALOGUE: dict[str, Explanation] = {
         "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
     ),
     "checkpoint-missing": Explanation(
-        "There is no checkpoint, or it is too short.", "An abnormal recovery then scans the whole log and drops the open index file."
+        "There is no checkpoint, or it is too short.",
+        "An abnormal recovery then scans the whole log and drops the open index file.",
     ),
-    "checkpoint-length": Explanation("The checkpoint has not 4096 bytes.", "Brokers map 4096 bytes: it was cut or written over."),
+    "checkpoint-length": Explanation(
+        "The checkpoint has not 4096 bytes.", "Brokers map 4096 bytes: it was cut or written over."
+    ),
     "checkpoint-behind": Explanation(
         "The checkpoint is zero or older than the last message, although the store was shut down in order.",
         "Safe but slow: an abnormal recovery scans more of the log, or all of it, and drops the open index file.",
     ),
     "checkpoint-ahead": Explanation(
-        "The checkpoint is later than the last message, or negative.", "An abnormal recovery may begin too late and miss queue units."
+        "The checkpoint is later than the last message, or negative.",
+        "An abnormal recovery may begin too late and miss queue units.",
     ),
     "config-invalid": Explanation(
         "A file of config/ is not valid JSON, or has a value of a type that a broker rejects.",

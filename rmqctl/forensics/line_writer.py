@@ -43,7 +43,9 @@ class LineWriter:
             )
             if used:
                 pieces.append(out[:used].tobytes())
-            elif at < len(rows):  # not for want of room: the kernel does not do it, or the buffer is too small for it alone
+            elif at < len(
+                rows
+            ):  # not for want of room: the kernel does not do it, or the buffer is too small for it alone
                 pieces.append(columns.message(int(numbers[at])))
                 at += 1
         return columns.path, pieces

@@ -72,7 +72,9 @@ class Filter:
         if kept.any():
             self._by_texts(columns, kept)
         rows = np.flatnonzero(kept)
-        if self.body is None and not any(_must_be_decoded(text) for text in (*self.topics, self.key or "", self.tag or "")):
+        if self.body is None and not any(
+            _must_be_decoded(text) for text in (*self.topics, self.key or "", self.tag or "")
+        ):
             return rows
         return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
 

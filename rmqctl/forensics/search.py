@@ -65,7 +65,9 @@ class Search:
         key = (asked.topic or "", asked.queue_id or 0)
         queue = self._store.queues.get(key)
         if queue is None and self._store.is_unread(*key):
-            raise Unreadable("the queue's folder, or one above it, was not read", path=f"{key[0]}/{key[1]}", hint=READ_ALL_HINT)
+            raise Unreadable(
+                "the queue's folder, or one above it, was not read", path=f"{key[0]}/{key[1]}", hint=READ_ALL_HINT
+            )
         if queue is None:
             hint = "`rmqctl queue STORE` lists them; --scan reads the log instead"
             what = f"there is no queue {key[0]}/{key[1]} that can be read"
@@ -108,7 +110,9 @@ class Search:
             matching = (message for message in messages if self._matches(message))
             return list(matching if self._question.at is None else islice(matching, 1))
 
-        for item in self._store.commit_log.scan_columns(summary, take, threads=self._threads, segment_size=SMALL_SEGMENT_SIZE):
+        for item in self._store.commit_log.scan_columns(
+            summary, take, threads=self._threads, segment_size=SMALL_SEGMENT_SIZE
+        ):
             if isinstance(item, Stretch):
                 yield from item.taken
             elif (isinstance(item, Message) and self._matches(item)) or isinstance(item, Damage):
@@ -151,7 +155,9 @@ class Search:
             self.remarks.append(f"no record begins at the id's offset {offset}; the log's files hold [{start}, {end})")
             self.remarks.append("an id that a producer gave its message is a UNIQ_KEY: ask with --unique-key")
         elif message.msg_id != msg_id.upper():
-            self.remarks.append(f"the record at {offset} has the id {message.msg_id}: another broker's message is asked for")
+            self.remarks.append(
+                f"the record at {offset} has the id {message.msg_id}: another broker's message is asked for"
+            )
         else:
             yield from self._found(found)
 
@@ -159,8 +165,14 @@ class Search:
         """The topics to look a key up for. Raises BadRequest when there is no index."""
         index = self._store.index
         if not index.files:
-            raise BadRequest("there is no index file", path=str(index.folder), hint="--scan reads the whole log instead")
-        headers = [header for index_file in index.files if (header := index_file.header()) is not None and header.index_count > 1]
+            raise BadRequest(
+                "there is no index file", path=str(index.folder), hint="--scan reads the whole log instead"
+            )
+        headers = [
+            header
+            for index_file in index.files
+            if (header := index_file.header()) is not None and header.index_count > 1
+        ]
         span = f"from {headers[0].begin_phy_offset} to {headers[-1].end_phy_offset}" if headers else "nothing"
         self.remarks.append(f"the index covers the log {span}; for messages outside that, use --scan")
         topics = sorted({topic for topic, _ in self._store.queues})
@@ -202,7 +214,9 @@ class Search:
         found = self._store.commit_log.at(unit.physical_offset)
         message = message_of(found)
         if message is None and not (isinstance(found, Damage) and found.code in UNREADABLE):
-            detail = f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, but there is no whole record"
+            detail = (
+                f"the unit of offset {unit.queue_offset} points to {unit.physical_offset}, but there is no whole record"
+            )
             self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
             return
         if message is not None and not _belongs(message, queue, unit):

@@ -58,7 +58,8 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         },
         "topics": topics,
         "anomalies": [
-            {"code": damage.code, "path": damage.path, "detail": damage.detail} for damage in [*log.queue.anomalies, *store.foreign]
+            {"code": damage.code, "path": damage.path, "detail": damage.detail}
+            for damage in [*log.queue.anomalies, *store.foreign]
         ],
     }
     store.close()
@@ -116,7 +117,9 @@ def _version(store: ReadOnlyStore) -> dict[str, Any]:
         guess = "3.x (or a copy without its lock file)"
         signs = ["no lock file"]
     else:
-        guess = _by_separator(separator, "4.0 to 4.2 (or a copy of up to 4.9.0 without its lock file)", "4.9.1 or later", "4.x")
+        guess = _by_separator(
+            separator, "4.0 to 4.2 (or a copy of up to 4.9.0 without its lock file)", "4.9.1 or later", "4.x"
+        )
         signs = ["no lock file"]
     if separator is not None:
         signs = [*signs, "0x02 behind the last property" if separator else "no 0x02 behind the last property"]

@@ -118,7 +118,13 @@ class Verification:
     """
 
     def __init__(
-        self, store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1, scan: Scan | None = None, *, receipts: bool = True
+        self,
+        store: ReadOnlyStore,
+        level: int = LEVEL_ALL,
+        threads: int = 1,
+        scan: Scan | None = None,
+        *,
+        receipts: bool = True,
     ) -> None:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
@@ -166,14 +172,20 @@ class Verification:
             self.report.notes += self._index.notes()
         self.report.seconds = time.perf_counter() - started
         self._beside_the_log()
-        self.report.findings += [Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign]
-        self.report.findings.sort(key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES))
+        self.report.findings += [
+            Finding(damage.code, damage.path, None, damage.detail) for damage in self._store.foreign
+        ]
+        self.report.findings.sort(
+            key=lambda finding: CAUSES.index(finding.code) if finding.code in CAUSES else len(CAUSES)
+        )
 
     def _beside_the_log(self) -> None:
         """Abort, checkpoint, configuration, a missing start of the log, or a missing log."""
         holder = self._store.lock_holder()
         if holder is not None:
-            self.report.notes.append(f"a broker, or another rmqctl (pid {holder}), has the store open: its end moves while we read")
+            self.report.notes.append(
+                f"a broker, or another rmqctl (pid {holder}), has the store open: its end moves while we read"
+            )
         self.report.findings += state_audit.audit_journals(self._store)
         if not self._store.commit_log.queue.files:
             self.report.findings += state_audit.audit_log_missing(self._store)
@@ -210,7 +222,9 @@ class Verification:
             return False
         if found.ignored:
             lines = counted(len(found.ignored), "line")
-            self.report.notes.append(f"ignored in the receipts of `rmqctl clean`: {lines} of another form, the first is {found.ignored[0]}")
+            self.report.notes.append(
+                f"ignored in the receipts of `rmqctl clean`: {lines} of another form, the first is {found.ignored[0]}"
+            )
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
@@ -223,7 +237,9 @@ class Verification:
             self._oldest = self._oldest or int(stored[np.argmax(stored != 0)])
             self._newest = max(self._newest, int(stored.max()))
             self._last = int(stored[-1])
-            self.report.marks = (self.report.marks or 0) + int(np.count_nonzero(described.messages["marks"] & STANDS_IN))
+            self.report.marks = (self.report.marks or 0) + int(
+                np.count_nonzero(described.messages["marks"] & STANDS_IN)
+            )
             self._tell(described)
 
     def _tell(self, described: DispatchColumns, damaged: Message | None = None) -> None:
@@ -272,14 +288,20 @@ class Verification:
         before = self.report.findings[-1] if self.report.findings else None
         if before is None or self._shift is None or self._shift != shift_before:
             return False
-        if before.size is None or before.physical_offset is None or before.physical_offset + before.size != damage.physical_offset:
+        if (
+            before.size is None
+            or before.physical_offset is None
+            or before.physical_offset + before.size != damage.physical_offset
+        ):
             return False
         before.count += 1
         before.size += damage.size
         return True
 
 
-def _scan_here(store: ReadOnlyStore, threads: int, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
+def _scan_here(
+    store: ReadOnlyStore, threads: int, summary: ScanSummary, describer: Describer | None
+) -> Iterator[Item | Stretch]:
     return store.commit_log.scan_columns(summary, describer.take if describer else None, threads=threads)
 
 

@@ -89,7 +89,11 @@ def _check_message(read: Read, room: int, size: int, magic: int, *, check_crc: b
     properties_at = topic_at + length_size + topic_length + 2
     properties_length = _integer(read(properties_at - 2, 2), 2)
     if len(topic) < topic_length or properties_length is None or properties_length > size:
-        return _bad("the file ends inside the record" if properties_length is None else f"properties of {properties_length} bytes")
+        return _bad(
+            "the file ends inside the record"
+            if properties_length is None
+            else f"properties of {properties_length} bytes"
+        )
     wanted = max(properties_length, 0)
     raw_properties = read(properties_at, wanted) if wanted else b""
     if len(raw_properties) < wanted:

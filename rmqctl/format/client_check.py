@@ -47,4 +47,9 @@ def has_bad_compression(message: Message) -> bool:
 
 def begins_as_zlib(start: bytes) -> bool:
     """Return whether these are the first bytes of a zlib stream without a dictionary (RFC 1950)."""
-    return len(start) > 1 and start[0] & 0x8F == 0x08 and start[1] & 0x20 == 0 and int.from_bytes(start[:2], "big") % 31 == 0
+    return (
+        len(start) > 1
+        and start[0] & 0x8F == 0x08
+        and start[1] & 0x20 == 0
+        and int.from_bytes(start[:2], "big") % 31 == 0
+    )

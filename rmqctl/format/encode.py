@@ -90,7 +90,9 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
     return raw + bytes(crc.PROPERTY_CRC_SIZE) if property_crc else raw
 
 
-def encode(message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False) -> Encoded:
+def encode(
+    message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False
+) -> Encoded:
     """The record but for its place; `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
 
     `properties` must be no longer than the limit above: the caller has checked that.
@@ -115,7 +117,9 @@ def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:
         return TopicField(MAGIC_V1, _BYTE.pack(len(raw)) + raw)
-    return TopicField(MAGIC_V2, _SHORT.pack(len(raw)) + raw) if long_topics and len(raw) <= TOPIC_LENGTH_MAX_V2 else None
+    return (
+        TopicField(MAGIC_V2, _SHORT.pack(len(raw)) + raw) if long_topics and len(raw) <= TOPIC_LENGTH_MAX_V2 else None
+    )
 
 
 @lru_cache(maxsize=host.HOSTS_KNOWN)

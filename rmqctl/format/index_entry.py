@@ -97,7 +97,10 @@ def slots_of_file(file_size: int) -> int:
 
 def is_whole_file(file_size: int) -> bool:
     """Whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
-    return file_size > INDEX_HEADER.size and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0
+    return (
+        file_size > INDEX_HEADER.size
+        and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0
+    )
 
 
 def tag_key_hash(topic: str, tags: str) -> int:

@@ -169,14 +169,18 @@ def topic_length_size(magic: int) -> int:
     return 1 if magic == MAGIC_V1 else 2
 
 
-def decode(buffer: bytes | memoryview, position: int, physical_offset: int, room: int) -> Message | Blank | Damage | None:
+def decode(
+    buffer: bytes | memoryview, position: int, physical_offset: int, room: int
+) -> Message | Blank | Damage | None:
     """The record at `position` of `buffer`, which is `physical_offset` in the log; `room` bytes are left in its file.
 
     The buffer holds the whole record, or all of the file's rest. None: nothing was written here (eight zero bytes).
     Never raises for what the bytes say; the first thing wrong is the one reported.
     """
     if room < BLANK_SIZE:
-        return Damage("no-blank", physical_offset, room, "the file ends without a blank record: it was cut, or overwritten")
+        return Damage(
+            "no-blank", physical_offset, room, "the file ends without a blank record: it was cut, or overwritten"
+        )
     size, magic = _PREFIX.unpack_from(buffer, position)
     if magic in (MAGIC_V1, MAGIC_V2):
         return _decode_message(buffer, position, physical_offset, room, size, magic)
@@ -193,7 +197,9 @@ def _decode_blank(physical_offset: int, room: int, size: int) -> Blank | Damage:
     return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
 
-def _decode_message(buffer: bytes | memoryview, position: int, physical_offset: int, room: int, size: int, magic: int) -> Message | Damage:
+def _decode_message(
+    buffer: bytes | memoryview, position: int, physical_offset: int, room: int, size: int, magic: int
+) -> Message | Damage:
     if size < MIN_SIZE:
         return Damage("bad-size", physical_offset, 0, f"TOTALSIZE is {size}; the smallest record has {MIN_SIZE} bytes")
     if size > room:
@@ -242,7 +248,13 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
         detail = f"the body's CRC-32 is {crc.masked_crc32(message.body)}, BODYCRC says {message.body_crc}"
         return Damage(BAD_BODY_CRC, message.physical_offset, message.size, detail, message)
     if message.properties_bytes.endswith(b"\0") and not ends_in_reserve(message.properties_bytes):
-        return Damage("torn-properties", message.physical_offset, message.size, "PROPERTIES end in zero bytes: a torn write", message)
+        return Damage(
+            "torn-properties",
+            message.physical_offset,
+            message.size,
+            "PROPERTIES end in zero bytes: a torn write",
+            message,
+        )
     problem = crc.property_crc_problem(record, message.properties_bytes)
     if problem:
         return Damage("bad-property-crc", message.physical_offset, message.size, problem, message)

@@ -130,7 +130,9 @@ def _storer(bits: int) -> Any:
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
             at = context.cast(builder, arguments[1], signature.args[1], types.int64)
             place = builder.bitcast(builder.gep(data, [at]), ir.IntType(bits).as_pointer())
-            narrow = context.cast(builder, arguments[2], signature.args[2], types.Integer.from_bitwidth(bits, signed=True))
+            narrow = context.cast(
+                builder, arguments[2], signature.args[2], types.Integer.from_bitwidth(bits, signed=True)
+            )
             builder.store(builder.bswap(narrow), place, align=1)
             return at
 
@@ -151,7 +153,9 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.gep(data, [context.cast(builder, arguments[1], signature.args[1], types.int64)])
         pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag]))
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        )
         builder.call(function, [builder.bitcast(place, pointer), flag(1), flag(3), flag(1)])
         return context.get_constant(types.int64, 0)
 
@@ -219,7 +223,9 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = _block_at(context, builder, signature.args[0], arguments[0], arguments[1], signature.args[1])
-        one = builder.insert_element(ir.Constant(found.type, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0))
+        one = builder.insert_element(
+            ir.Constant(found.type, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0)
+        )
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
         equal = builder.icmp_unsigned("==", found, builder.shuffle_vector(one, one, lanes))
         return builder.bitcast(equal, ir.IntType(BLOCK))

@@ -48,7 +48,16 @@ DISPATCH_COLUMNS = np.dtype(
 # marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a mark that
 # `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS; clients reject a port, or its body
 # (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = 1, 2, 4, 8, 16, 32, 64, 128
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+)
 
 # `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
 QUEUE_TABLE_ROWS = np.dtype(
@@ -276,7 +285,9 @@ def _has_bad_compression(buffer: Any, record: Any) -> Any:
         return False
     kind = (record.sys_flag & _TYPE_MASK) >> _TYPE_SHIFT
     if kind in (0, 3):
-        return length < 2 or buffer[start] & 0x8F != 0x08 or buffer[start + 1] & 0x20 != 0 or u16(buffer, start) % 31 != 0
+        return (
+            length < 2 or buffer[start] & 0x8F != 0x08 or buffer[start + 1] & 0x20 != 0 or u16(buffer, start) % 31 != 0
+        )
     if kind > 2 or length < 4:
         return True
     return np.int64(u32(buffer, start)) != (_LZ4_START if kind == 1 else _ZSTD_START)
@@ -286,7 +297,9 @@ def _has_bad_compression(buffer: Any, record: Any) -> Any:
 def _client_marks(buffer: Any, record: Any, is_rollback: bool) -> int:
     if is_rollback:
         return 0
-    return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (WRONG_COMPRESSION if _has_bad_compression(buffer, record) else 0)
+    return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (
+        WRONG_COMPRESSION if _has_bad_compression(buffer, record) else 0
+    )
 
 
 @kernel
@@ -366,7 +379,9 @@ def describe(
     whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties, and one more a
     row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none (IndexService).
     """
-    reached, filled = _describe(buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used)
+    reached, filled = _describe(
+        buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used
+    )
     return int(reached), int(filled)
 
 

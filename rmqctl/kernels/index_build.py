@@ -47,7 +47,9 @@ def slots_of(hashes: Any, count: int, slots: Any) -> None:
 
 
 @kernel
-def build(messages: Any, hashes: Any, slots: Any, heads: Any, capacity: int, entries: Any, changed: Any, state: Any) -> None:
+def build(
+    messages: Any, hashes: Any, slots: Any, heads: Any, capacity: int, entries: Any, changed: Any, state: Any
+) -> None:
     """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
 
     `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number behind the last

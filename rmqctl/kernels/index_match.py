@@ -17,7 +17,14 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 
 # what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is what was expected
 INDEX_EVENTS = np.dtype(
-    [("kind", np.int32), ("entry", np.int32), ("count", np.int32), ("row", np.int32), ("last_row", np.int32), ("value", np.int64)]
+    [
+        ("kind", np.int32),
+        ("entry", np.int32),
+        ("count", np.int32),
+        ("row", np.int32),
+        ("last_row", np.int32),
+        ("value", np.int64),
+    ]
 )
 CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
     10
@@ -71,7 +78,9 @@ def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -
 
 
 @kernel
-def check_entries(entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any) -> Any:
+def check_entries(
+    entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any
+) -> Any:
     """The entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
 
     `last_offset` is where the last entry in order before leads to, `following` where the first behind the block does (-1:
@@ -105,7 +114,9 @@ def check_entries(entries: Any, first: int, heads: Any, last_offset: int, follow
 
 
 @part
-def _check_time(entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int) -> int:
+def _check_time(
+    entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int
+) -> int:
     """`header`: beginTimestamp, endTimestamp, indexCount."""
     begin, stored = header[0], message.store_timestamp
     if number == 1 and begin != stored:
@@ -146,7 +157,15 @@ def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, u
 
 @part
 def _end_message(
-    message: Any, hashes: Any, row: int, found: Any, like_3x: bool, report_missing: bool, state: Any, events: Any, used: int
+    message: Any,
+    hashes: Any,
+    row: int,
+    found: Any,
+    like_3x: bool,
+    report_missing: bool,
+    state: Any,
+    events: Any,
+    used: int,
 ) -> int:
     """Whether every key that must be there was found; `found` is cleared for the next message."""
     required_from = 0

@@ -32,12 +32,22 @@ _TEXT_BYTES = np.frombuffer("".join(_TEXTS).encode(), np.uint8)
 _TEXT_ENDS = np.cumsum([len(text) for text in _TEXTS])
 # numpy's integers: numba compiles a function once more for each int that it is called with
 _TOPIC, _QUEUE_ID = np.int64(0), np.int64(1)
-_MSG_ID, _TAGS_CODE, _PATH, _PROPERTIES, _PROPERTIES_END, _BODY, _END_HEX, _END_BASE64, _END = np.arange(17, len(_TEXTS))
+_MSG_ID, _TAGS_CODE, _PATH, _PROPERTIES, _PROPERTIES_END, _BODY, _END_HEX, _END_BASE64, _END = np.arange(
+    17, len(_TEXTS)
+)
 _IS_NUMBER, _IS_TIME, _IS_HOST = range(3)
 _KINDS = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 2, 0, 0], np.uint8)  # of the fields from QUEUE_ID to PREPARED
 _BODYCRC_AT, _FLAG_AT, _BORN_TIMESTAMP_AT, _BORN_HOST_AT, _STORE_HOST_AT, _RECONSUME_AT, _PREPARED_AT = (
     HEADS[0].offset(name)
-    for name in ("BODYCRC", "FLAG", "BORNTIMESTAMP", "BORNHOST", "STOREHOST", "RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET")
+    for name in (
+        "BODYCRC",
+        "FLAG",
+        "BORNTIMESTAMP",
+        "BORNHOST",
+        "STOREHOST",
+        "RECONSUMETIMES",
+        "PREPAREDTRANSACTIONOFFSET",
+    )
 )
 _V6 = BORNHOST_V6 | STOREHOST_V6
 _QUOTE, _BACKSLASH, _COLON, _DOT, _COMMA = 34, 92, 58, 46, 44
@@ -260,7 +270,9 @@ def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
 
 
 @part
-def _line(buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int) -> Any:
+def _line(
+    buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int
+) -> Any:
     """One line; -1 where the one-record way has to write it."""
     position = row.position
     end = position + row.size
@@ -318,7 +330,13 @@ def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, 
         same = row.topic_length == len(skipped)
         for i in range(row.topic_length if same else 0):
             same = same and buffer[topic_end - row.topic_length + i] == skipped[i]
-        room = ROOM_OF_A_LINE + len(path) + row.topic_length + 4 * row.properties_length + 2 * row.body_length * (body != BODY_NONE)
+        room = (
+            ROOM_OF_A_LINE
+            + len(path)
+            + row.topic_length
+            + 4 * row.properties_length
+            + 2 * row.body_length * (body != BODY_NONE)
+        )
         if same or used + room > len(out):
             break
         behind = _line(buffer, base, row, path, body, spans, names, values, out, used)
@@ -329,7 +347,9 @@ def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, 
     return at, used
 
 
-def write_lines(buffer: Any, base: int, rows: Any, at: int, path: bytes, skipped_topic: bytes, body: int, out: Any) -> tuple[int, int]:
+def write_lines(
+    buffer: Any, base: int, rows: Any, at: int, path: bytes, skipped_topic: bytes, body: int, out: Any
+) -> tuple[int, int]:
     """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8); the row that it came to, and the bytes written.
 
     Stops in front of a row that the one-record way has to write, or that `out` may have no room for: it needs ROOM_OF_A_LINE,

@@ -30,7 +30,9 @@ def find_folder() -> Path | None:
 @cache
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    sources = [source for source in files(kernels).iterdir() if source.name.endswith(".py")]  # in a folder; or in a zip, on an executor
+    sources = [
+        source for source in files(kernels).iterdir() if source.name.endswith(".py")
+    ]  # in a folder; or in a zip, on an executor
     for source in sorted(sources, key=lambda source: source.name):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
@@ -45,4 +47,8 @@ def _is_ours(folder: Path) -> bool:
             pass
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.getuid()
+        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )

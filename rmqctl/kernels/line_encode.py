@@ -70,7 +70,18 @@ _HEAD_SIZE, _MAGIC, _CRC_MASK = _HEAD.size, MAGIC_V1, np.uint32(CRC_MASK)
 _TOPIC_MAX, _PROPERTIES_MAX = TOPIC_LENGTH_MAX_V1, PROPERTIES_LENGTH_MAX
 _RARE_FLAGS, _V6 = TRANSACTION_MASK | INNER_BATCH, BORNHOST_V6 | STOREHOST_V6
 
-_QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA, _DOT, _MINUS, _OPEN, _CLOSE, _PADDING = 34, 92, 32, 58, 44, 46, 45, 123, 125, 61
+_QUOTE, _BACKSLASH, _SPACE, _COLON, _COMMA, _DOT, _MINUS, _OPEN, _CLOSE, _PADDING = (
+    34,
+    92,
+    32,
+    58,
+    44,
+    46,
+    45,
+    123,
+    125,
+    61,
+)
 _NEW_LINE = np.uint8(10)
 _ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _QUOTES, _BACKSLASHES, _SPACES = (np.uint64(character) * _ONES for character in (_QUOTE, _BACKSLASH, _SPACE))
@@ -216,7 +227,12 @@ def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
             return _NO_PLACE
         if which == _UNIQ_KEY:
             found[2] = 1
-        pairs[count, 0], pairs[count, 1], pairs[count, 2], pairs[count, 3] = name_start, name_end, value_start, value_end
+        pairs[count, 0], pairs[count, 1], pairs[count, 2], pairs[count, 3] = (
+            name_start,
+            name_end,
+            value_start,
+            value_end,
+        )
         count += 1
         found[0] = count
         found[1] += name_end - name_start + 1 + value_end - value_start
@@ -348,7 +364,9 @@ def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
 
 
 @part
-def _write_properties(b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int) -> Any:
+def _write_properties(
+    b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int
+) -> Any:
     """Behind the properties; with a UNIQ_KEY made of `unique` and `counter` where that is not negative."""
     for i in range(count):
         at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
@@ -457,7 +475,9 @@ def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any
     """What a line has that does not say it: its born time, in ms since 1970, and two hosts of eight bytes."""
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
-    values[BORN_HOST], values[STORE_HOST] = (int.from_bytes(host, "big", signed=True) for host in (born_host, store_host))
+    values[BORN_HOST], values[STORE_HOST] = (
+        int.from_bytes(host, "big", signed=True) for host in (born_host, store_host)
+    )
     return values
 
 

@@ -13,7 +13,16 @@ import numpy as np
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.compile import i32, i64, java_hash, kernel, part, u32
-from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, QueueTable, find_values, property_ends, table_slot
+from rmqctl.kernels.dispatch_scan import (
+    KEYS,
+    PROPERTIES_THAT_MATTER,
+    TAGS,
+    UNIQUE,
+    QueueTable,
+    find_values,
+    property_ends,
+    table_slot,
+)
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
 # numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that is not there
@@ -38,13 +47,19 @@ ROW_COLUMNS = np.dtype(
     ]
 )
 # a property: where its name and its value begin, and their lengths
-PAIR_COLUMNS = np.dtype([("name_start", np.int64), ("name_length", np.int64), ("value_start", np.int64), ("value_length", np.int64)])
+PAIR_COLUMNS = np.dtype(
+    [("name_start", np.int64), ("name_length", np.int64), ("value_start", np.int64), ("value_length", np.int64)]
+)
 ID_ROOM = 2 * (HOST_V6 + 8)  # hex digits of the longest msgId
 
 _HEAD = HEADS[0]
-_BODYCRC, _FLAG, _BORNTIMESTAMP, _BORNHOST = (_HEAD.offset(name) for name in ("BODYCRC", "FLAG", "BORNTIMESTAMP", "BORNHOST"))
+_BODYCRC, _FLAG, _BORNTIMESTAMP, _BORNHOST = (
+    _HEAD.offset(name) for name in ("BODYCRC", "FLAG", "BORNTIMESTAMP", "BORNHOST")
+)
 _STORE_HOST_AT = _HEAD.offset("STOREHOST")
-_TO_RECONSUME, _TO_PREPARED = (_HEAD.size - _HEAD.offset(name) for name in ("RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET"))
+_TO_RECONSUME, _TO_PREPARED = (
+    _HEAD.size - _HEAD.offset(name) for name in ("RECONSUMETIMES", "PREPAREDTRANSACTIONOFFSET")
+)
 _V4, _V6, _BORN_V6, _STORE_V6 = HOST_V4, HOST_V6, BORNHOST_V6, STOREHOST_V6
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHORT = 64  # bytes: copying a slice costs more than that
@@ -68,7 +83,15 @@ def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
 
 @kernel
 def _describe(
-    buffer: Any, rows: Any, row: int, topics: Any, topic_pool: Any, hosts: Any, host_pool: Any, with_values: bool, columns: Any
+    buffer: Any,
+    rows: Any,
+    row: int,
+    topics: Any,
+    topic_pool: Any,
+    hosts: Any,
+    host_pool: Any,
+    with_values: bool,
+    columns: Any,
 ) -> int:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
@@ -208,7 +231,9 @@ def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
             length = name_end - p
             if value_end > name_end + 1 and length > 0:
                 at = first  # a name given twice keeps its place, and the last value
-                while at < used and not (pairs[at].name_length == length and _same(buffer, pairs[at].name_start, p, length)):
+                while at < used and not (
+                    pairs[at].name_length == length and _same(buffer, pairs[at].name_start, p, length)
+                ):
                     at += 1
                 pairs[at].name_start, pairs[at].name_length = p, length
                 pairs[at].value_start, pairs[at].value_length = name_end + 1, value_end - name_end - 1

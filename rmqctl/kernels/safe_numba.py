@@ -35,4 +35,13 @@ with _no_yaml():
 
 setattr(config, "_config_fname", "")  # noqa: B010 -- when it compiles
 
-__all__ = ["CompileResultCacheImpl", "FunctionCache", "NullCache", "UserProvidedCacheLocator", "config", "intrinsic", "njit", "types"]
+__all__ = [
+    "CompileResultCacheImpl",
+    "FunctionCache",
+    "NullCache",
+    "UserProvidedCacheLocator",
+    "config",
+    "intrinsic",
+    "njit",
+    "types",
+]

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format.crc import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
-from rmqctl.format.message import BODYCRC_OFFSET, HEADS, HOST_V4, HOST_V6, MAGIC_V1, MAGIC_V2, MIN_SIZE, PHYSICALOFFSET_OFFSET
+from rmqctl.format.message import (
+    BODYCRC_OFFSET,
+    HEADS,
+    HOST_V4,
+    HOST_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_SIZE,
+    PHYSICALOFFSET_OFFSET,
+)
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, kernel, part, u16, u32
 
@@ -81,7 +90,12 @@ def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: 
         size = i32(buffer, position)
         magic = u32(buffer, position + 4)
         length_size = 2 if magic == _MAGIC_V2 else 1
-        if (magic not in (_MAGIC_V1, _MAGIC_V2)) or size < _MIN_SIZE or size > room - position or position + size > length:
+        if (
+            (magic not in (_MAGIC_V1, _MAGIC_V2))
+            or size < _MIN_SIZE
+            or size > room - position
+            or position + size > length
+        ):
             break
         if i64(buffer, position + _PHYSICALOFFSET) != base + position:
             break
@@ -129,7 +143,14 @@ def warm_up() -> None:
     walk(np.zeros(0, np.uint8), 0, 0, np.empty(0, RECORD_COLUMNS), check_bodies=True)
 
 
-def walk(buffer: np.ndarray[Any, np.dtype[np.uint8]], base: int, room: int, columns: np.ndarray[Any, Any], *, check_bodies: bool) -> int:
+def walk(
+    buffer: np.ndarray[Any, np.dtype[np.uint8]],
+    base: int,
+    room: int,
+    columns: np.ndarray[Any, Any],
+    *,
+    check_bodies: bool,
+) -> int:
     """Fill `columns` (of RECORD_COLUMNS) with the good messages from the start of `buffer` (uint8, contiguous) on; how many there are.
 
     The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from there. Stops at the first

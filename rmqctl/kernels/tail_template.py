@@ -55,7 +55,11 @@ def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
     row = np.int64(mixed >> _SHIFT)
-    known = layouts.lengths[row, 0] == length and layouts.lengths[row, 1] == topic_length and start + LENGTH_MAX <= len(buffer)
+    known = (
+        layouts.lengths[row, 0] == length
+        and layouts.lengths[row, 1] == topic_length
+        and start + LENGTH_MAX <= len(buffer)
+    )
     at = start
     block = 0
     while known and at < end:

@@ -25,7 +25,16 @@ _LOCK = threading.Lock()
 _READY: set[str] = set()
 _FOLDER: list[Path] = []
 # what numba lets through when the folder is full or goes away, or a file there is torn
-_CACHE_ERRORS = (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError, ImportError)
+_CACHE_ERRORS = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ImportError,
+)
 
 
 def keep_in(folder: Path | None) -> None:

@@ -62,7 +62,9 @@ class AllocateMappedFileService:
 
     def _make(self, path: Path, file_from_offset: int, size: int) -> WritableMappedFile:
         descriptor = self._storage.create(path, size)
-        file = WritableMappedFile(self._storage, path, file_from_offset, size, pool=self._pool, descriptor=descriptor, mapped=True)
+        file = WritableMappedFile(
+            self._storage, path, file_from_offset, size, pool=self._pool, descriptor=descriptor, mapped=True
+        )
         if self._warm:
             file.warm_up()
         return file

@@ -39,7 +39,9 @@ class Columns(NamedTuple):
         if isinstance(decoded, Damage) and decoded.code == BAD_BODY_CRC and decoded.message is not None:
             return decoded.message
         if not isinstance(decoded, Message):
-            raise TypeError(f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not")
+            raise TypeError(
+                f"the kernel took what is at {self.physical_offset + position} for a good message, the decoder does not"
+            )
         return decoded
 
 
@@ -67,7 +69,9 @@ class ColumnReader:
                 self._fill(file, position, stop)
             buffer = self._buffer[position - self._start : self._filled]
             base = file.file_from_offset + position
-            rows = self._rows[: scan.walk(buffer, base, file.size - position, self._rows, check_bodies=self._check_bodies)]
+            rows = self._rows[
+                : scan.walk(buffer, base, file.size - position, self._rows, check_bodies=self._check_bodies)
+            ]
             if len(rows) and int(rows[-1]["position"]) >= stop - position:
                 rows = rows[: int(np.searchsorted(rows["position"], stop - position))]
             if len(rows):

@@ -104,7 +104,13 @@ class MappedFileQueue:
         self.allocated += entry.allocated
         if base in found:
             self.anomalies.append(
-                Damage("file-overlap", base, entry.size, f"the same offset as {found[base].name}", path=self.storage.display(entry.path))
+                Damage(
+                    "file-overlap",
+                    base,
+                    entry.size,
+                    f"the same offset as {found[base].name}",
+                    path=self.storage.display(entry.path),
+                )
             )
             return
         found[base] = MappedFile(self.storage, entry.path, base, entry.size)
@@ -114,13 +120,21 @@ class MappedFileQueue:
         for file in self.files:
             base = file.file_from_offset
             if expected is not None and base != expected:
-                code, what = ("file-gap", "missing before this file") if base > expected else ("file-overlap", "given twice by this file")
+                code, what = (
+                    ("file-gap", "missing before this file")
+                    if base > expected
+                    else ("file-overlap", "given twice by this file")
+                )
                 low, high = sorted((base, expected))
-                self.anomalies.append(Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name))
+                self.anomalies.append(
+                    Damage(code, low, high - low, f"{high - low} bytes from {low} on are {what}", path=file.name)
+                )
             size = file.size_on_disk
             if size != self.file_size or not size:
                 detail = f"{_length_words(size, self.file_size)}: {_LOADED_BY[bool(size)]}"
-                self.anomalies.append(Damage("file-length", base + file.size, abs(self.file_size - size), detail, path=file.name))
+                self.anomalies.append(
+                    Damage("file-length", base + file.size, abs(self.file_size - size), detail, path=file.name)
+                )
             elif file.size > FILE_SIZE_MAX:
                 detail = f"the file has {file.size} bytes; a broker's files have at most {FILE_SIZE_MAX}"
                 self.anomalies.append(Damage("file-length", base, file.size, detail, path=file.name))

@@ -46,7 +46,9 @@ class MappedMemory:
             self._ahead = None
         if end > self.ready and not self._make_ready_now(end):
             return False
-        if self.ready - self._began_at > 2 * READY_AT_ONCE and self.ready < self._size:  # it is more than a few messages
+        if (
+            self.ready - self._began_at > 2 * READY_AT_ONCE and self.ready < self._size
+        ):  # it is more than a few messages
             self._executor = self._executor or ThreadPoolExecutor(1, "populate")
             self._ahead = self._executor.submit(self._make_ready_soon, min(self.ready + READY_AHEAD, self._size))
         return True

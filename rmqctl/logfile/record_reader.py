@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 WINDOW_SIZE = 4 * 1024 * 1024
 POINT_WINDOW_SIZE = 16 * 1024  # for one record, not many
-CONFIRMED_SIZE_MAX = 64 * 1024 * 1024  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
+CONFIRMED_SIZE_MAX = (
+    64 * 1024 * 1024
+)  # crcmod takes seconds for more; a body that claims more than any broker takes lies anyway
 _MAGIC = re.compile(b"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
 _BLANK_MAGIC = message.MAGIC_BLANK.to_bytes(4, "big")
 _MAGIC_SIZE = 4
@@ -51,7 +53,10 @@ class RecordReader:
             return message.decode(b"", 0, physical_offset, room)
         at = self._load(position, min(room, HEAD_SIZE_MAX))
         size, magic = _PREFIX.unpack_from(self._window, at)
-        if magic in (message.MAGIC_V1, message.MAGIC_V2) and max(len(self._window) - at, message.MIN_SIZE - 1) < size <= room:
+        if (
+            magic in (message.MAGIC_V1, message.MAGIC_V2)
+            and max(len(self._window) - at, message.MIN_SIZE - 1) < size <= room
+        ):
             problem = self._beyond_window(position, size, magic)
             if problem is not None:
                 return problem
@@ -96,7 +101,9 @@ class RecordReader:
             return 0
         at = self._load(position, BLANK_SIZE)
         size, magic = _PREFIX.unpack_from(self._window, at)
-        possible = magic in (message.MAGIC_V1, message.MAGIC_V2) and message.MIN_SIZE <= size <= self.file.size - position
+        possible = (
+            magic in (message.MAGIC_V1, message.MAGIC_V2) and message.MIN_SIZE <= size <= self.file.size - position
+        )
         return size if possible else 0
 
     def _load(self, position: int, need: int) -> int:
@@ -132,7 +139,9 @@ class RecordReader:
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
         body_at = position + head.size
         body_length = self._integer(body_at - 4, 4) if head.size < size else -1
-        if body_length < 0 or not self._ends_at(body_at + body_length, message.topic_length_size(magic), position + size):
+        if body_length < 0 or not self._ends_at(
+            body_at + body_length, message.topic_length_size(magic), position + size
+        ):
             return Damage("bad-length", physical_offset, 0, f"TOTALSIZE is {size}, the lengths do not add up to it")
         if size <= WINDOW_SIZE:
             return None
@@ -142,7 +151,9 @@ class RecordReader:
         if body_length <= CONFIRMED_SIZE_MAX and not crc.mismatch_confirmed(self._blocks(body_at, body_length), stored):
             return None
         detail = f"the CRC-32 of a body of {body_length} bytes is not BODYCRC, {stored}"
-        return Damage(BAD_BODY_CRC, physical_offset, size, detail, self._bodiless(position, size, magic, body_at + body_length))
+        return Damage(
+            BAD_BODY_CRC, physical_offset, size, detail, self._bodiless(position, size, magic, body_at + body_length)
+        )
 
     def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
         """A record that is too large to hold in memory, without its body."""

@@ -127,7 +127,9 @@ class RemoteStorage(Storage):
     def stamp(self, path: Path) -> Stamp | None:
         """Size and time of what is at `path`; None: nothing. Raises OSError."""
         entry = self.entry(path)
-        return None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
+        return (
+            None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
+        )
 
     def disk_space(self, path: Path) -> DiskSpace | None:
         """Nobody can be asked."""
@@ -196,7 +198,9 @@ def _system_of(url: str) -> tuple[Any, str]:
     except OSError as error:
         raise _os_error(error, url) from error
     except (ArrowException, ValueError, ImportError) as error:
-        raise BadRequest(f"{url}: {str(error).splitlines()[0]}", hint="s3://, gs://, abfs:// and hdfs:// are known") from error
+        raise BadRequest(
+            f"{url}: {str(error).splitlines()[0]}", hint="s3://, gs://, abfs:// and hdfs:// are known"
+        ) from error
     return found
 
 

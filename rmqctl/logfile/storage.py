@@ -151,7 +151,9 @@ class Storage:
             device = self._status(path, follow=True).st_dev
         except OSError:
             return None
-        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize, device)
+        return DiskSpace(
+            found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize, device
+        )
 
     def names(self, folder: Path) -> list[str]:
         """The names in a folder, sorted. Raises OSError."""
@@ -329,7 +331,9 @@ def _path_of(descriptor: int) -> str:
         return path
     found = os.fstat(descriptor)  # Linux calls a file deleted too that got its name after it was opened
     with os.scandir(os.path.dirname(path)) as entries:
-        return next((entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path)
+        return next(
+            (entry.path for entry in entries if os.path.samestat(entry.stat(follow_symlinks=False), found)), path
+        )
 
 
 def regular(descriptor: int, path: Path) -> int:
@@ -342,7 +346,14 @@ def regular(descriptor: int, path: Path) -> int:
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
     """Return the entry of a name of which the system says `found`."""
-    return Entry(path.name, path, _kind(found.st_mode), found.st_size, found.st_blocks * _BLOCK_BYTES, found.st_mtime_ns // 1_000_000)
+    return Entry(
+        path.name,
+        path,
+        _kind(found.st_mode),
+        found.st_size,
+        found.st_blocks * _BLOCK_BYTES,
+        found.st_mtime_ns // 1_000_000,
+    )
 
 
 def within_time(time_ns: int) -> int:
@@ -362,7 +373,10 @@ def from_root(root: Path, path: str) -> Path:
     Two paths of one folder, as of a relative STORE and the absolute names in its broker.conf, would be two folders to whoever compares
     them: to a journal, to a finding.
     """
-    for own, other in ((os.path.abspath(root), os.path.abspath(path)), (os.path.realpath(root), os.path.realpath(path))):
+    for own, other in (
+        (os.path.abspath(root), os.path.abspath(path)),
+        (os.path.realpath(root), os.path.realpath(path)),
+    ):
         if Path(other).is_relative_to(own):
             return root / Path(other).relative_to(own)
     return Path(path)
@@ -370,7 +384,9 @@ def from_root(root: Path, path: str) -> Path:
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
     """`path` and all that is below it, what a folder holds before the folder; nothing where nothing is. Raises OSError."""
-    waiting: list[tuple[Path, Stamp | None]] = [(path, None)]  # no recursion: a store may nest its folders deeper than Python calls itself
+    waiting: list[tuple[Path, Stamp | None]] = [
+        (path, None)
+    ]  # no recursion: a store may nest its folders deeper than Python calls itself
     while waiting:
         found, listed = waiting.pop()
         stamp = listed or storage.stamp(found)

@@ -149,7 +149,9 @@ class WritableMappedFile(MappedFile):
             if self._buffer is None:
                 self.committed_position = wrote
             elif _is_enough(self.committed_position, wrote, least_pages, full=wrote == self.size):
-                self._writable.write(self._open(), self.committed_position, memoryview(self._buffer)[self.committed_position : wrote])
+                self._writable.write(
+                    self._open(), self.committed_position, memoryview(self._buffer)[self.committed_position : wrote]
+                )
                 self.committed_position = wrote
             if self._pool is not None and self._buffer is not None and self.committed_position == self.size:
                 self._pool.give_back(self._buffer)
@@ -160,7 +162,9 @@ class WritableMappedFile(MappedFile):
         """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full; the flushed position."""
         with self._flush_lock:
             readable = self.readable_position
-            enough = self._is_mended or _is_enough(self.flushed_position, readable, least_pages, full=readable == self.size)
+            enough = self._is_mended or _is_enough(
+                self.flushed_position, readable, least_pages, full=readable == self.size
+            )
             if enough and self.hold():
                 try:
                     self._is_mended = False

@@ -45,7 +45,13 @@ class WritableMappedFileQueue:
         for file in queue.files if queue is not None else []:
             position = min(max(end - file.file_from_offset, 0), file.size)
             opened = WritableMappedFile(
-                storage, file.path, file.file_from_offset, file.size, position, mapped=allocate is not None, kept=allocate is None
+                storage,
+                file.path,
+                file.file_from_offset,
+                file.size,
+                position,
+                mapped=allocate is not None,
+                kept=allocate is None,
             )
             if file.file_from_offset < end or (not self.files and file.file_from_offset == end):
                 self.files.append(opened)
@@ -76,7 +82,10 @@ class WritableMappedFileQueue:
         return file
 
     def append(
-        self, data: bytes | memoryview, start_offset: int = 0, on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None
+        self,
+        data: bytes | memoryview,
+        start_offset: int = 0,
+        on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
         """Append `data` over as many files as it takes; the first of all holds `start_offset`.
 
@@ -136,6 +145,10 @@ class WritableMappedFileQueue:
 
     def _path(self, base: int) -> Path:
         """Where all folders are full, they take turns again (MultiPathMappedFileQueue)."""
-        folders = self._folders if len(self._folders) == 1 else [folder for folder in self._folders if not self._is_full(folder)]
+        folders = (
+            self._folders
+            if len(self._folders) == 1
+            else [folder for folder in self._folders if not self._is_full(folder)]
+        )
         folders = folders or self._folders
         return folders[base // self.file_size % len(folders)] / f"{base:0{FILE_NAME_DIGITS}d}"

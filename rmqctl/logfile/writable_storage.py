@@ -106,7 +106,9 @@ class WritableStorage(Storage):
 
     def _create_named(self, path: Path, size: int) -> int:
         with self._in(path) as (name, folder):
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder)
+            descriptor = os.open(
+                name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder
+            )
             try:
                 _give(descriptor, folder)
                 os.ftruncate(descriptor, size)
@@ -123,7 +125,9 @@ class WritableStorage(Storage):
             return None
         with self._in(path) as (name, folder):
             try:
-                descriptor = os.open(".", os.O_RDWR | unnamed | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder)
+                descriptor = os.open(
+                    ".", os.O_RDWR | unnamed | os.O_CLOEXEC, place.mode_of_new_file(folder), dir_fd=folder
+                )
             except OSError as error:
                 if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
                     return None
@@ -142,7 +146,9 @@ class WritableStorage(Storage):
             # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
             os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
         except OSError:
-            if place.is_same_file(descriptor, name, folder):  # it may be there all the same, and could not be made again
+            if place.is_same_file(
+                descriptor, name, folder
+            ):  # it may be there all the same, and could not be made again
                 os.unlink(name, dir_fd=folder)
             raise
 
@@ -176,8 +182,13 @@ class WritableStorage(Storage):
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
         """Have pages of a file's mapping at hand whose blocks are allocated: a page fault each costs more than what is written to it."""
-        memory = ctypes.c_char.from_buffer(mapping, position)  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
-        if _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE) and ctypes.get_errno() != errno.EINVAL:
+        memory = ctypes.c_char.from_buffer(
+            mapping, position
+        )  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
+        if (
+            _LIBC.madvise(ctypes.byref(memory), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+            and ctypes.get_errno() != errno.EINVAL
+        ):
             raise with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
@@ -225,7 +236,9 @@ class WritableStorage(Storage):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             else:
                 os.close(os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder))
-            os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links)
+            os.utime(
+                name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links
+            )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
         """Give a file or folder to whom `like` belongs. Only root may: for others it stays as it is."""
@@ -403,7 +416,9 @@ class WritableStorage(Storage):
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
     def _check_lies_beneath(self, path: Path) -> None:
-        if self._beneath is not None and all(place.names_below(path, root) is None for root in (self._beneath, *self.named)):
+        if self._beneath is not None and all(
+            place.names_below(path, root) is None for root in (self._beneath, *self.named)
+        ):
             raise OSError(errno.EINVAL, "this does not lie in the store", str(path))
 
     @property

@@ -136,7 +136,9 @@ class RepairPlan:
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
         """Those that are made anew."""
-        return frozenset((deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue))
+        return frozenset(
+            (deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue)
+        )
 
     @property
     def rebuilds_index(self) -> bool:

@@ -19,7 +19,18 @@ from tests.bench.stores import BODY_SIZES, written_store
 from tests.bench.table import markdown
 from tests.bench.writing import writing_rows
 
-HEADINGS = ("bodies", "operation", "seconds", "GB/s", "records/s", "x 4.9.7", "x 5.3.3", "of page cache", "of CRC-32", "peak MB")
+HEADINGS = (
+    "bodies",
+    "operation",
+    "seconds",
+    "GB/s",
+    "records/s",
+    "x 4.9.7",
+    "x 5.3.3",
+    "of page cache",
+    "of CRC-32",
+    "peak MB",
+)
 MEMORY_HEADINGS = ("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads")
 
 
@@ -42,14 +53,22 @@ def main() -> None:
     rows = writing_rows(arguments.work, list(BODY_SIZES), arguments.runs)
     print(markdown(("bodies", "appending, one thread", "messages/s", "x 4.9.7"), rows))
     _say("look-ups")
-    print(markdown(("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"), query_rows(arguments.work, arguments.runs)))
+    print(
+        markdown(
+            ("look-up on 1 GiB, 20 million index entries", "seconds", "x `--help`"),
+            query_rows(arguments.work, arguments.runs),
+        )
+    )
     _say("jobs on Spark")
     print(markdown(JOBS_HEADINGS, jobs_rows(arguments.work, arguments.runs)))
     print(markdown(SPLIT_HEADINGS, split_rows(arguments.work, arguments.runs)))
     print(markdown(FIXED_HEADINGS, fixed_rows(arguments.work, arguments.runs)))
     _say("memory")
     print(
-        markdown(("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads"), memory_rows(arguments.work))
+        markdown(
+            ("peak memory less file pages, MB", "1 GiB", "20 GiB", "1 GiB of 100-byte bodies, 8 threads"),
+            memory_rows(arguments.work),
+        )
     )
 
 

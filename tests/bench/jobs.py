@@ -44,8 +44,13 @@ def jobs_rows(work: Path, runs: int) -> list[list[str]]:
     for workers in (1, WORKERS):
         with _warm(store, workers) as spark:
             for level in LEVELS:
-                seconds[level, f"local[{workers}]"] = median(_job_seconds(spark, store, level, SPLIT_MIB) for _ in range(runs))
-    return [_row(store, level, way, seconds) for level, way in sorted(seconds, key=lambda one: (one[0], one[1] != "local", one[1]))]
+                seconds[level, f"local[{workers}]"] = median(
+                    _job_seconds(spark, store, level, SPLIT_MIB) for _ in range(runs)
+                )
+    return [
+        _row(store, level, way, seconds)
+        for level, way in sorted(seconds, key=lambda one: (one[0], one[1] != "local", one[1]))
+    ]
 
 
 def split_rows(work: Path, runs: int) -> list[list[str]]:
@@ -61,7 +66,10 @@ def fixed_rows(work: Path, runs: int) -> list[list[str]]:
     """What a job costs on next to nothing."""
     folder = work / "tiny"
     store = folder / "store" if folder.exists() else unpack("497-basic", folder)
-    commands = {"verify": ["verify", str(store)], "job verify": ["job", "verify", str(store), "--master", f"local[{WORKERS}]"]}
+    commands = {
+        "verify": ["verify", str(store)],
+        "job verify": ["job", "verify", str(store), "--master", f"local[{WORKERS}]"],
+    }
     return [[what, f"{median_seconds(arguments, runs):.2f}"] for what, arguments in commands.items()]
 
 
@@ -93,7 +101,13 @@ def _row(store: Path, level: int, way: str, seconds: dict[tuple[int, str], float
     rate = partial(_ratio, seconds, level, way)
     what = f"verify {LEVELS[level]}, --threads {WORKERS}" if way == "local" else f"job verify {LEVELS[level]}, {way}"
     own = seconds[level, way]
-    return [what, f"{own:.2f}", f"{_size(store) / own / GIB:.2f}", rate("local"), "" if way == "local" else rate("local[1]")]
+    return [
+        what,
+        f"{own:.2f}",
+        f"{_size(store) / own / GIB:.2f}",
+        rate("local"),
+        "" if way == "local" else rate("local[1]"),
+    ]
 
 
 def _ratio(seconds: dict[tuple[int, str], float], level: int, way: str, other: str) -> str:

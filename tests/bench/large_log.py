@@ -33,7 +33,9 @@ def large_log(work: Path) -> Path:
         (making / "commitlog").mkdir(parents=True)
         offsets = [_write_file(making / "commitlog" / f"{number * FILE_SIZE:020d}", number) for number in range(FILES)]
         _write_queues(making / "consumequeue" / Record().topic, np.concatenate(offsets))
-        (making / "checkpoint").write_bytes(struct.pack(">qqq", *3 * [Record().store_timestamp]).ljust(CHECKPOINT_SIZE, b"\0"))
+        (making / "checkpoint").write_bytes(
+            struct.pack(">qqq", *3 * [Record().store_timestamp]).ljust(CHECKPOINT_SIZE, b"\0")
+        )
         making.rename(store)
     return store
 
@@ -45,7 +47,10 @@ def _write_file(path: Path, number: int) -> npt.NDArray[np.int64]:
     messages = np.arange(number * count, (number + 1) * count)
     offsets = number * FILE_SIZE + np.arange(count) * len(record)
     records = np.tile(record, (count, 1))
-    for at, values in ((QUEUE_ID, (messages % QUEUES).astype(">i4")), (QUEUE_OFFSET, (messages // QUEUES).astype(">i8"))):
+    for at, values in (
+        (QUEUE_ID, (messages % QUEUES).astype(">i4")),
+        (QUEUE_OFFSET, (messages // QUEUES).astype(">i8")),
+    ):
         records[:, at : at + values.itemsize] = values.view(np.uint8).reshape(count, -1)
     records[:, PHYSICAL_OFFSET : PHYSICAL_OFFSET + 8] = offsets.astype(">i8").view(np.uint8).reshape(count, 8)
     room = FILE_SIZE - records.nbytes

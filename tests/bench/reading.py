@@ -42,7 +42,16 @@ def reading_rows(store: Path, body_size: int, runs: int) -> list[list[str]]:
         limits = (f"{medians[limit] / found:.2f}" for limit in (PAGE_CACHE, CRC))
         memory = f"{peaks[what] / 1e6:.0f}" if what in peaks else ""
         rows.append(
-            [str(body_size), what, f"{found:.2f}", f"{size / found / 1e9:.2f}", f"{records / found:,.0f}", *ratios, *limits, memory]
+            [
+                str(body_size),
+                what,
+                f"{found:.2f}",
+                f"{size / found / 1e9:.2f}",
+                f"{records / found:,.0f}",
+                *ratios,
+                *limits,
+                memory,
+            ]
         )
     return rows
 

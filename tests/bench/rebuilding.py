@@ -38,6 +38,13 @@ def rebuilding_rows(work: Path, body_size: int, runs: int) -> list[list[str]]:
     )
     messages = document["messages"]
     return [
-        [str(body_size), what, f"{median(found):.2f}", f"{messages / median(found):,.0f}", f"{median(theirs) / median(found):.1f}", memory]
+        [
+            str(body_size),
+            what,
+            f"{median(found):.2f}",
+            f"{messages / median(found):,.0f}",
+            f"{median(theirs) / median(found):.1f}",
+            memory,
+        ]
         for what, found, memory in rows
     ]

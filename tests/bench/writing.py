@@ -68,7 +68,8 @@ def _append_seconds(work: Path, size: int) -> float:
     lines = work / f"messages-{size}.jsonl"
     if not lines.exists():
         rows = (
-            {"topic": f"topic-{n % 4}", "queueId": n % 4, "body": "x" * size, "properties": {"KEYS": f"order-{n}"}} for n in range(MESSAGES)
+            {"topic": f"topic-{n % 4}", "queueId": n % 4, "body": "x" * size, "properties": {"KEYS": f"order-{n}"}}
+            for n in range(MESSAGES)
         )
         lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     store = _fresh(work / "append-ours")

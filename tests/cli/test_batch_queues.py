@@ -20,7 +20,11 @@ QUEUE = Path("batchconsumequeue") / "topic-0" / "0" / f"{0:020d}"
 def store(tmp_path: Path) -> Path:
     made = with_batch_topics(tmp_path / "store", ["topic-0"], SIZES)
     for number in range(40):
-        record = inner_batch(number, 1 + number % 7, topic="topic-0", queue_id=0) if number % 4 == 1 else message(number, topic="topic-0")
+        record = (
+            inner_batch(number, 1 + number % 7, topic="topic-0", queue_id=0)
+            if number % 4 == 1
+            else message(number, topic="topic-0")
+        )
         assert made.put_message(record).is_ok
     made.close()
     return tmp_path / "store"
@@ -28,7 +32,9 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize(("number", "byte", "bit"), [(0, 6, 1), (6, 0, 128), (6, 6, 1), (7, 7, 4), (38, 6, 1)])
-def test_a_damaged_number_moves_no_queue(number: int, byte: int, bit: int, with_queues: bool, store: Path, rmqctl: Rmqctl) -> None:
+def test_a_damaged_number_moves_no_queue(
+    number: int, byte: int, bit: int, with_queues: bool, store: Path, rmqctl: Rmqctl
+) -> None:
     whole = (store / QUEUE).read_bytes()
     at = rmqctl("dump", store, "-o", "jsonl").rows()[number]["physicalOffset"]
     log = store / "commitlog" / f"{0:020d}"

@@ -27,9 +27,12 @@ def mixed(store: str, other: str, file: str, to: Path) -> Path:
 
 @pytest.mark.parametrize("options", [(), (KEEP_GOING,)])
 @pytest.mark.parametrize(
-    ("store", "other", "file"), [("471-basic", "471-crash", SECOND), ("471-basic", "497-basic", THIRD), ("497-lmq", "471-crash", SECOND)]
+    ("store", "other", "file"),
+    [("471-basic", "471-crash", SECOND), ("471-basic", "497-basic", THIRD), ("497-lmq", "471-crash", SECOND)],
 )
-def test_one_repair_settles_it(store: str, other: str, file: str, options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_one_repair_settles_it(
+    store: str, other: str, file: str, options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """A second repair, judged by the queues of the first, has nothing to do, and what the plan leaves is what verify finds."""
     root = mixed(store, other, file, tmp_path)
     before = tree_hash(root)

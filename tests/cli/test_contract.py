@@ -73,7 +73,9 @@ class TestWhatIsNoStore:
         store = golden("326-basic")
         assert f"try {store}" in self.one_line(rmqctl, verb, store / "commitlog", 10)
 
-    def test_unreadable(self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unreadable(
+        self, verb: tuple[str, ...], golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store = golden("326-basic")
 
         def closed(_: Storage, folder: Path) -> list[object]:
@@ -132,7 +134,10 @@ def test_a_closed_queue_folder_is_partial_in_every_verb(
 
     monkeypatch.setattr(Storage, "listing", listing)
     found = rmqctl("verify", store, "-o", "json")
-    assert (found.code, [(row["code"], row["path"]) for row in found.document()["findings"]]) == (4, [("unreadable", closed)])
+    assert (found.code, [(row["code"], row["path"]) for row in found.document()["findings"]]) == (
+        4,
+        [("unreadable", closed)],
+    )
     for words in (
         "info STORE", "dump STORE --tail 1", "queue STORE", "query STORE --topic orders --key c0", "config show STORE",
         "query STORE --topic orders --queue 2 --offset 0", "queue STORE orders 2", "clean STORE --dry-run", "recover STORE --dry-run",
@@ -266,14 +271,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert not [name for name in done.stderr.split() if name.startswith(heavy)]
 
 
-def test_info_reads_little_of_a_thousand_large_files(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_reads_little_of_a_thousand_large_files(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gib = 2**30
     folder = tmp_path / "commitlog"
     folder.mkdir()
     for number in range(1000):
         with (folder / f"{number * gib:020d}").open("wb") as file:
             data = encode(Record(), number * gib)
-            file.write(data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194")))
+            file.write(
+                data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+            )
             file.truncate(gib)
     read: list[int] = []
     real = Storage.read
@@ -313,7 +322,13 @@ def test_verify_needs_few_descriptors(golden: Golden, rmqctl: Rmqctl, monkeypatc
     monkeypatch.setattr(Storage, "open", opening)
     monkeypatch.setattr(Storage, "close", closing)
     store = golden("broker-497")
-    for arguments in (("verify", store), ("config", "show", store), ("queue", store), ("info", store), ("dump", store, "--since", "-1h")):
+    for arguments in (
+        ("verify", store),
+        ("config", "show", store),
+        ("queue", store),
+        ("info", store),
+        ("dump", store, "--since", "-1h"),
+    ):
         opened.clear()  # what the verb before left open goes with its process
         assert rmqctl(*arguments).code == 0
     assert 0 < most <= 6
@@ -324,7 +339,11 @@ def test_info_and_queue_import_nothing_heavy(golden: Golden) -> None:
     for words in (["info", str(store)], ["queue", str(store)], ["config", "show", str(store)]):
         program = f"import sys; from rmqctl.cli.main import run; run({words!r}); print(*sys.modules, file=sys.stderr)"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert not [name for name in done.stderr.split() if name.startswith(("numpy", "numba", "pyarrow", "pyspark", "rich", "crcmod"))]
+        assert not [
+            name
+            for name in done.stderr.split()
+            if name.startswith(("numpy", "numba", "pyarrow", "pyspark", "rich", "crcmod"))
+        ]
 
 
 def test_every_verbs_help_lists_its_exit_codes_and_examples(rmqctl: Rmqctl) -> None:
@@ -384,12 +403,23 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
 
     root = Path(rmqctl.__file__).parent
     used = set()
-    for path in (path for part in ("format", "logfile", "store", "operations", "forensics") for path in root.glob(f"{part}/**/*.py")):
+    for path in (
+        path
+        for part in ("format", "logfile", "store", "operations", "forensics")
+        for path in root.glob(f"{part}/**/*.py")
+    ):
         text = path.read_text()
         used |= set(re.findall(r"(?:Damage|Finding|_foreign|_add|_add_unit)\(\s*\"([a-z-]+)\"", text))
         used |= set(re.findall(r"^[A-Z_]+ = \"([a-z-]+)\"  # the code of a (?:Damage|Finding)$", text, re.MULTILINE))
     assert used - {"outside-log"} <= set(CATALOGUE)
-    assert set(CATALOGUE) - used <= {"unit-hole", "unit-behind-end", "file-gap", "file-overlap", "link-not-followed", "foreign-file"}
+    assert set(CATALOGUE) - used <= {
+        "unit-hole",
+        "unit-behind-end",
+        "file-gap",
+        "file-overlap",
+        "link-not-followed",
+        "foreign-file",
+    }
 
 
 @pytest.mark.parametrize(
@@ -410,7 +440,9 @@ def test_every_code_in_the_source_is_in_the_catalogue() -> None:
     ],
 )
 @pytest.mark.parametrize("damaged", [False, True])
-def test_json_documents_fit_their_schema(verb: str, arguments: list[str], damaged: bool, golden: Golden, rmqctl: Rmqctl) -> None:
+def test_json_documents_fit_their_schema(
+    verb: str, arguments: list[str], damaged: bool, golden: Golden, rmqctl: Rmqctl
+) -> None:
     store = golden("broker-497")
     if damaged:
         path = store / "commitlog" / f"{0:020d}"
@@ -445,7 +477,9 @@ def test_csv_keeps_the_columns_when_the_first_row_is_damaged(golden: Golden, rmq
 def test_a_reader_that_goes_away_ends_quietly(golden: Golden) -> None:
     store = golden("broker-497")
     process = subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", "dump", str(store), "-o", "jsonl", "--body", "hex"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "rmqctl", "dump", str(store), "-o", "jsonl", "--body", "hex"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -459,7 +493,9 @@ def test_a_reader_that_goes_away_ends_quietly(golden: Golden) -> None:
 def test_a_reader_of_help_that_goes_away_ends_quietly(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    found = subprocess.run([sys.executable, "-m", "rmqctl", *arguments], stdout=writing, stderr=subprocess.PIPE, check=False)
+    found = subprocess.run(
+        [sys.executable, "-m", "rmqctl", *arguments], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
     os.close(writing)
     assert (found.returncode, found.stderr) == (141, b"")
 

@@ -35,7 +35,9 @@ def test_verify_finds_the_damage_at_its_place(name: str, tmp_path: Path, rmqctl:
     assert result.code == 1
     for operation in case["ops"]:
         if operation["op"] == "write" and operation["path"].startswith(("commitlog", "consumequeue")):
-            assert any(covers(finding, operation["path"], operation["offset"]) for finding in result.document()["findings"])
+            assert any(
+                covers(finding, operation["path"], operation["offset"]) for finding in result.document()["findings"]
+            )
     for arguments in (("info", store), ("dump", store, "-o", "jsonl"), ("queue", store), ("config", "show", store)):
         assert rmqctl(*arguments).code in (0, 1)
     assert tree_hash(store) == before

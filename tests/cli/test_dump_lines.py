@@ -33,7 +33,9 @@ def by_kernel(store: ReadOnlyStore, wanted: Filter, body: str) -> list[str]:
 def one_by_one(store: ReadOnlyStore, wanted: Filter, body: str) -> list[str]:
     log = store.commit_log
     messages = [item for item in log.scan() if isinstance(item, Message) and wanted.matches(item)]
-    rows = (message_row(m, path=log.path_of(m.physical_offset), tags_code=store.tags_code(m), body=body) for m in messages)
+    rows = (
+        message_row(m, path=log.path_of(m.physical_offset), tags_code=store.tags_code(m), body=body) for m in messages
+    )
     return [to_json(row) + "\n" for row in rows]
 
 
@@ -50,10 +52,14 @@ some_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
 plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=10)
 odd_texts = st.sampled_from(['a"b', "a\\b", "\x7f", "\u202e", "\u8ba2\u5355", "\u3164", "a b"])
 texts = st.one_of(plain_text, plain_text, some_text, odd_texts).map(str.encode)
-no_text = st.one_of(st.binary(max_size=6).map(lambda raw: raw.replace(b"\2", b"")), st.sampled_from([b"\xe4\xb8", b"\xe3\x80\x80"]))
+no_text = st.one_of(
+    st.binary(max_size=6).map(lambda raw: raw.replace(b"\2", b"")), st.sampled_from([b"\xe4\xb8", b"\xe3\x80\x80"])
+)
 names = st.one_of(st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY"]), texts)
 ends = st.sampled_from([b"\x02", b"\x02", b"\x02", b""])
-pair = st.tuples(names, st.one_of(texts, texts, no_text), ends).map(lambda parts: parts[0] + b"\x01" + parts[1] + parts[2])
+pair = st.tuples(names, st.one_of(texts, texts, no_text), ends).map(
+    lambda parts: parts[0] + b"\x01" + parts[1] + parts[2]
+)
 pairs = st.lists(pair, max_size=5).map(b"".join)
 borders = st.sampled_from([YEAR_9999, YEAR_9999 + 1, -1, 2**63 - 1])
 times = st.one_of(st.integers(0, 4_000_000_000_000), st.integers(-(10**14), 3 * 10**14), borders)
@@ -85,7 +91,9 @@ def test_any_messages(made: list[Record], body: str, tmp_path_factory: pytest.Te
 
 
 def test_a_row_that_no_kernel_writes_stands_in_its_place(tmp_path: Path) -> None:
-    made = [Record(queue_offset=at, properties=b'TAGS\x01a"b\x02' if at % 3 == 1 else b"TAGS\x01b\x02") for at in range(200)]
+    made = [
+        Record(queue_offset=at, properties=b'TAGS\x01a"b\x02' if at % 3 == 1 else b"TAGS\x01b\x02") for at in range(200)
+    ]
     store = written(tmp_path, made)
     lines = by_kernel(store, Filter(), "none")
     assert [re.search(r'"queueOffset":(\d+)', line)[1] for line in lines] == [str(at) for at in range(200)]  # type: ignore[index]
@@ -137,7 +145,11 @@ def test_filters_of_any_messages(
     made: list[Record], tag: str | None, key: str | None, topic: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tagged = b"TAGS\x01" + (tag or "x").encode() + b"\x02KEYS\x01x " + (key or "y").encode()
-    more = [Record(properties=tagged), Record(properties=b"TAGS\x01\xff\x02KEYS\x01\xff z"), Record(properties=b"UNIQ_KEY\x01k1")]
+    more = [
+        Record(properties=tagged),
+        Record(properties=b"TAGS\x01\xff\x02KEYS\x01\xff z"),
+        Record(properties=b"UNIQ_KEY\x01k1"),
+    ]
     store = written(tmp_path_factory.getbasetemp() / "filtered", [*made, *more])
     wanted = Filter(topics=frozenset([topic] if topic else []), tag=tag, key=key)
     assert by_kernel(store, wanted, "none") == one_by_one(store, wanted, "none")

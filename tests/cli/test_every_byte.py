@@ -43,13 +43,20 @@ def uncovered_bytes(record: Record) -> set[int]:
     moved = 0
     found: set[int] = set()
     for name, place in UNCOVERED.items():
-        wide = V6_EXTRA if (name == "BORNHOST" and record.sys_flag & BORN_V6) or (name == "STOREHOST" and record.sys_flag & STORE_V6) else 0
+        wide = (
+            V6_EXTRA
+            if (name == "BORNHOST" and record.sys_flag & BORN_V6)
+            or (name == "STOREHOST" and record.sys_flag & STORE_V6)
+            else 0
+        )
         found |= set(range(place.start + moved, place.stop + moved + wide))
         moved += wide
     body_end = 88 + moved + len(record.body)
     topic_start = body_end + (1 if record.magic == V1 else 2)
     topic_end = topic_start + len(record.topic.encode())
-    return found | set(range(topic_start, topic_end)) | set(range(topic_end + 2, topic_end + 2 + len(record.properties)))
+    return (
+        found | set(range(topic_start, topic_end)) | set(range(topic_end + 2, topic_end + 2 + len(record.properties)))
+    )
 
 
 def look(root: Path) -> VerifyReport:
@@ -132,7 +139,9 @@ def test_records_behind_a_hole_are_still_found(tmp_path: Path) -> None:
     data = write_log(tmp_path, records, file_size=4096)
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(data[:first] + bytes(second) + data[first + second :])
     report = look(tmp_path)
-    assert [(finding.code, finding.physical_offset, finding.size) for finding in report.findings] == [("hole", first, second)]
+    assert [(finding.code, finding.physical_offset, finding.size) for finding in report.findings] == [
+        ("hole", first, second)
+    ]
     assert report.summary.messages == 2
     assert (report.broker_stops_at, report.behind_damage_messages) == (first, 1)
 

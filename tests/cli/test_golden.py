@@ -75,7 +75,9 @@ def test_look_ups_by_key_time_and_id_find_what_the_broker_finds(name: str, store
     for asked in want["keyQueries"][::5]:
         found = rmqctl("query", store, "--topic", asked["topic"], "--key", asked["key"], "-o", "jsonl").rows()
         assert [row["physicalOffset"] for row in found][-asked["max"] :] == asked["physicalOffsets"]
-        scanned = rmqctl("query", store, "--topic", asked["topic"], "--key", asked["key"], "--scan", "-o", "jsonl").rows()
+        scanned = rmqctl(
+            "query", store, "--topic", asked["topic"], "--key", asked["key"], "--scan", "-o", "jsonl"
+        ).rows()
         assert {row["physicalOffset"] for row in found} <= {row["physicalOffset"] for row in scanned}
     for queue in want["queues"]:
         if queue["maxOffset"] and not queue["topic"].startswith("%LMQ%"):

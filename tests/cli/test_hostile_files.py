@@ -15,7 +15,9 @@ from rmqctl.cli.main import run
 from tests.conftest import Rmqctl, unpack
 
 JOURNAL = ".rmqctl/journal/0001-recover/journal.json"
-CONFIGS = [f"config/{name}{end}" for name in ("topics.json", "consumerOffset.json", "delayOffset.json") for end in ("", ".bak")]
+CONFIGS = [
+    f"config/{name}{end}" for name in ("topics.json", "consumerOffset.json", "delayOffset.json") for end in ("", ".bak")
+]
 SMALL_FILES = (
     *CONFIGS,
     "config/subscriptionGroup.json",
@@ -64,7 +66,9 @@ def bind(path: Path) -> None:
 ATTACKS: dict[str, Callable[[Path], object]] = {
     "deep lists": lambda path: path.write_text("[" * DEPTH + "]" * DEPTH),
     "deep objects": lambda path: path.write_text('{"a":' * DEPTH + "1" + "}" * DEPTH),
-    "deep enough to parse": lambda path: path.write_text('{"topicConfigTable":{"T":{"a":' + "[" * 500 + "]" * 500 + "}}}"),
+    "deep enough to parse": lambda path: path.write_text(
+        '{"topicConfigTable":{"T":{"a":' + "[" * 500 + "]" * 500 + "}}}"
+    ),
     "many values": lambda path: path.write_bytes(b'{"a":[' + b"[]," * 2**21 + b"[]]}"),
     "many strings": lambda path: path.write_bytes(b'""' * 2**22),
     "30 MiB": lambda path: sparse(path, 30 * 2**20),
@@ -76,7 +80,20 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     "link to itself": lambda path: path.symlink_to(path.name),
     "link out": lambda path: path.symlink_to("/etc/passwd"),
 }
-NUMBERS = ("1e999", str(2**70), str(-(2**70)), "NaN", "1.5", "null", "true", '"1"', '"\\u0000"', '"\\ud800"', "[[]]", '{"a":{"b":1}}')
+NUMBERS = (
+    "1e999",
+    str(2**70),
+    str(-(2**70)),
+    "NaN",
+    "1.5",
+    "null",
+    "true",
+    '"1"',
+    '"\\u0000"',
+    '"\\ud800"',
+    "[[]]",
+    '{"a":{"b":1}}',
+)
 DOCUMENTS = {
     "config/topics.json": '{"dataVersion":{"counter":V,"stateVersion":V},'
     '"topicConfigTable":{"OrderPaid":{"readQueueNums":V,"attributes":V}}}',
@@ -115,7 +132,9 @@ def every_verb(store: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_is_no_small_file_is_no_bug_and_no_memory(attack: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_small_file_is_no_bug_and_no_memory(
+    attack: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in SMALL_FILES:
         (store / name).unlink(missing_ok=True)
         ATTACKS[attack](store / name)
@@ -159,19 +178,26 @@ def test_what_stands_in_place_of_a_single_file_is_a_finding(store: Path, rmqctl:
         (store / name).unlink(missing_ok=True)
         os.mkfifo(store / name)
     findings = rmqctl("verify", store, "-o", "json").document()["findings"]
-    assert {"checkpoint", "lock", "abort.bak"} <= {finding["path"] for finding in findings if finding["code"] == "foreign-file"}
+    assert {"checkpoint", "lock", "abort.bak"} <= {
+        finding["path"] for finding in findings if finding["code"] == "foreign-file"
+    }
 
 
 def test_receipts_that_cannot_be_read_are_a_finding(store: Path, rmqctl: Rmqctl) -> None:
     os.mkfifo(store / "rmqctl-clean.log")
     findings = rmqctl("verify", store, "-o", "json").document()["findings"]
-    assert [finding["detail"] for finding in findings if finding["path"] == "rmqctl-clean.log"] == ["cannot be read: not a regular file"]
+    assert [finding["detail"] for finding in findings if finding["path"] == "rmqctl-clean.log"] == [
+        "cannot be read: not a regular file"
+    ]
 
 
 def test_lines_that_are_no_receipts_are_noted(store: Path, rmqctl: Rmqctl) -> None:
     (store / "rmqctl-clean.log").write_text('{"path":"commitlog/00000000000000000000","bytes":"65536"}\n7\n')
     result = rmqctl("verify", store)
-    assert "note: ignored in the receipts of `rmqctl clean`: 2 lines of another form, the first is rmqctl-clean.log:1" in result.err
+    assert (
+        "note: ignored in the receipts of `rmqctl clean`: 2 lines of another form, the first is rmqctl-clean.log:1"
+        in result.err
+    )
 
 
 @pytest.mark.parametrize("path", [b"a\\u0000b", b"a\\ud800b"])

@@ -23,7 +23,13 @@ CHANGES = {
     "undo": ("--yes",),
     "clean": ("--keep-files", "1", "--interval", "0", "--yes"),
 }
-OWN = (".rmqctl", ".rmqctl/journal", ".rmqctl/expired", ".rmqctl/journal/0001-checkpoint", ".rmqctl/journal/0001-checkpoint/kept")
+OWN = (
+    ".rmqctl",
+    ".rmqctl/journal",
+    ".rmqctl/expired",
+    ".rmqctl/journal/0001-checkpoint",
+    ".rmqctl/journal/0001-checkpoint/kept",
+)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +98,12 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "the store itself": lambda found: found["moved"].append({"path": ".", **MOVED}),
     "a whole part": lambda found: found["moved"].append({"path": "commitlog", **MOVED}),
     "not a part": lambda found: found["moved"].append({"path": "config/topics.json", **MOVED}),
-    "kept elsewhere": lambda found: found["moved"].append({"path": "abort", "kept": "../../../../outside", "staged": None}),
-    "kept at an absolute path": lambda found: found["moved"].append({"path": "abort", "kept": "OUTSIDE/secret", "staged": None}),
+    "kept elsewhere": lambda found: found["moved"].append(
+        {"path": "abort", "kept": "../../../../outside", "staged": None}
+    ),
+    "kept at an absolute path": lambda found: found["moved"].append(
+        {"path": "abort", "kept": "OUTSIDE/secret", "staged": None}
+    ),
     "kept bytes elsewhere": lambda found: found["files"][0].update(kept="../../../../outside/secret"),
     "bytes of a file elsewhere": lambda found: found["files"][0].update(path="../outside/secret"),
     "bytes of an absolute path": lambda found: found["files"][0].update(path="OUTSIDE/secret"),
@@ -165,7 +175,9 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FORGED_PROGRESS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a topic that is a path": lambda found: found["queues"][0].update(topic="OUTSIDE", queue_id=0, min_offset=0, max_offset=0),
+    "a topic that is a path": lambda found: found["queues"][0].update(
+        topic="OUTSIDE", queue_id=0, min_offset=0, max_offset=0
+    ),
     "a topic above the folder": lambda found: found["queues"][0].update(topic="../../../../../../outside", queue_id=0),
     "no queueId": lambda found: found["queues"][0].update(queue_id=-1),
     "a place without a file name": lambda found: found["queues"][0].update(min_offset=2**60, max_offset=2**60),
@@ -181,7 +193,9 @@ FORGED_PROGRESS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED_PROGRESS)
-def test_a_forged_progress_of_a_rebuild_is_refused(forged: str, interrupted: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_forged_progress_of_a_rebuild_is_refused(
+    forged: str, interrupted: Path, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """Its topics become folders, in which whatever is there would be deleted. The store is as it was before the rebuild."""
     (tmp_path / "outside/0").mkdir(parents=True)
     (tmp_path / "outside/0/diary").write_bytes(b"dear")
@@ -219,7 +233,11 @@ def test_a_change_that_did_not_begin_takes_no_number(tmp_path: Path, rmqctl: Rmq
 def test_what_is_not_of_rmqctl_stays(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("471-basic", tmp_path)
     assert rmqctl("checkpoint", store, *CHANGES["checkpoint"]).code == 0
-    notes = [store / ".rmqctl/mine/notes", store / ".rmqctl/journal/notes", store / ".rmqctl/journal/1000000000-recover/kept/bytes-0"]
+    notes = [
+        store / ".rmqctl/mine/notes",
+        store / ".rmqctl/journal/notes",
+        store / ".rmqctl/journal/1000000000-recover/kept/bytes-0",
+    ]
     for path in notes:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"mine")

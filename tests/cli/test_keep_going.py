@@ -15,7 +15,11 @@ from tests.support.log_maker import V2, sample_records, write_log
 
 MARK = int.from_bytes(b"RMQCTL\0\0", "big")
 FLIPS = sorted(name for name in CASES if "--body-flip-" in name)
-FRAMES = sorted(name for name in CASES if name.endswith(("--magic-flip-last-abnormal", "--size-flip-last", "--magic-zero-last-file-head")))
+FRAMES = sorted(
+    name
+    for name in CASES
+    if name.endswith(("--magic-flip-last-abnormal", "--size-flip-last", "--magic-zero-last-file-head"))
+)
 
 
 def dumped(rmqctl: Rmqctl, store: Path) -> dict[int, dict[str, Any]]:
@@ -135,7 +139,9 @@ def test_a_file_that_was_cut_gets_marks_up_to_its_end(size: int | str, tmp_path:
     whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
     length = record_end(rmqctl, whole) if isinstance(size, str) else size
     cut_to(store, length)
-    gone = {at for at, row in dumped(rmqctl, whole).items() if 65536 <= at < 131072 and at + row["size"] > 65536 + length}
+    gone = {
+        at for at, row in dumped(rmqctl, whole).items() if 65536 <= at < 131072 and at + row["size"] > 65536 + length
+    }
     all_kept_but(rmqctl, store, whole, gone)
 
 
@@ -164,7 +170,9 @@ def test_what_brokers_serve_does_not_end_the_log_behind_a_mark(code: str, tmp_pa
     first, second = list(rows)[100], list(rows)[200]
     overwritten(store, f"commitlog/{first // 65536 * 65536:020d}", first % 65536 + 4, b"\0\0\0\1")
     at = second + 28 + 7 if code == "bad-physical-offset" else second + rows[second]["size"] - 1
-    overwritten(store, f"commitlog/{second // 65536 * 65536:020d}", at % 65536, b"\0" if code == "torn-properties" else b"\xff")
+    overwritten(
+        store, f"commitlog/{second // 65536 * 65536:020d}", at % 65536, b"\0" if code == "torn-properties" else b"\xff"
+    )
     (store / "abort").touch()
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
     assert (plan["lost"]["records"], plan["marks"], plan["endReason"]) == (1, 1, None)
@@ -219,7 +227,9 @@ def test_many_records_at_once(with_queues: bool, tmp_path: Path, rmqctl: Rmqctl)
     untouched = [row for row in dumped(rmqctl, whole).values() if row not in gone]
     for row in untouched[::20]:
         at = ("--topic", row["topic"], "--queue", row["queueId"], "--offset", row["queueOffset"])
-        assert [found["physicalOffset"] for found in rmqctl("query", store, *at, "-o", "jsonl").rows()] == [row["physicalOffset"]]
+        assert [found["physicalOffset"] for found in rmqctl("query", store, *at, "-o", "jsonl").rows()] == [
+            row["physicalOffset"]
+        ]
 
 
 def test_lmq_units_of_marked_and_other_messages_stay(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -314,14 +324,24 @@ def rename_last_log_file(store: Path, base: int) -> None:
 @pytest.mark.parametrize(
     ("base", "options", "said"),
     [
-        (2**62, (), "for 4611686018427191296 bytes of the log up to 4611686018427387904 of 70368744177661 missing files, more"),
+        (
+            2**62,
+            (),
+            "for 4611686018427191296 bytes of the log up to 4611686018427387904 of 70368744177661 missing files, more",
+        ),
         (2**62, ("--marks-limit", "7EB"), "is not a number of bytes"),
         (2**62, ("--marks-limit", "8000000TB"), "70368744177661 missing files, more than the limit of 10000 files"),
         (65536 * 10**6, (), "999997 missing files, more than the limit of 10000 files"),
-        (65536 * 5, ("--marks-limit", "100KiB"), "marks are needed for 131072 bytes of the log up to 327680 of 2 missing files, more than"),
+        (
+            65536 * 5,
+            ("--marks-limit", "100KiB"),
+            "marks are needed for 131072 bytes of the log up to 327680 of 2 missing files, more than",
+        ),
     ],
 )
-def test_more_marks_than_the_limit_are_refused(base: int, options: tuple[str, ...], said: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_more_marks_than_the_limit_are_refused(
+    base: int, options: tuple[str, ...], said: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack("533-basic", tmp_path)
     rename_last_log_file(store, base)
     before = tree_hash(store)

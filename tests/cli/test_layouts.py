@@ -22,7 +22,9 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("name", ["550-combined-separate", "550-combined-samedir", "550-rocksdb-crash", "broker-550-dledger"])
+@pytest.mark.parametrize(
+    "name", ["550-combined-separate", "550-combined-samedir", "550-rocksdb-crash", "broker-550-dledger"]
+)
 def test_a_store_of_another_layout_is_not_changed(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden(name)
     before = tree_hash(store)
@@ -44,7 +46,10 @@ LOG_ONLY = {
     "broker-533-rocksdb": ("RocksDB", "only its log is read"),
     "broker-550-rocksdb": ("RocksDB", "only its log is read"),
     "550-rocksdb-crash": ("RocksDB", "only its log is read"),
-    "broker-550-dledger": ("DLedger", "entries that the group has not agreed on are shown, too. The log alone is checked"),
+    "broker-550-dledger": (
+        "DLedger",
+        "entries that the group has not agreed on are shown, too. The log alone is checked",
+    ),
 }
 
 
@@ -60,7 +65,10 @@ def test_the_log_of_other_layouts_is_read(name: str, golden: Golden, rmqctl: Rmq
     dumped = rmqctl("dump", store, "-o", "jsonl").rows()
     assert len(dumped) == verified.document()["messages"] > 0
     one = dumped[len(dumped) // 2]
-    for how in (("--msg-id", one["msgId"]), ("--topic", one["topic"], "--queue", one["queueId"], "--offset", one["queueOffset"], "--scan")):
+    for how in (
+        ("--msg-id", one["msgId"]),
+        ("--topic", one["topic"], "--queue", one["queueId"], "--offset", one["queueOffset"], "--scan"),
+    ):
         found = rmqctl("query", store, *how, "-o", "jsonl").rows()
         assert one["physicalOffset"] in [row["physicalOffset"] for row in found]
     for refused in (("verify",), ("queue",), ("query", "--topic", one["topic"], "--key", "x")):
@@ -70,10 +78,14 @@ def test_the_log_of_other_layouts_is_read(name: str, golden: Golden, rmqctl: Rmq
 
 def test_each_unit_of_a_dledger_store_leads_to_a_dumped_message(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("broker-550-dledger")
-    dumped = {(row["topic"], row["queueId"], row["queueOffset"]): row for row in rmqctl("dump", store, "-o", "jsonl").rows()}
+    dumped = {
+        (row["topic"], row["queueId"], row["queueOffset"]): row for row in rmqctl("dump", store, "-o", "jsonl").rows()
+    }
     assert len(dumped) == 83
     units = ReadOnlyStore(store, log_only=True).queues
-    in_queues = {(*key, unit.queue_offset): unit for key, queue in units.items() for unit in queue.units(0, queue.max_offset)}
+    in_queues = {
+        (*key, unit.queue_offset): unit for key, queue in units.items() for unit in queue.units(0, queue.max_offset)
+    }
     assert {key: (unit.physical_offset, unit.size) for key, unit in in_queues.items()} == {
         key: (row["physicalOffset"], row["size"]) for key, row in dumped.items()
     }
@@ -87,7 +99,9 @@ def test_a_damaged_entry_header_is_a_finding_and_its_message_is_read(golden: Gol
         file.write(b"\xff")
     result = rmqctl("verify", store, "--level", "1", "-o", "json")
     document = result.document()
-    found = [(finding["code"], finding["path"], finding["fileOffset"], finding["size"]) for finding in document["findings"]]
+    found = [
+        (finding["code"], finding["path"], finding["fileOffset"], finding["size"]) for finding in document["findings"]
+    ]
     assert (result.code, found) == (1, [("bad-entry", f"dledger-n0/data/{0:020d}", 312, 48)])
     assert (document["messages"], document["behindDamage"]["offset"]) == (83, 312)
     damaged = rmqctl("dump", store, "--damaged", "-o", "jsonl")
@@ -104,7 +118,9 @@ BY_CONF = [
 
 
 @pytest.mark.parametrize(("name", "said", "layout"), BY_CONF)
-def test_broker_conf_decides_about_the_layout(name: str, said: str, layout: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_broker_conf_decides_about_the_layout(
+    name: str, said: str, layout: str, golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store, conf = golden(name), tmp_path / "broker.conf"
     conf.write_text(said + "\n")
     before = tree_hash(store)
@@ -120,12 +136,16 @@ def test_broker_conf_decides_about_the_layout(name: str, said: str, layout: str,
 
 
 @pytest.mark.parametrize(
-    ("said", "code"), [("storeType=defaultRocksDB", 13), ("rocksdbCQDoubleWriteEnable=true", 13), ("enableDLegerCommitLog=true", 13)]
+    ("said", "code"),
+    [("storeType=defaultRocksDB", 13), ("rocksdbCQDoubleWriteEnable=true", 13), ("enableDLegerCommitLog=true", 13)],
 )
 def test_no_store_of_another_layout_is_created(said: str, code: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text(said + "\n")
-    assert rmqctl("append", tmp_path / "new", "--create", "--broker-conf", conf, "--topic", "T", "--body", "x").code == code
+    assert (
+        rmqctl("append", tmp_path / "new", "--create", "--broker-conf", conf, "--topic", "T", "--body", "x").code
+        == code
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -147,7 +167,9 @@ def test_a_dledger_store_without_its_log(golden: Golden, tmp_path: Path, rmqctl:
 
 
 @pytest.mark.parametrize("verb", [("recover",), ("truncate", "--dirty"), ("rebuild", "all")], ids=lambda verb: verb[0])
-def test_a_broker_conf_of_other_file_sizes_changes_nothing(verb: tuple[str, ...], golden: Golden, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_broker_conf_of_other_file_sizes_changes_nothing(
+    verb: tuple[str, ...], golden: Golden, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = golden("497-crash")
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeCommitLog=1000\n")

@@ -23,7 +23,9 @@ def test_the_pages_in_man_are_up_to_date() -> None:
     made = pages()
     assert sorted(stored) == sorted(made)
     for name, source in made.items():
-        difference = "\n".join(unified_diff(stored[name].splitlines(), source.splitlines(), name, "now", lineterm="", n=0))
+        difference = "\n".join(
+            unified_diff(stored[name].splitlines(), source.splitlines(), name, "now", lineterm="", n=0)
+        )
         assert not difference, "run: python -m rmqctl.cli.manual man"
 
 

@@ -40,7 +40,9 @@ def test_what_is_kept_of_a_private_log_is_private(private: Path, rmqctl: Rmqctl)
 
 
 @pytest.mark.parametrize("verb", [("rebuild", "all"), ("recover", "--mode", "abnormal")])
-def test_rebuilt_queues_and_index_follow_the_modes_of_those_before(verb: tuple[str, ...], private: Path, rmqctl: Rmqctl) -> None:
+def test_rebuilt_queues_and_index_follow_the_modes_of_those_before(
+    verb: tuple[str, ...], private: Path, rmqctl: Rmqctl
+) -> None:
     queue = next((private / "consumequeue").rglob("0" * 20))
     queue.write_bytes(bytes(queue.stat().st_size))
     assert rmqctl(verb[0], private, *verb[1:], "--yes").code == 3

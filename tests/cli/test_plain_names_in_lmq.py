@@ -17,7 +17,9 @@ ALL_PLACES = {("%LMQ%a", 0): 3, ("Orders", 0): 3, ("Orders", 1): 2, ("plain", 0)
 def record(topic: str, queue_id: int, queue_offset: int, names: str = "", offsets: str = "") -> Record:
     light = f"INNER_MULTI_DISPATCH\x01{names}\x02" if names else ""
     light += f"INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02" if offsets else ""
-    return Record(topic=topic, queue_id=queue_id, queue_offset=queue_offset, properties=f"TAGS\x01A\x02{light}".encode())
+    return Record(
+        topic=topic, queue_id=queue_id, queue_offset=queue_offset, properties=f"TAGS\x01A\x02{light}".encode()
+    )
 
 
 # what 4.9.7 wrote, put for put
@@ -61,19 +63,30 @@ def test_from_5_2_on_such_a_name_has_no_unit_and_takes_those_before_it_along(
     store = tmp_path / "store"
     write_log(store, NEW, file_size=65536)
     assert rmqctl(command[0], store, *command[1:], "--profile", "5.3", "--yes").code == 3
-    assert ends(rmqctl, store) == {("%LMQ%a", 0): (1, 2), ("Orders", 0): (0, 2), ("Orders", 1): (0, 1), ("plain", 1): (0, 1)}
+    assert ends(rmqctl, store) == {
+        ("%LMQ%a", 0): (1, 2),
+        ("Orders", 0): (0, 2),
+        ("Orders", 1): (0, 1),
+        ("plain", 1): (0, 1),
+    }
     assert not [row for row in rmqctl("verify", store, "-o", "json").document()["findings"] if "unit" in row["code"]]
 
 
 @pytest.mark.parametrize(("profile", "is_refused"), [("4.7", False), ("4.9", True), ("5.3", True)])
-def test_a_start_ends_at_a_message_that_cannot_be_dispatched(profile: str, is_refused: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_start_ends_at_a_message_that_cannot_be_dispatched(
+    profile: str, is_refused: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """The real 5.3.3, which wrote such a message, never dispatched what came after, and did not start again after a crash."""
     store = tmp_path / "store"
     write_log(store, [record("Orders", 1, 0, "plain,%LMQ%a", ",0"), record("Orders", 1, 1)], file_size=65536)
     (store / "abort").touch()
     plan = rmqctl("recover", store, "--profile", profile, "--dry-run", "-o", "json").document()
     refused = plan["restart"].get("refused", "")
-    assert refused == ("the message at 0 cannot be dispatched: INNER_MULTI_QUEUE_OFFSET has '', which is no number" if is_refused else "")
+    assert refused == (
+        "the message at 0 cannot be dispatched: INNER_MULTI_QUEUE_OFFSET has '', which is no number"
+        if is_refused
+        else ""
+    )
     notes = [note for note in plan["notes"] if "does not start again: the message at 0 cannot be dispatched" in note]
     assert (plan["lost"]["records"], len(notes)) == (0, is_refused)
     queues = {(queue["topic"], queue["queueId"]): queue["maxOffset"] for queue in plan["queues"]}
@@ -84,7 +97,9 @@ def test_a_start_ends_at_a_message_that_cannot_be_dispatched(profile: str, is_re
 def test_an_offset_that_no_queue_has_makes_no_queue(offset: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """A file of it would have a name beyond 63 bits, which nobody loads."""
     store = tmp_path / "store"
-    write_log(store, [record("Orders", 0, 0, "%LMQ%a", str(offset)), record("Orders", 0, 1, "%LMQ%b", "0")], file_size=65536)
+    write_log(
+        store, [record("Orders", 0, 0, "%LMQ%a", str(offset)), record("Orders", 0, 1, "%LMQ%b", "0")], file_size=65536
+    )
     for command in (("rebuild", "queues"), ("recover",)):
         result = rmqctl(command[0], store, *command[1:], "--profile", "5.3", "--yes")
         assert (result.code, ends(rmqctl, store)) == (3, {("Orders", 0): (0, 2), ("%LMQ%b", 0): (0, 1)}), result.err

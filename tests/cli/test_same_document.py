@@ -58,7 +58,9 @@ def overwritten(file: Path, position: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("base", "damage"), [("497-lmq", without_queues), ("533-basic", with_a_bad_head)])
-def test_each_verb_says_the_same_each_time(base: str, damage: Damage, verb: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_each_verb_says_the_same_each_time(
+    base: str, damage: Damage, verb: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack(base, tmp_path)
     damage(store)
     name, *options = verb.split()

@@ -39,7 +39,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("soup")
     store = unpack("497-tx", root)
     (store / "config").mkdir(exist_ok=True)
-    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"OrderPaid":{"topicName":"OrderPaid"}},"x":{0:1}}')
+    (store / "config" / "topics.json").write_text(
+        '{"topicConfigTable":{"OrderPaid":{"topicName":"OrderPaid"}},"x":{0:1}}'
+    )
     return store
 
 
@@ -80,7 +82,9 @@ def look_otherwise(store: Path, which: int, quiet: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_random_bytes_are_findings(kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
+def test_random_bytes_are_findings(
+    kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]
+) -> None:
     store = tmp_path / "store"
     shutil.copytree(whole, store)
     path = target(store, kind)
@@ -108,7 +112,9 @@ def test_random_bytes_are_findings(kind: str, examples: int, whole: Path, tmp_pa
 
 @pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_bit_soup_is_survived(kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]) -> None:
+def test_bit_soup_is_survived(
+    kind: str, examples: int, whole: Path, tmp_path: Path, quiet: pytest.CaptureFixture[str]
+) -> None:
     store = tmp_path / "store"
     shutil.copytree(whole, store)
     path = target(store, kind)
@@ -116,7 +122,8 @@ def test_bit_soup_is_survived(kind: str, examples: int, whole: Path, tmp_path: P
 
     @soup(examples)
     @given(
-        st.lists(st.tuples(st.integers(0, len(good) - 1), st.binary(min_size=1, max_size=12)), min_size=1, max_size=8), st.integers(0, 7)
+        st.lists(st.tuples(st.integers(0, len(good) - 1), st.binary(min_size=1, max_size=12)), min_size=1, max_size=8),
+        st.integers(0, 7),
     )
     def check(stains: list[tuple[int, bytes]], which: int) -> None:
         data = bytearray(good)

@@ -47,7 +47,9 @@ def main() -> int:
         stores = stores_of(options.golden, Path(folder))
         if options.case:
             seed, _, number = options.case.rpartition("/")
-            drawn = draw(seed, int(number), list(stores)) if not options.kinds else Case(options.case, options.store, ())
+            drawn = (
+                draw(seed, int(number), list(stores)) if not options.kinds else Case(options.case, options.store, ())
+            )
             cases = [drawn._replace(kinds=tuple(options.kinds.split(","))) if options.kinds else drawn]
         else:
             cases = [draw(options.seed, options.first + number, list(stores)) for number in range(options.count)]

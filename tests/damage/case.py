@@ -41,7 +41,11 @@ class Case(NamedTuple):
 
     def smaller(self) -> list[Case]:
         """The same case with fewer kinds, the fewest first."""
-        return [self._replace(kinds=kinds) for count in range(1, len(self.kinds)) for kinds in combinations(self.kinds, count)]
+        return [
+            self._replace(kinds=kinds)
+            for count in range(1, len(self.kinds))
+            for kinds in combinations(self.kinds, count)
+        ]
 
 
 def draw(seed: str, number: int, names: Sequence[str]) -> Case:

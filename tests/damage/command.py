@@ -56,7 +56,11 @@ def _nothing(_: int) -> None:
 
 def breach(result: Result, *arguments: object) -> str | None:
     """What of the contract a command broke: an exit code that is not in its help, a bug, a traceback; None: nothing."""
-    allowed = {int(code) for code in exit_codes(str(arguments[0]))} - {ExitCode.BUG, ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED}
+    allowed = {int(code) for code in exit_codes(str(arguments[0]))} - {
+        ExitCode.BUG,
+        ExitCode.INTERRUPTED,
+        ExitCode.PIPE_CLOSED,
+    }
     if result.code in allowed and "Traceback" not in result.err:
         return None
     return f"exit {result.code}: {result.err.strip()[-400:]}{_where(*arguments) if result.code == ExitCode.BUG else ''}"

@@ -58,13 +58,19 @@ def garble_hosts(victim: Victim, rng: random.Random) -> None:
 @kind
 def garbage_in_the_log(victim: Victim, rng: random.Random) -> None:
     chosen = rng.choice(victim.pristine.records)
-    overwrite(victim.log_file(chosen.file), chosen.at + rng.randrange(chosen.size), rng.randbytes(rng.choice((1, 7, 60, 500, 5000))))
+    overwrite(
+        victim.log_file(chosen.file),
+        chosen.at + rng.randrange(chosen.size),
+        rng.randbytes(rng.choice((1, 7, 60, 500, 5000))),
+    )
 
 
 @kind
 def zeros_in_the_log(victim: Victim, rng: random.Random) -> None:
     chosen = rng.choice(victim.pristine.records)
-    overwrite(victim.log_file(chosen.file), chosen.at + rng.choice((0, 0, 7, 60)), bytes(rng.choice((4, 60, 300, 3000))))
+    overwrite(
+        victim.log_file(chosen.file), chosen.at + rng.choice((0, 0, 7, 60)), bytes(rng.choice((4, 60, 300, 3000)))
+    )
 
 
 @kind
@@ -93,7 +99,9 @@ def stale_records_behind_the_end(victim: Victim, rng: random.Random) -> None:
     path = victim.log_file(last.file)
     if path.is_file():
         data = path.read_bytes()[stale.at : last.at + last.size]
-        overwrite(path, last.at + last.size + rng.choice((0, 0, 1, 300)), data[: rng.choice((stale.size, 3 * stale.size))])
+        overwrite(
+            path, last.at + last.size + rng.choice((0, 0, 1, 300)), data[: rng.choice((stale.size, 3 * stale.size))]
+        )
 
 
 @kind
@@ -114,7 +122,9 @@ def blank_destroyed(victim: Victim, rng: random.Random) -> None:
     if victim.pristine.blanks:
         blank = rng.choice(victim.pristine.blanks)
         path = victim.log_file(blank.file)
-        rng.choice((lambda: flip(path, blank.at + rng.randrange(8), rng), lambda: overwrite(path, blank.at, bytes(8))))()
+        rng.choice(
+            (lambda: flip(path, blank.at + rng.randrange(8), rng), lambda: overwrite(path, blank.at, bytes(8)))
+        )()
 
 
 @kind

@@ -59,7 +59,11 @@ def index_deleted(victim: Victim, rng: random.Random) -> None:
 
 @kind
 def index_of_another_store(victim: Victim, rng: random.Random) -> None:
-    others = [other for other in victim.others if other.index_slots == victim.pristine.index_slots and (other.root / "index").is_dir()]
+    others = [
+        other
+        for other in victim.others
+        if other.index_slots == victim.pristine.index_slots and (other.root / "index").is_dir()
+    ]
     theirs = [path for other in others for path in sorted((other.root / "index").iterdir())]
     if theirs:
         chosen = rng.choice(theirs)
@@ -106,7 +110,11 @@ def _topics(victim: Victim) -> None:
     """A store of the engine alone has no configuration: give it some."""
     folder = victim.root / "config"
     folder.mkdir(exist_ok=True)
-    names = sorted(path.name for path in (victim.root / "consumequeue").glob("*")) if (victim.root / "consumequeue").is_dir() else []
+    names = (
+        sorted(path.name for path in (victim.root / "consumequeue").glob("*"))
+        if (victim.root / "consumequeue").is_dir()
+        else []
+    )
     topics = ",".join(f'"{name}":{{"readQueueNums":4,"topicName":"{name}","writeQueueNums":4}}' for name in names)
     if not (folder / "topics.json").exists():
         (folder / "topics.json").write_text(f'{{"dataVersion":{{"counter":1}},"topicConfigTable":{{{topics}}}}}')
@@ -137,7 +145,9 @@ def config_lost(victim: Victim, rng: random.Random) -> None:
 @kind
 def stray_file_in_the_log(victim: Victim, rng: random.Random) -> None:
     (victim.root / "commitlog").mkdir(exist_ok=True)
-    name = rng.choice((".00000000000000000000.Xa1b2c", "00000000000000000000.tmp", ".00000000000000000000.swp", "notes.txt", "123"))
+    name = rng.choice(
+        (".00000000000000000000.Xa1b2c", "00000000000000000000.tmp", ".00000000000000000000.swp", "notes.txt", "123")
+    )
     (victim.root / "commitlog" / name).write_bytes(rng.randbytes(rng.choice((0, 100, 65536))))
 
 
@@ -158,4 +168,6 @@ def stray_file_elsewhere(victim: Victim, rng: random.Random) -> None:
 @kind
 def stray_folder(victim: Victim, rng: random.Random) -> None:
     folder = rng.choice(("commitlog", "index", "consumequeue", "consumequeue/OrderPaid/0", "consumequeue/OrderPaid"))
-    (victim.root / folder / rng.choice(("lost+found", ".snapshot", "00000000000000009000"))).mkdir(parents=True, exist_ok=True)
+    (victim.root / folder / rng.choice(("lost+found", ".snapshot", "00000000000000009000"))).mkdir(
+        parents=True, exist_ok=True
+    )

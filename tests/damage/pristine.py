@@ -84,7 +84,9 @@ class Pristine:
     def queue_file_size(self) -> int:
         """Bytes."""
         return next(
-            path.stat().st_size for path in sorted((self.root / "consumequeue").rglob("0*")) if path.is_file() and path.stat().st_size
+            path.stat().st_size
+            for path in sorted((self.root / "consumequeue").rglob("0*"))
+            if path.is_file() and path.stat().st_size
         )
 
     @cached_property
@@ -160,9 +162,23 @@ def records_of(name: str, data: bytes) -> list[Record]:
 
 def _fields(data: bytes, at: int, *, is_long: bool) -> dict[str, Field]:
     flags = int.from_bytes(data[at + 36 : at + 40])
-    sizes = {"size": 4, "magic": 4, "body-crc": 4, "queue-id": 4, "flag": 4, "queue-offset": 8, "physical-offset": 8, "sys-flag": 4}
+    sizes = {
+        "size": 4,
+        "magic": 4,
+        "body-crc": 4,
+        "queue-id": 4,
+        "flag": 4,
+        "queue-offset": 8,
+        "physical-offset": 8,
+        "sys-flag": 4,
+    }
     sizes |= {"born-timestamp": 8, "born-host": 20 if flags & BORNHOST_V6 else 8, "store-timestamp": 8}
-    sizes |= {"store-host": 20 if flags & STOREHOST_V6 else 8, "reconsume-times": 4, "prepared-offset": 8, "body-length": 4}
+    sizes |= {
+        "store-host": 20 if flags & STOREHOST_V6 else 8,
+        "reconsume-times": 4,
+        "prepared-offset": 8,
+        "body-length": 4,
+    }
     found = {}
     place = at
     for name, size in sizes.items():

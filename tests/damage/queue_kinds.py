@@ -123,7 +123,9 @@ def zero_queue_file_added(victim: Victim, rng: random.Random) -> None:
     if victim.queue_files:
         path = rng.choice(victim.queue_files)
         last = max(int(other.name) for other in victim.queue_files if other.parent == path.parent)
-        path.with_name(f"{last + victim.pristine.queue_file_size:020d}").write_bytes(bytes(victim.pristine.queue_file_size))
+        path.with_name(f"{last + victim.pristine.queue_file_size:020d}").write_bytes(
+            bytes(victim.pristine.queue_file_size)
+        )
 
 
 @kind

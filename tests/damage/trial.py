@@ -107,7 +107,10 @@ class Trial:
         is_json = verb != "checkpoint"
         result = self._call(verb, *options, "--yes", *(("-o", "json") if is_json else ()))
         if (result.code in MADE) != (plan is not None):
-            self._fail(f"refused:{name}", f"exit {result.code}, where the dry run had {plan is not None}: {result.err.strip()[-300:]}")
+            self._fail(
+                f"refused:{name}",
+                f"exit {result.code}, where the dry run had {plan is not None}: {result.err.strip()[-300:]}",
+            )
         elif plan is not None and is_json:
             self._same(name, plan, result.document())
         yield
@@ -130,21 +133,31 @@ class Trial:
     def _same(self, name: str, plan: Document, done: Document) -> None:
         for key in OF_REBUILD if name == "rebuild" else plan.keys() - {"seconds"}:
             if plan[key] != done[key]:
-                self._fail(f"not-as-planned:{name}", f"{key}: planned {str(plan[key])[:400]}, done {str(done[key])[:400]}")
+                self._fail(
+                    f"not-as-planned:{name}", f"{key}: planned {str(plan[key])[:400]}, done {str(done[key])[:400]}"
+                )
 
     def _nothing_vanished(self, name: str, plan: Document, now: set[Place]) -> None:
         gone = self._reachable - now
         lost = plan["lost"]["records"]
         if len({place.physical_offset for place in gone}) > lost:
-            self._fail(f"vanished:{name}", f"{len(gone)} intact messages have no unit any more, lost says {lost}: {sorted(gone)[:5]}")
+            self._fail(
+                f"vanished:{name}",
+                f"{len(gone)} intact messages have no unit any more, lost says {lost}: {sorted(gone)[:5]}",
+            )
 
     def _queues_as_planned(self, name: str, plan: Document) -> None:
         rows = self._call("queue", "-o", "jsonl").rows()
         found = {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in rows}
         for queue in plan["queues"]:
-            wanted, got = (queue["minOffset"], queue["maxOffset"]), found.get((queue["topic"], queue["queueId"]), (0, 0))
+            wanted, got = (
+                (queue["minOffset"], queue["maxOffset"]),
+                found.get((queue["topic"], queue["queueId"]), (0, 0)),
+            )
             if wanted != got and wanted[0] != wanted[1]:
-                self._fail(f"queue-not-as-planned:{name}", f"{queue['topic']}/{queue['queueId']}: planned {wanted}, got {got}")
+                self._fail(
+                    f"queue-not-as-planned:{name}", f"{queue['topic']}/{queue['queueId']}: planned {wanted}, got {got}"
+                )
 
     def _is_whole(self, name: str, plan: Document) -> None:
         """After a repair verify finds as much of each code as the plan says that it leaves, and nothing else."""

@@ -38,12 +38,20 @@ def basic(golden: Golden) -> Path:
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
 def test_every_bit_of_a_body_is_named(basic: Path, place: float, bit: int) -> None:
-    message = next(row for row in expected("497-basic")["messages"] if row["physicalOffset"] > LOG_FILE_SIZE and row["bodyLength"] > 50)
+    message = next(
+        row
+        for row in expected("497-basic")["messages"]
+        if row["physicalOffset"] > LOG_FILE_SIZE and row["bodyLength"] > 50
+    )
     position = message["physicalOffset"] + BODY_AT + int((message["bodyLength"] - 1) * place)
     file, at = divmod(position, LOG_FILE_SIZE)
     flip(basic / f"commitlog/{file * LOG_FILE_SIZE:020d}", at, bit)
     finding = only_finding(basic)
-    assert (finding.code, finding.physical_offset, finding.msg_id) == ("bad-body-crc", message["physicalOffset"], message["msgId"])
+    assert (finding.code, finding.physical_offset, finding.msg_id) == (
+        "bad-body-crc",
+        message["physicalOffset"],
+        message["msgId"],
+    )
     assert finding.file_offset == message["physicalOffset"] - file * LOG_FILE_SIZE
     assert f"{EXPLAINED}: bit {bit} of the byte at {position} (byte {at} of the file)" in finding.detail
 
@@ -77,7 +85,8 @@ def test_a_zeroed_body_explains_nothing(basic: Path) -> None:
 def test_a_bit_outside_the_body_is_named_by_the_records_own_checksum(golden: Golden, at: int, bit: int) -> None:
     root = golden("533-propcrc")
     message = max(
-        expected("533-propcrc")["messages"], key=lambda row: row["physicalOffset"] if row["physicalOffset"] < LOG_FILE_SIZE else -1
+        expected("533-propcrc")["messages"],
+        key=lambda row: row["physicalOffset"] if row["physicalOffset"] < LOG_FILE_SIZE else -1,
     )
     position = message["physicalOffset"] + at
     flip(root / "commitlog" / FIRST_FILE, position, bit)
@@ -99,4 +108,7 @@ def test_the_finding_says_whose_message_it_is(basic: Path) -> None:
     flip(basic / "commitlog" / FIRST_FILE, BODY_AT, 0)
     finding = only_finding(basic)
     assert (finding.topic, finding.queue_id, finding.queue_offset) == ("OrderPaid", 0, 0)
-    assert "OrderPaid/0 at queue offset 0, UNIQ_KEY 0A010200000000000000000000000000, KEYS order-0 user-0 dup-key" in finding.detail
+    assert (
+        "OrderPaid/0 at queue offset 0, UNIQ_KEY 0A010200000000000000000000000000, KEYS order-0 user-0 dup-key"
+        in finding.detail
+    )

@@ -12,7 +12,16 @@ import pytest
 
 from rmqctl.cli.main import run
 from tests.conftest import Result, Rmqctl, expected
-from tests.forensics.audit.test_crosscheck import FIRST_FILE, Golden, get_unit, peek, placed, poke, set_unit, write_queue
+from tests.forensics.audit.test_crosscheck import (
+    FIRST_FILE,
+    Golden,
+    get_unit,
+    peek,
+    placed,
+    poke,
+    set_unit,
+    write_queue,
+)
 from tests.store.dispatch.test_dispatch_rules import java_hash, of_properties
 from tests.support.log_maker import Record, write_log
 
@@ -49,7 +58,9 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def of_queue(topic: str, queue_id: int) -> list[dict[str, Any]]:
-    return in_order([row for row in expected("497-basic")["messages"] if (row["topic"], row["queueId"]) == (topic, queue_id)])
+    return in_order(
+        [row for row in expected("497-basic")["messages"] if (row["topic"], row["queueId"]) == (topic, queue_id)]
+    )
 
 
 def write_index(root: Path, entries: list[tuple[str, int]], begin: int) -> None:
@@ -64,7 +75,9 @@ def write_index(root: Path, entries: list[tuple[str, int]], begin: int) -> None:
     header = struct.pack(">qqqqii", begin, begin, entries[0][1], entries[-1][1], used, len(entries) + 1)
     folder = root / "index"
     folder.mkdir()
-    (folder / INDEX_NAME).write_bytes((header + struct.pack(f">{SLOTS}i", *slots) + data).ljust(40 + 4 * SLOTS + 20 * ENTRIES, b"\0"))
+    (folder / INDEX_NAME).write_bytes(
+        (header + struct.pack(f">{SLOTS}i", *slots) + data).ljust(40 + 4 * SLOTS + 20 * ENTRIES, b"\0")
+    )
 
 
 # --- keys
@@ -76,12 +89,19 @@ WORDS = ("AaAa", "BBBB", "AaBB", "BBAa")
 def colliding(tmp_path: Path) -> Path:
     """Four keys with one hash, each on two messages; the index knows all."""
     records = [
-        Record(queue_id=0, queue_offset=i, properties=of_properties(KEYS=WORDS[i % 4], UNIQ_KEY=f"U-{WORDS[i % 4]}-{i}")) for i in range(8)
+        Record(
+            queue_id=0, queue_offset=i, properties=of_properties(KEYS=WORDS[i % 4], UNIQ_KEY=f"U-{WORDS[i % 4]}-{i}")
+        )
+        for i in range(8)
     ]
     write_log(tmp_path, records, file_size=8192)
     found = placed(records)
     write_queue(tmp_path, "OrderPaid", 0, [(at, size, 0) for _, at, size in found])
-    entries = [(f"OrderPaid#{key}", at) for i, (_, at, _) in enumerate(found) for key in (f"U-{WORDS[i % 4]}-{i}", WORDS[i % 4])]
+    entries = [
+        (f"OrderPaid#{key}", at)
+        for i, (_, at, _) in enumerate(found)
+        for key in (f"U-{WORDS[i % 4]}-{i}", WORDS[i % 4])
+    ]
     write_index(tmp_path, entries, records[0].store_timestamp)
     return tmp_path
 
@@ -129,7 +149,9 @@ def test_a_key_belongs_to_a_topic(basic: Path, query: Query) -> None:
 
 @pytest.mark.parametrize("way", [(), ("--scan",)])
 @pytest.mark.parametrize("topic", [(), ("--topic", "stock_change")])
-def test_a_unique_key_without_and_with_its_topic(basic: Path, query: Query, topic: tuple[str, ...], way: tuple[str, ...]) -> None:
+def test_a_unique_key_without_and_with_its_topic(
+    basic: Path, query: Query, topic: tuple[str, ...], way: tuple[str, ...]
+) -> None:
     (row,) = query(basic, "--unique-key", "0A010200000000000000000000000003", *topic, *way).rows()
     assert (row["topic"], row["physicalOffset"]) == ("stock_change", 1053)
 
@@ -292,7 +314,10 @@ def test_a_time_before_the_start_of_the_log(basic: Path, query: Query) -> None:
 
 
 def test_times_of_a_queue_that_begins_with_pre_blank_units(tmp_path: Path, query: Query) -> None:
-    records = [Record(queue_id=0, queue_offset=10 + i, properties=b"", store_timestamp=1_795_252_516_848 + 1000 * i) for i in range(5)]
+    records = [
+        Record(queue_id=0, queue_offset=10 + i, properties=b"", store_timestamp=1_795_252_516_848 + 1000 * i)
+        for i in range(5)
+    ]
     write_log(tmp_path, records, file_size=4096)
     units = [(0, 0x7FFFFFFF, 0)] * 10 + [(at, size, 0) for _, at, size in placed(records)]
     write_queue(tmp_path, "OrderPaid", 0, units)

@@ -104,7 +104,9 @@ def _said(findings: list[Finding]) -> list[Any]:
 
 def mutate(root: Path, chance: random.Random) -> None:
     """A few bytes, units, files: whatever an accident may do to log, queues and index."""
-    files = sorted(path for part in ("commitlog", "consumequeue", "index") for path in (root / part).rglob("*") if path.is_file())
+    files = sorted(
+        path for part in ("commitlog", "consumequeue", "index") for path in (root / part).rglob("*") if path.is_file()
+    )
     for _ in range(chance.randint(1, 4)):
         path = chance.choice(files)
         if not path.exists():
@@ -114,7 +116,9 @@ def mutate(root: Path, chance: random.Random) -> None:
         kind = chance.random()
         if kind < 0.6:
             at = chance.randrange(used)
-            stain = chance.choice([bytes([data[at] ^ 1 << chance.randrange(8)]), chance.randbytes(8), bytes(20), b"\xff" * 12])
+            stain = chance.choice(
+                [bytes([data[at] ^ 1 << chance.randrange(8)]), chance.randbytes(8), bytes(20), b"\xff" * 12]
+            )
             data[at : at + len(stain)] = stain
         elif kind < 0.75:
             size = chance.choice([20, 40, 200])

@@ -53,14 +53,18 @@ def test_the_ends_of_a_log_are_the_brokers(name: str, golden: Golden, info: Info
     before = tree_hash(root)
     document = info(root)
     wanted = expected(name)
-    times = [message["storeTimestamp"] for message in sorted(wanted["messages"], key=lambda row: int(row["physicalOffset"]))]
+    times = [
+        message["storeTimestamp"] for message in sorted(wanted["messages"], key=lambda row: int(row["physicalOffset"]))
+    ]
     log = document["commitLog"]
     assert (log["minPhyOffset"], log["maxPhyOffset"]) == (wanted["minPhyOffset"], wanted["maxPhyOffset"])
     assert (log["firstStoreTimestamp"], log["lastStoreTimestamp"]) == (times[0], times[-1])
     messages: Counter[str] = Counter()
     for queue in wanted["queues"]:
         messages[queue["topic"]] += queue["maxOffset"] - queue["minOffset"]
-    assert {row["topic"]: row["messages"] for row in document["topics"]} == {topic: count for topic, count in messages.items() if count}
+    assert {row["topic"]: row["messages"] for row in document["topics"]} == {
+        topic: count for topic, count in messages.items() if count
+    }
     assert tree_hash(root) == before
 
 
@@ -72,7 +76,11 @@ def test_times_are_shown_in_words_too(basic: Path, info: Info) -> None:
 
 def test_sizes_and_counts(basic: Path, info: Info) -> None:
     document = info(basic)
-    assert (document["commitLog"]["files"], document["commitLog"]["fileSize"], document["commitLog"]["bytes"]) == (4, 65536, 262_144)
+    assert (document["commitLog"]["files"], document["commitLog"]["fileSize"], document["commitLog"]["bytes"]) == (
+        4,
+        65536,
+        262_144,
+    )
     queues = document["consumeQueues"]
     assert (queues["topics"], queues["queues"], queues["files"], queues["bytes"]) == (4, 16, 16, 16_000)
     assert (document["index"]["files"], document["index"]["bytes"]) == (2, 16_880)
@@ -96,7 +104,9 @@ def test_the_version_is_guessed(name: str, guess: str, golden: Golden, info: Inf
 
 
 @pytest.mark.parametrize(("end", "guess"), [(b"\x02", "4.0 to 4.9.0"), (b"", "4.9.1 or later")])
-def test_the_separator_behind_the_last_property_tells_the_version(tmp_path: Path, info: Info, end: bytes, guess: str) -> None:
+def test_the_separator_behind_the_last_property_tells_the_version(
+    tmp_path: Path, info: Info, end: bytes, guess: str
+) -> None:
     write_log(tmp_path, [Record(queue_offset=i, properties=b"TAGS\x01TagA" + end) for i in range(5)], file_size=4096)
     (tmp_path / "lock").write_bytes(b"lock")
     assert info(tmp_path)["version"]["guess"] == guess
@@ -114,8 +124,16 @@ def test_a_pre_allocated_file_is_named(name: str, golden: Golden, info: Info) ->
 def test_a_new_store_is_empty(tmp_path: Path, info: Info) -> None:
     (tmp_path / "commitlog").mkdir()
     document = info(tmp_path)
-    assert (document["checkpoint"], document["abort"], document["lock"]) == (None, False, {"file": False, "heldBy": None})
-    assert (document["commitLog"]["maxPhyOffset"], document["commitLog"]["firstStoreTime"], document["topics"]) == (0, None, [])
+    assert (document["checkpoint"], document["abort"], document["lock"]) == (
+        None,
+        False,
+        {"file": False, "heldBy": None},
+    )
+    assert (document["commitLog"]["maxPhyOffset"], document["commitLog"]["firstStoreTime"], document["topics"]) == (
+        0,
+        None,
+        [],
+    )
     assert document["version"]["guess"].startswith("3.x")
 
 
@@ -125,14 +143,18 @@ def test_expired_messages_are_not_counted(basic: Path, info: Info) -> None:
     for queue in expected("497-basic")["queues"]:
         left[queue["topic"]] += sum(offset >= LOG_FILE_SIZE for _, offset, _ in queue["entries"])
     document = info(basic)
-    assert {row["topic"]: row["messages"] for row in document["topics"]} == {topic: count for topic, count in left.items() if count}
+    assert {row["topic"]: row["messages"] for row in document["topics"]} == {
+        topic: count for topic, count in left.items() if count
+    }
     assert document["commitLog"]["minPhyOffset"] == LOG_FILE_SIZE
 
 
 def test_pre_blank_units_are_no_messages(tmp_path: Path, info: Info) -> None:
     records = [Record(queue_id=0, queue_offset=10 + i, properties=b"") for i in range(5)]
     write_log(tmp_path, records, file_size=4096)
-    write_queue(tmp_path, "OrderPaid", 0, [(0, 0x7FFFFFFF, 0)] * 10 + [(at, size, 0) for _, at, size in placed(records)])
+    write_queue(
+        tmp_path, "OrderPaid", 0, [(0, 0x7FFFFFFF, 0)] * 10 + [(at, size, 0) for _, at, size in placed(records)]
+    )
     assert info(tmp_path)["topics"] == [{"topic": "OrderPaid", "queues": 1, "messages": 5}]
 
 
@@ -161,7 +183,9 @@ def test_a_gap_between_files_is_an_anomaly(basic: Path, info: Info, file_from_of
 
 def test_a_stray_file_is_an_anomaly(basic: Path, info: Info) -> None:
     (basic / "commitlog/notes.txt").write_bytes(b"x")
-    assert [(anomaly["code"], anomaly["path"]) for anomaly in info(basic)["anomalies"]] == [("foreign-file", "commitlog/notes.txt")]
+    assert [(anomaly["code"], anomaly["path"]) for anomaly in info(basic)["anomalies"]] == [
+        ("foreign-file", "commitlog/notes.txt")
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 39])
@@ -173,7 +197,13 @@ def test_a_short_checkpoint_is_none(basic: Path, info: Info, size: int) -> None:
 def test_the_checkpoint_is_shown_as_it_stands(basic: Path, info: Info) -> None:
     poke(basic / "checkpoint", 0, "qqqqq", 1, 2, 3, 4, 5)
     shown = info(basic)["checkpoint"]
-    fields = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
+    fields = (
+        "physicMsgTimestamp",
+        "logicsMsgTimestamp",
+        "indexMsgTimestamp",
+        "masterFlushedOffset",
+        "confirmPhyOffset",
+    )
     assert [shown[field] for field in fields] == [1, 2, 3, 4, 5]
 
 

@@ -17,7 +17,9 @@ BODY_LENGTH_AT = 84
 
 
 def check(data: bytes, profile: Profile, *, room: int | None = None, crc: bool = True) -> Checked:
-    return check_message_and_return_size(lambda at, size: data[at : at + size], len(data) if room is None else room, profile, check_crc=crc)
+    return check_message_and_return_size(
+        lambda at, size: data[at : at + size], len(data) if room is None else room, profile, check_crc=crc
+    )
 
 
 def patched(data: bytes, at: int, new: bytes) -> bytes:
@@ -76,8 +78,14 @@ def test_lengths_that_do_not_add_up(profile: Profile, difference: int) -> None:
 def test_what_is_no_record(profile: Profile) -> None:
     data = encode(Record(), 0)
     sizes = (-1, 0, 1 << 30)
-    broken = [patched(data, 0, struct.pack(">i", size)) for size in sizes] + [data[:length] for length in (0, 7, 50, len(data) - 1)]
-    broken += [bytes(100), patched(data, 4, b"\xde\xad\xbe\xef"), patched(data, BODY_LENGTH_AT, struct.pack(">i", 1 << 20))]
+    broken = [patched(data, 0, struct.pack(">i", size)) for size in sizes] + [
+        data[:length] for length in (0, 7, 50, len(data) - 1)
+    ]
+    broken += [
+        bytes(100),
+        patched(data, 4, b"\xde\xad\xbe\xef"),
+        patched(data, BODY_LENGTH_AT, struct.pack(">i", 1 << 20)),
+    ]
     for record in broken:
         checked = check(record, profile)
         assert checked.message is None
@@ -96,10 +104,16 @@ def test_numbers_that_are_none(profile: Profile) -> None:
     scheduled = encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01three\x02"), 0)
     assert check(scheduled, profile).size == -1
     assert check(encode(Record(properties=b"DELAY\x01three\x02"), 0), profile).message is not None
-    assert check(encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01-3\x02"), 0), profile).message is not None
+    assert (
+        check(encode(Record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x01-3\x02"), 0), profile).message
+        is not None
+    )
     batch = encode(Record(properties=b"INNER_BASE\x015\x02INNER_NUM\x0140000\x02"), 0)
     assert (check(batch, profile).message is None) == (profile not in OLD)
-    assert check(encode(Record(magic=V1, properties=b"INNER_BASE\x015\x02INNER_NUM\x014\x02"), 0), profile).message is not None
+    assert (
+        check(encode(Record(magic=V1, properties=b"INNER_BASE\x015\x02INNER_NUM\x014\x02"), 0), profile).message
+        is not None
+    )
 
 
 def test_every_cut_of_a_record_is_none() -> None:

@@ -11,7 +11,11 @@ from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE, Checkpoint
 def test_the_fields_stand_in_the_first_40_bytes() -> None:
     raw = struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(CHECKPOINT_FILE_SIZE - 40)
     assert checkpoint.decode(raw) == Checkpoint(
-        physic_msg_timestamp=1, logics_msg_timestamp=2, index_msg_timestamp=3, master_flushed_offset=4, confirm_phy_offset=5
+        physic_msg_timestamp=1,
+        logics_msg_timestamp=2,
+        index_msg_timestamp=3,
+        master_flushed_offset=4,
+        confirm_phy_offset=5,
     )
 
 

@@ -23,7 +23,9 @@ def message(body: bytes, sys_flag: int, changed: dict[int, int] | None = None) -
 
 
 @pytest.mark.parametrize("at", [52, 68], ids=["born", "store"])
-@pytest.mark.parametrize(("port", "rejected"), [(0, False), (65535, False), (65536, True), (-1, True), (2**31 - 1, True)])
+@pytest.mark.parametrize(
+    ("port", "rejected"), [(0, False), (65535, False), (65536, True), (-1, True), (2**31 - 1, True)]
+)
 def test_ports(at: int, port: int, rejected: bool) -> None:
     assert has_bad_port(message(b"hello", 0, {at: port})) is rejected
 

@@ -37,7 +37,9 @@ def test_a_unit_stands_for_one_message_unless_it_says_more() -> None:
     assert CqUnit(0, 0, 91, 0).batch_size == 1
 
 
-@pytest.mark.parametrize(("tags_code", "is_address"), [(-(2**63), True), (-(2**31) - 1, True), (-(2**31), False), (-1, False), (0, False)])
+@pytest.mark.parametrize(
+    ("tags_code", "is_address"), [(-(2**63), True), (-(2**31) - 1, True), (-(2**31), False), (-1, False), (0, False)]
+)
 def test_only_what_no_hash_code_can_be_is_an_address(tags_code: int, is_address: bool) -> None:
     assert cq_unit.is_ext_address(tags_code) is is_address
 

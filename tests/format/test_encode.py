@@ -55,7 +55,9 @@ def test_properties_are_written_as_each_version_does(name: str, tmp_path: Path) 
     messages = [item for item in store.commit_log.scan() if isinstance(item, Message) and item.properties_bytes]
     for message in messages:
         found = {key: value for key, value in message.properties.items() if key != "__CRC32#"}
-        raw = properties_to_bytes(found, end_with_separator=not name.startswith("497"), property_crc=name == "533-propcrc")
+        raw = properties_to_bytes(
+            found, end_with_separator=not name.startswith("497"), property_crc=name == "533-propcrc"
+        )
         covered = len(raw) - (20 if name == "533-propcrc" else 0)
         assert raw[:covered] == message.properties_bytes[:covered]
         assert len(raw) == len(message.properties_bytes)
@@ -77,7 +79,13 @@ hosts = st.sampled_from([HOST, HOST_V6])
     crc=st.booleans(),
 )
 def test_what_is_encoded_is_decoded(
-    topic: str, body: bytes, properties: dict[str, str], born: Host, store: Host, numbers: tuple[int, int, int], crc: bool
+    topic: str,
+    body: bytes,
+    properties: dict[str, str],
+    born: Host,
+    store: Host,
+    numbers: tuple[int, int, int],
+    crc: bool,
 ) -> None:
     queue_id, flag, offset = numbers
     message = MessageExtBrokerInner(topic, body, properties, born, store, 17, queue_id, flag, 0, 3, 5)

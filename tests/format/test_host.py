@@ -10,7 +10,9 @@ from tests.support.property_settings import PROPERTY
 
 V4 = Host(bytes([192, 168, 7, 9]), 10911)
 V6 = Host(bytes.fromhex("20010db8000000000000000000000001"), 10911)
-HOSTS = st.builds(Host, st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(-(2**31), 2**31 - 1))
+HOSTS = st.builds(
+    Host, st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16), st.integers(-(2**31), 2**31 - 1)
+)
 
 
 def test_an_ipv4_host_is_shown_with_its_port() -> None:

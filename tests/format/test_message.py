@@ -52,7 +52,11 @@ def test_what_is_written_is_read_back(record: Record, physical_offset: int) -> N
     raw = encode(record, physical_offset)
     found = decode_whole(raw, physical_offset)
     assert isinstance(found, Message)
-    assert (found.physical_offset, found.stored_physical_offset, found.size) == (physical_offset, physical_offset, len(raw))
+    assert (found.physical_offset, found.stored_physical_offset, found.size) == (
+        physical_offset,
+        physical_offset,
+        len(raw),
+    )
     assert (found.magic_code, found.sys_flag, found.flag) == (record.magic, record.sys_flag, 3)
     assert (found.queue_id, found.queue_offset, found.topic) == (record.queue_id, record.queue_offset, record.topic)
     assert (bytes(found.body), found.body_crc) == (record.body, zlib.crc32(record.body) & 0x7FFFFFFF)
@@ -188,7 +192,11 @@ def test_a_record_in_another_place_is_bad_physical_offset_and_still_told() -> No
     assert isinstance(found, Damage)
     assert (found.code, found.physical_offset) == ("bad-physical-offset", 900)
     assert found.message is not None
-    assert (bytes(found.message.body), found.message.stored_physical_offset, found.message.physical_offset) == (b"stale", 500, 900)
+    assert (bytes(found.message.body), found.message.stored_physical_offset, found.message.physical_offset) == (
+        b"stale",
+        500,
+        900,
+    )
     assert found.end == found.message.end
 
 
@@ -220,7 +228,9 @@ def test_a_flipped_bit_outside_the_body_is_found_by_the_property_crc() -> None:
     assert found.message.queue_id == 99
 
 
-@pytest.mark.parametrize("record", [Record(), Record(magic=V2), Record(sys_flag=BORN_V6 | STORE_V6), Record(property_crc=True)])
+@pytest.mark.parametrize(
+    "record", [Record(), Record(magic=V2), Record(sys_flag=BORN_V6 | STORE_V6), Record(property_crc=True)]
+)
 def test_a_record_cut_at_any_byte_is_never_a_message(record: Record) -> None:
     raw = encode(record, 0)
     assert not any(isinstance(decode_whole(raw[:size]), Message) for size in range(len(raw)))
@@ -237,7 +247,12 @@ HEAD = struct.Struct(">iI12sqqi")
 
 
 @PROPERTY
-@given(st.sampled_from([V1, V2, BLANK, 0]), st.integers(-8, 300), st.sampled_from([0, BORN_V6, STORE_V6]), st.binary(max_size=256))
+@given(
+    st.sampled_from([V1, V2, BLANK, 0]),
+    st.integers(-8, 300),
+    st.sampled_from([0, BORN_V6, STORE_V6]),
+    st.binary(max_size=256),
+)
 @example(V1, 91, 0, bytes(91))
 def test_bytes_that_look_like_a_record_never_raise(magic: int, size: int, sys_flag: int, rest: bytes) -> None:
     raw = HEAD.pack(size, magic, bytes(12), 0, 0, sys_flag) + rest
@@ -267,13 +282,17 @@ def test_a_buffer_that_ends_before_the_record_is_a_mistake_of_the_caller() -> No
         message.decode(raw[:-1], 0, 0, len(raw))
 
 
-@pytest.mark.parametrize(("found", "code"), [({"TAGS": "TagA"}, 2598919), ({}, 0), ({"KEYS": "k"}, 0), ({"TAGS": ""}, 0)])
+@pytest.mark.parametrize(
+    ("found", "code"), [({"TAGS": "TagA"}, 2598919), ({}, 0), ({"KEYS": "k"}, 0), ({"TAGS": ""}, 0)]
+)
 def test_the_tags_code_is_the_hash_of_the_tags(found: dict[str, str], code: int) -> None:
     assert message.tags_code(found) == code
 
 
 def test_the_head_is_12_bytes_longer_for_each_ipv6_host() -> None:
-    sizes = [message.head_of(encode(Record(sys_flag=flag), 0)).size for flag in (0, BORN_V6, STORE_V6, BORN_V6 | STORE_V6)]
+    sizes = [
+        message.head_of(encode(Record(sys_flag=flag), 0)).size for flag in (0, BORN_V6, STORE_V6, BORN_V6 | STORE_V6)
+    ]
     assert sizes == [88, 100, 100, 112]
 
 

@@ -49,7 +49,9 @@ def test_random_bytes_never_raise(raw: bytes) -> None:
     assert all(name and value for name, value in properties.decode(raw).items())
 
 
-@pytest.mark.parametrize(("text", "words"), [("k1 k2", ["k1", "k2"]), (" k1  k2 ", ["k1", "k2"]), ("one", ["one"]), ("a\tb", ["a\tb"])])
+@pytest.mark.parametrize(
+    ("text", "words"), [("k1 k2", ["k1", "k2"]), (" k1  k2 ", ["k1", "k2"]), ("one", ["one"]), ("a\tb", ["a\tb"])]
+)
 def test_keys_are_the_words_between_blanks(text: str, words: list[str]) -> None:
     assert properties.keys({"KEYS": text}) == words
 

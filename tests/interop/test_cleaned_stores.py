@@ -39,7 +39,9 @@ def queues_of(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[tuple[str,
     return {(row["topic"], row["queueId"]): row for row in rows}
 
 
-def assert_what_is_left(answer: dict[str, Any], golden: dict[str, Any], ours: dict[tuple[str, int], dict[str, Any]]) -> None:
+def assert_what_is_left(
+    answer: dict[str, Any], golden: dict[str, Any], ours: dict[tuple[str, int], dict[str, Any]]
+) -> None:
     """All that the log still has, each in its queues and under its keys; and where each queue begins and ends.
 
     4.x does not raise the min offset of a queue whose units are all in front of the log. Where one of them points to 0, which it finds
@@ -72,7 +74,9 @@ def assert_keys_left(answer: dict[str, Any], golden: dict[str, Any], low: int) -
         old = before.get((row["topic"], row["key"]))
         if old is not None and len(old["physicalOffsets"]) < old["max"]:
             asked += 1
-            assert sorted(row["physicalOffsets"]) == sorted(offset for offset in old["physicalOffsets"] if offset >= low)
+            assert sorted(row["physicalOffsets"]) == sorted(
+                offset for offset in old["physicalOffsets"] if offset >= low
+            )
     assert asked or not before
 
 

@@ -19,7 +19,11 @@ SIZES = Geometry(65536, 50, 100, 400)
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_a_broker_finds_what_we_put_into_its_empty_index_file(version: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root, broker = tmp_path / "s", RealRocketMQ(version)
-    write_log(root, [Record(topic="T", queue_id=0, queue_offset=number, properties=b"") for number in range(3)], file_size=65536)
+    write_log(
+        root,
+        [Record(topic="T", queue_id=0, queue_offset=number, properties=b"") for number in range(3)],
+        file_size=65536,
+    )
     broker.read(root, start=True, geometry=SIZES)
     (path,) = (root / "index").iterdir()
     assert rmqctl("verify", root).out == "level 3: no findings\n"

@@ -46,7 +46,11 @@ USUAL = {"fileReservedTime": "72", "diskMaxUsedSpaceRatio": "95", "cleanFileForc
     "diskSpaceCleanForciblyRatio": "85",
 }
 # the real disk is what it is: 4.x is forced by a level below any use of it, 5.x by what the store itself may take of a very small part
-FORCED = {"cleanForciblyRatio": "-2", "replicasPerDiskPartition": "100000000", "logicalDiskSpaceCleanForciblyThreshold": "0.0"}
+FORCED = {
+    "cleanForciblyRatio": "-2",
+    "replicasPerDiskPartition": "100000000",
+    "logicalDiskSpaceCleanForciblyThreshold": "0.0",
+}
 
 
 def _hours(*ahead: int) -> str:
@@ -99,7 +103,9 @@ CASES = {
     "just expired": Case(THE_HOUR, (72.1,), 1),
     "an hour that no day has": Case({"deleteWhen": "25"}, (OLD,) * 3, 0),
     "an hour that no day has, and this one": Case({"deleteWhen": "25;" + THE_HOUR["deleteWhen"]}, (OLD,) * 3, 3),
-    "the first held by a reader, and forced": Case(THE_HOUR | HELD | {"destroyMapedFileIntervalForcibly": "0"}, (OLD,) * 3, 3),
+    "the first held by a reader, and forced": Case(
+        THE_HOUR | HELD | {"destroyMapedFileIntervalForcibly": "0"}, (OLD,) * 3, 3
+    ),
     "two days reserved": Case(THE_HOUR | {"fileReservedTime": "48"}, (OLD, 60, 50, 40, 60), 3),
     "a young file first": Case(THE_HOUR, (1, OLD, OLD), 0),
     "a young file between old ones": Case(THE_HOUR, (OLD, OLD, 1, OLD, OLD), 2),
@@ -110,7 +116,9 @@ CASES = {
     "all expired: more than one batch": Case(THE_HOUR, (OLD,) * 50, ALL_BUT_THE_LAST),
     "forced by the disk": Case(THE_HOUR | FORCED, (), ALL_BUT_THE_LAST),
     "not forced, as the broker was told": Case(THE_HOUR | FORCED | {"cleanFileForciblyEnable": "false"}, (OLD, OLD), 2),
-    "a disk that cannot be read": Case(ANOTHER_HOUR | {"storePathCommitLog": f"STORE/commitlog,{NOWHERE}"}, (OLD,) * 3, 3),
+    "a disk that cannot be read": Case(
+        ANOTHER_HOUR | {"storePathCommitLog": f"STORE/commitlog,{NOWHERE}"}, (OLD,) * 3, 3
+    ),
     "one file only, and what is left of others": Case(THE_HOUR, (OLD,) * 50, 0, _only_the_last),
     "two roots": Case(THE_HOUR | {"storePathCommitLog": "STORE/commitlog,STORE/more"}, (OLD,) * 5, 5, _two_roots),
     "a read-only root": Case(
@@ -128,7 +136,9 @@ LEVELS_ASKED = (1, 29, 30, 31, 34, 35, 36, 60, 84, 85, 86, 89, 90, 91, 100)
 
 def cases_of(version: str) -> dict[str, Case]:
     """4.7.1 knows one folder only."""
-    return {name: case for name, case in CASES.items() if version != "4.7.1" or "storePathCommitLog" not in case.settings}
+    return {
+        name: case for name, case in CASES.items() if version != "4.7.1" or "storePathCommitLog" not in case.settings
+    }
 
 
 VERSIONS_AND_CASES = [(version, name) for version in PROFILES for name in cases_of(version)]
@@ -154,7 +164,9 @@ def _log(root: Path) -> list[Path]:
 
 def _files(root: Path) -> frozenset[str]:
     parts = ("commitlog", "more", *QUEUE_PARTS, "index")
-    return frozenset(str(path.relative_to(root)) for part in parts for path in (root / part).rglob("*") if path.is_file())
+    return frozenset(
+        str(path.relative_to(root)) for part in parts for path in (root / part).rglob("*") if path.is_file()
+    )
 
 
 def _conf(root: Path, case: Case, rounds: int = ROUNDS, sizes: Geometry = SIZES) -> Path:
@@ -189,7 +201,9 @@ def _plan(root: Path, conf: Path, profile: Profile, *, manually: bool, unused_to
         disks.append(DiskUse(Path(NOWHERE), -1))
     logics = disk_use(store.storage, root / "consumequeue", profile)
     with closing(store):
-        return plan_expiry(store, settings, profile, now_ms=time.time_ns() // 1_000_000, disks=disks, logics_disk=logics)
+        return plan_expiry(
+            store, settings, profile, now_ms=time.time_ns() // 1_000_000, disks=disks, logics_disk=logics
+        )
 
 
 @pytest.fixture(scope="module", params=PROFILES)
@@ -216,7 +230,9 @@ def outcomes(version: str, base: Path, tmp_path_factory: pytest.TempPathFactory)
         shutil.copytree(root, root.with_name("before"))
         planned.append((root, _files(root), plan))
     answers = RealRocketMQ(version).clean_all(confs)
-    return {name: Outcome(*before, real) for name, before, real in zip(cases_of(version), planned, answers, strict=True)}
+    return {
+        name: Outcome(*before, real) for name, before, real in zip(cases_of(version), planned, answers, strict=True)
+    }
 
 
 @pytest.mark.parametrize(("version", "name"), VERSIONS_AND_CASES, indirect=["version"])
@@ -242,7 +258,9 @@ def test_queues_begin_at_the_same_offsets(name: str, outcomes: dict[str, Outcome
             if queue is None:
                 continue
             begins = risen.get(key, queue.min_offset(outcome.plan.min_phy_offset))
-            if begins < row["maxOffset"] or PROFILES[version].expired_queue_begins_at_end:  # else 4.x leaves it at what it was
+            if (
+                begins < row["maxOffset"] or PROFILES[version].expired_queue_begins_at_end
+            ):  # else 4.x leaves it at what it was
                 assert row["minOffset"] == begins
                 compared += 1
     assert compared
@@ -275,7 +293,11 @@ def test_how_many_files_a_round_has(version: str, base: Path, tmp_path: Path) ->
     before = _files(root)
     RealRocketMQ(version).clean_all([conf])
     gone = [path for path in before - _files(root) if path.startswith("commitlog")]
-    assert len(gone) == known_to(PROFILES[version], read_broker_conf(conf).expiry).batch == (3 if version == "5.3.3" else 10)
+    assert (
+        len(gone)
+        == known_to(PROFILES[version], read_broker_conf(conf).expiry).batch
+        == (3 if version == "5.3.3" else 10)
+    )
 
 
 def test_a_broker_waits_for_who_reads_in_the_first_file(version: str, base: Path, tmp_path: Path) -> None:
@@ -310,7 +332,10 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[float, f
         said = {"diskSpaceCleanForciblyRatio": str(percent), "diskSpaceWarningLevelRatio": str(percent)}
         confs.append(_conf(root, Case(ANOTHER_HOUR | said, (), 0), rounds=0))
     answers = RealRocketMQ("5.3.3").clean_all(confs)
-    return {percent: (answer["forceLevel"], answer["warningLevel"]) for percent, answer in zip(LEVELS_ASKED, answers, strict=True)}
+    return {
+        percent: (answer["forceLevel"], answer["warningLevel"])
+        for percent, answer in zip(LEVELS_ASKED, answers, strict=True)
+    }
 
 
 def _pressure(settings: ExpirySettings, percent: float) -> Pressure:
@@ -339,7 +364,12 @@ def test_queues_of_a_topic_that_is_no_more(version: str, tmp_path: Path) -> None
     broker.clean_all([conf])
     assert before - _files(root) == {file.path for file in plan.going}
     assert plan.folders == ("consumequeue/topic-2/0", "consumequeue/topic-2/1", "consumequeue/topic-2")
-    assert {path.name for path in (root / "consumequeue").rglob("*") if path.is_dir()} - {"topic-2"} == {"topic-0", "topic-1", "0", "1"}
+    assert {path.name for path in (root / "consumequeue").rglob("*") if path.is_dir()} - {"topic-2"} == {
+        "topic-0",
+        "topic-1",
+        "0",
+        "1",
+    }
 
 
 def test_a_broker_goes_on_behind_a_gap_where_the_plan_does_not(version: str, base: Path, tmp_path: Path) -> None:
@@ -396,7 +426,9 @@ def test_the_extension_goes_with_its_queue(version: str, tmp_path: Path) -> None
 def test_batch_queues_go_by_their_units(tmp_path: Path) -> None:
     base = tmp_path / "base"
     put_batches(with_batch_topics(base, ["topic-0"], BATCH_SIZES))
-    case = Case(THE_HOUR | {"mapperFileSizeBatchConsumeQueue": str(BATCH_SIZES.batchconsumequeue_file_size)}, (OLD,) * 2, 2)
+    case = Case(
+        THE_HOUR | {"mapperFileSizeBatchConsumeQueue": str(BATCH_SIZES.batchconsumequeue_file_size)}, (OLD,) * 2, 2
+    )
     root = _prepare(base, tmp_path / "real", case)
     conf = _conf(root, case, sizes=REAL_BATCH_SIZES)
     plan = _plan(root, conf, PROFILE_5_3, manually=False)
@@ -406,7 +438,10 @@ def test_batch_queues_go_by_their_units(tmp_path: Path) -> None:
     assert "batchconsumequeue" in {file.kind for file in plan.going}
     risen = {(rise.topic, rise.queue_id): rise.new_min_offset for rise in plan.rises}
     assert {
-        key: offset for row in said["queues"] if (key := (row["topic"], row["queueId"])) in risen for offset in [row["minOffset"]]
+        key: offset
+        for row in said["queues"]
+        if (key := (row["topic"], row["queueId"])) in risen
+        for offset in [row["minOffset"]]
     } == risen
 
 

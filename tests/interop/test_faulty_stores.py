@@ -14,7 +14,9 @@ from tests.support.faulty_system import CRASHES, Fault, FaultySystem
 
 pytestmark = pytest.mark.interop
 
-SIZES = Geometry(GOLDEN.commitlog_file_size, GOLDEN.consumequeue_file_size // 20, GOLDEN.index_slots, GOLDEN.index_entries)
+SIZES = Geometry(
+    GOLDEN.commitlog_file_size, GOLDEN.consumequeue_file_size // 20, GOLDEN.index_slots, GOLDEN.index_entries
+)
 # calls in the midst of it: of all calls, and of writes
 AT = {fault: 230 if fault in (Fault.SHORT_WRITE, Fault.TORN_WRITE, Fault.CRASH_WITHIN) else 401 for fault in Fault}
 

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.interop
 
 KILLS = 50
 PROFILE_OF = {"4.9.7": "4.9", "5.3.3": "5.3"}
-GEOMETRY = Geometry(SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries)
+GEOMETRY = Geometry(
+    SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries
+)
 # versions and modes in turn; each kill a test of its own, to run side by side
 CASES = [(kill, list(PROFILE_OF)[kill % 2], ("sync", "async")[kill // 2 % 2]) for kill in range(KILLS)]
 

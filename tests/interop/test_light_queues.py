@@ -27,7 +27,9 @@ def messages_of(root: Path) -> dict[QueueKey, list[tuple[int, int]]]:
     store = ReadOnlyStore(root)
     found = [item.physical_offset for item in store.commit_log.scan(ScanSummary()) if isinstance(item, Message)]
     queues = {key: list(queue.units(0, queue.max_offset)) for key, queue in store.queues.items()}
-    return {key: [(unit.queue_offset, found.index(unit.physical_offset)) for unit in units] for key, units in queues.items()}
+    return {
+        key: [(unit.queue_offset, found.index(unit.physical_offset)) for unit in units] for key, units in queues.items()
+    }
 
 
 @pytest.fixture
@@ -35,16 +37,23 @@ def theirs(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """The real store's, which was started twice."""
     for _ in range(2):
         real = RealRocketMQ(request.getfixturevalue("version"))
-        assert set(real.put_lines(tmp_path / "theirs", light_traffic(), geometry=SIZES, settings=LIGHT_SETTINGS)) == {"PUT_OK"}
+        assert set(real.put_lines(tmp_path / "theirs", light_traffic(), geometry=SIZES, settings=LIGHT_SETTINGS)) == {
+            "PUT_OK"
+        }
     return tmp_path / "theirs"
 
 
 @pytest.mark.parametrize(("version", "profile"), VERSIONS)
-def test_append_makes_the_queues_that_the_real_store_makes(version: str, profile: str, theirs: Path, tmp_path: Path) -> None:
+def test_append_makes_the_queues_that_the_real_store_makes(
+    version: str, profile: str, theirs: Path, tmp_path: Path
+) -> None:
     ours, lines, conf = tmp_path / "ours", tmp_path / "lines", tmp_path / "broker.conf"
     lines.write_text("".join(json.dumps(message) + "\n" for message in light_traffic()))
     conf.write_text(broker_conf(ours, SIZES, LIGHT_SETTINGS))
-    assert run(["append", str(ours), "--create", "--profile", profile, "--broker-conf", str(conf), "--from", str(lines)]) == 0
+    assert (
+        run(["append", str(ours), "--create", "--profile", profile, "--broker-conf", str(conf), "--from", str(lines)])
+        == 0
+    )
     assert run(["append", str(ours), "--from", str(lines)]) == 0  # by what is there, too
     assert messages_of(ours) == messages_of(theirs)
     assert run(["verify", str(ours)]) == run(["verify", str(theirs), "--level", "2"]) == 0
@@ -61,5 +70,9 @@ def test_a_restart_after_a_crash_is_the_real_one(
     assert run(["recover", str(theirs), "--profile", profile, "--dry-run", "-o", "json"]) == 1
     restart: dict[str, Any] = json.loads(capsys.readouterr().out)["restart"]
     read = RealRocketMQ(version).read(theirs, start=True, geometry=SIZES, settings=LIGHT_SETTINGS)
-    ends = {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in read["queues"] if row["maxOffset"]}
+    ends = {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+        for row in read["queues"]
+        if row["maxOffset"]
+    }
     assert {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in restart["queues"]} == ends

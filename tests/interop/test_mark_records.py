@@ -24,7 +24,9 @@ from tests.support.mended_stores import mend, overwrite
 
 pytestmark = pytest.mark.interop
 
-CASES = {name: case for name, case in damage_cases().items() if "--body-flip-" in name and not name.startswith(LIKE_OTHERS)}
+CASES = {
+    name: case for name, case in damage_cases().items() if "--body-flip-" in name and not name.startswith(LIKE_OTHERS)
+}
 # the oldest profile that reads all of it
 STORES = {
     "471-basic": "4.7", "497-batch": "4.7", "471-ipv6": "4.7", "497-tx": "4.7", "497-delay": "4.7", "broker-497": "4.7",
@@ -41,7 +43,9 @@ def read(root: Path, version: str, base: str, *, abort: bool) -> dict[str, Any]:
     (copy / "abort").unlink(missing_ok=True)
     if abort:
         (copy / "abort").touch()
-    return RealRocketMQ(version).read(copy, start=abort, geometry=sizes(base), settings=SETTINGS if "lmq" in base else {})
+    return RealRocketMQ(version).read(
+        copy, start=abort, geometry=sizes(base), settings=SETTINGS if "lmq" in base else {}
+    )
 
 
 def by_place(answer: dict[str, Any]) -> dict[Place, dict[str, Any]]:
@@ -49,7 +53,11 @@ def by_place(answer: dict[str, Any]) -> dict[Place, dict[str, Any]]:
 
 
 def ranges(answer: dict[str, Any]) -> set[tuple[str, int, int, int]]:
-    return {(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in answer["queues"] if row["maxOffset"]}
+    return {
+        (row["topic"], row["queueId"], row["minOffset"], row["maxOffset"])
+        for row in answer["queues"]
+        if row["maxOffset"]
+    }
 
 
 def assert_all_but_marks(answer: dict[str, Any], golden: dict[str, Any]) -> list[dict[str, Any]]:
@@ -99,7 +107,9 @@ def test_a_flipped_body_costs_one_message(name: str, version: str, tmp_path: Pat
             "preparedTransactionOffset",
             "properties",
         }
-        found = {name: value for name, value in mark["properties"].items() if name not in ("RMQCTL_DAMAGED", "__CRC32#")}
+        found = {
+            name: value for name, value in mark["properties"].items() if name not in ("RMQCTL_DAMAGED", "__CRC32#")
+        }
         assert found == {name: value for name, value in before["properties"].items() if name != "__CRC32#"}
         room = before["bodyLength"] - mark["bodyLength"]
         assert mark["properties"].get("RMQCTL_DAMAGED") == {0: None, 17: "1", 28: "bad-body-crc"}[room]
@@ -124,7 +134,8 @@ def ruin(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("base", "version"), [(base, version) for base in STORES for version in PROFILE_OF if PROFILE_OF[version] >= STORES[base]]
+    ("base", "version"),
+    [(base, version) for base in STORES for version in PROFILE_OF if PROFILE_OF[version] >= STORES[base]],
 )
 def test_ruined_records_cost_no_other_message(base: str, version: str, tmp_path: Path) -> None:
     root = unpack(base, tmp_path)

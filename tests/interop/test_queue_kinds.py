@@ -24,7 +24,9 @@ from tests.store.write.test_batch_consume_queue_writer import inner_batch, with_
 pytestmark = pytest.mark.interop
 
 SIZES = Geometry(64 * 1024, 1000, 100, 400, consumequeue_ext_file_size=1000, batchconsumequeue_file_size=920)
-REAL_SIZES = RealGeometry(SIZES.commitlog_file_size, SIZES.consumequeue_file_size // 20, SIZES.index_slots, SIZES.index_entries)
+REAL_SIZES = RealGeometry(
+    SIZES.commitlog_file_size, SIZES.consumequeue_file_size // 20, SIZES.index_slots, SIZES.index_entries
+)
 WITH_EXT = BrokerConf(consumequeue_ext_enabled=True)
 SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": str(SIZES.consumequeue_ext_file_size)}
 

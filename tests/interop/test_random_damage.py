@@ -51,7 +51,9 @@ def repaired(case: Case, stores: dict[str, Pristine], folder: Path) -> Repaired:
     case.make(stores, damaged)
     recovered = copy_store(damaged, folder / "recovered")
     conf = conf_of(damaged)
-    result = call("recover", recovered, "--broker-conf", conf, "--profile", stores[case.store].profile, "--yes", "-o", "json")
+    result = call(
+        "recover", recovered, "--broker-conf", conf, "--profile", stores[case.store].profile, "--yes", "-o", "json"
+    )
     crashed = copy_store(recovered, folder / "crashed")
     (crashed / "abort").touch()
     return Repaired(case, damaged, recovered, crashed, result.document() if result.out else {}, result.code in MADE)
@@ -73,7 +75,11 @@ def untold(case: Repaired, answers: list[dict[str, Any]]) -> list[str]:
     before, after, crashed = map(served, answers)
     if "JSON" in answers[0].get("error", ""):
         return []  # configuration that no broker reads, which recover has no part in
-    found = [f"the broker does not start: {answer}" for answer in answers[1:] if case.starts and answer.get("load") is not True]
+    found = [
+        f"the broker does not start: {answer}"
+        for answer in answers[1:]
+        if case.starts and answer.get("load") is not True
+    ]
     if found:
         return found
     lost = Counter({(queue["topic"], queue["queueId"]): queue.get("lost", 0) for queue in case.plan["queues"]})
@@ -91,7 +97,10 @@ def untold(case: Repaired, answers: list[dict[str, Any]]) -> list[str]:
 def test_a_broker_serves_no_less_after_recover(version: str, tmp_path: Path) -> None:
     """Each store by its own version, all in one JVM; before and after, and after a further crash."""
     stores = stores_of(DATA, tmp_path, lambda name: name.removeprefix("broker-").startswith(version.replace(".", "")))
-    cases = [repaired(draw(f"{SEED}-{version}", number, list(stores)), stores, tmp_path / str(number)) for number in range(CASES_A_VERSION)]
+    cases = [
+        repaired(draw(f"{SEED}-{version}", number, list(stores)), stores, tmp_path / str(number))
+        for number in range(CASES_A_VERSION)
+    ]
     confs = []
     for case in cases:
         for root in (case.damaged, case.recovered, case.crashed):

@@ -23,7 +23,16 @@ from tests.support.reading_store import BEGIN, DAMAGES, LARGE, RAISED, SMALL, ST
 pytestmark = pytest.mark.interop
 
 VERSIONS = {"4.7.1": "4.7", "4.9.7": "4.9", "5.3.3": "5.3"}
-QUEUES = [("OrderPaid", 0), ("OrderPaid", 1), ("OrderPaid", 2), ("Old", 0), ("Big", 0), ("Few", 0), ("Empty", 0), ("Unknown", 7)]
+QUEUES = [
+    ("OrderPaid", 0),
+    ("OrderPaid", 1),
+    ("OrderPaid", 2),
+    ("Old", 0),
+    ("Big", 0),
+    ("Few", 0),
+    ("Empty", 0),
+    ("Unknown", 7),
+]
 TAGS = ["*", "Tag1", "Tag0 || Tag2", "TagX"]
 STORED = 1080 // 2
 Question = tuple[str | int, ...]
@@ -34,11 +43,30 @@ def gets(reader: MessageReader) -> list[Question]:
     questions: list[Question] = []
     for topic, queue_id in QUEUES:
         low, high = reader.get_min_offset_in_queue(topic, queue_id), reader.get_max_offset_in_queue(topic, queue_id)
-        offsets = {-5, -1, 0, 1, 3, 10, 19, 20, low - 1, low, low + 1, (low + high) // 2, high - 1, high, high + 1, high + 1000}
+        offsets = {
+            -5,
+            -1,
+            0,
+            1,
+            3,
+            10,
+            19,
+            20,
+            low - 1,
+            low,
+            low + 1,
+            (low + high) // 2,
+            high - 1,
+            high,
+            high + 1,
+            high + 1000,
+        }
         offsets |= set(range(0, high, 7))
         questions += [("get", topic, queue_id, offset, 32, "*") for offset in sorted(offsets)]
         few = (low, (low + high) // 2, high - 1)
-        questions += [("get", topic, queue_id, offset, most, tags) for offset in few for most in (0, 1, 5, 1000) for tags in TAGS]
+        questions += [
+            ("get", topic, queue_id, offset, most, tags) for offset in few for most in (0, 1, 5, 1000) for tags in TAGS
+        ]
     return questions
 
 
@@ -77,7 +105,10 @@ def ours(reader: MessageReader, question: Question) -> Any:
     if kind == "time":
         return reader.get_offset_in_queue_by_time(str(words[0]), int(words[1]), int(words[2]))
     topic, key, most, begin, end = words
-    return [message.physical_offset for message in reader.query_message(str(topic), str(key), int(most), int(begin), int(end))]
+    return [
+        message.physical_offset
+        for message in reader.query_message(str(topic), str(key), int(most), int(begin), int(end))
+    ]
 
 
 CASES = [("small", SMALL, how) for how in DAMAGES] + [("large", LARGE, how) for how in (WHOLE, RAISED)]
@@ -89,12 +120,16 @@ def test_answers(version: str, name: str, sizes: Sizes, how: str, tmp_path: Path
     profile = PROFILES[VERSIONS[version]]
     write(tmp_path / "s", profile, sizes)
     damage(tmp_path / "s", how)
-    conf = BrokerConf(commitlog_file_size=sizes.commitlog_file_size, consumequeue_file_size=sizes.consumequeue_file_size)
+    conf = BrokerConf(
+        commitlog_file_size=sizes.commitlog_file_size, consumequeue_file_size=sizes.consumequeue_file_size
+    )
     reader = MessageReader(ReadOnlyStore(tmp_path / "s", conf), profile)
     questions = gets(reader) + times() + queries()
     mine = [ours(reader, question) for question in questions]
     shutil.copytree(tmp_path / "s", tmp_path / "copy")
-    geometry = Geometry(sizes.commitlog_file_size, sizes.consumequeue_file_size // 20, sizes.index_slots, sizes.index_entries)
+    geometry = Geometry(
+        sizes.commitlog_file_size, sizes.consumequeue_file_size // 20, sizes.index_slots, sizes.index_entries
+    )
     theirs = RealRocketMQ(version, timeout=180).ask(tmp_path / "copy", questions, geometry=geometry)
     different = [(question, we, they) for question, we, they in zip(questions, mine, theirs, strict=True) if we != they]
     assert different == []
@@ -113,10 +148,16 @@ def test_what_we_delivered_is_consumed(version: str, tmp_path: Path) -> None:
     assert service.deliver_due(now_ms() + 86_400_000) == 60
     service.persist()
     store.close()
-    geometry = Geometry(SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries)
+    geometry = Geometry(
+        SMALL.commitlog_file_size, SMALL.consumequeue_file_size // 20, SMALL.index_slots, SMALL.index_entries
+    )
     questions: list[Question] = [("get", "OrderPaid", queue_id, 0, 32, "Tag1") for queue_id in range(3)]
     found = RealRocketMQ(version, timeout=180).ask(tmp_path / "s", questions, geometry=geometry)
     reader = MessageReader(ReadOnlyStore(tmp_path / "s"), PROFILES[VERSIONS[version]])
     assert found == [ours(reader, question) for question in questions]
     assert [answer["maxOffset"] for answer in found] == [20, 20, 20]
-    assert [len(answer["physicalOffsets"]) for answer in found] == [0, 10, 0]  # of the first ten units; Tag1 is queue 1's
+    assert [len(answer["physicalOffsets"]) for answer in found] == [
+        0,
+        10,
+        0,
+    ]  # of the first ten units; Tag1 is queue 1's

@@ -22,8 +22,12 @@ STORES_OF = {
 }
 
 
-@pytest.mark.parametrize(("version", "name"), [(version, name) for version, names in STORES_OF.items() for name in names])
-def test_the_real_store_answers_as_before(version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("version", "name"), [(version, name) for version, names in STORES_OF.items() for name in names]
+)
+def test_the_real_store_answers_as_before(
+    version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Offsets, units, messages, look-ups by key and by time; from the store as it lay there, and once more with `abort`."""
     root = unpack(name, tmp_path)
     made = tmp_path / "rebuilt"
@@ -49,5 +53,8 @@ def without_times(answer: dict[str, Any], version: str) -> dict[str, Any]:
         return answer
     return {
         **answer,
-        "queues": [{name: value for name, value in queue.items() if not name.startswith("offset")} for queue in answer["queues"]],
+        "queues": [
+            {name: value for name, value in queue.items() if not name.startswith("offset")}
+            for queue in answer["queues"]
+        ],
     }

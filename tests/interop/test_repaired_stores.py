@@ -41,7 +41,9 @@ def settings_of(name: str) -> dict[str, str]:
 def conf_of(name: str, folder: Path) -> Path:
     """A broker.conf: where index or queues are missing, no file shows their sizes."""
     conf = folder / "broker.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in (sizes(name).broker_conf() | settings_of(name)).items()))
+    conf.write_text(
+        "".join(f"{key}={value}\n" for key, value in (sizes(name).broker_conf() | settings_of(name)).items())
+    )
     return conf
 
 
@@ -50,7 +52,9 @@ def rmqctl(*arguments: object) -> int:
 
 
 def recover(root: Path, name: str, *options: str) -> int:
-    return rmqctl("recover", root, "--profile", profile_of(name), "--broker-conf", conf_of(name, root.parent), "--yes", *options)
+    return rmqctl(
+        "recover", root, "--profile", profile_of(name), "--broker-conf", conf_of(name, root.parent), "--yes", *options
+    )
 
 
 def rebuild(root: Path, name: str) -> int:
@@ -61,12 +65,19 @@ def real_answers(stores: Iterable[Path], name: str, version: str | None = None) 
     """What the real store says of each, loaded and started."""
     broker = RealRocketMQ(version or VERSION_OF[profile_of(name)])
     sized, settings = sizes(name), settings_of(name)
-    return broker.read_all([*stores], start=True, geometry=sized, key_messages=ALL, time_look_ups=True, settings=settings)
+    return broker.read_all(
+        [*stores], start=True, geometry=sized, key_messages=ALL, time_look_ups=True, settings=settings
+    )
 
 
 def units(answer: dict[str, Any]) -> set[tuple[Any, ...]]:
     """Topic, queueId, queueOffset, physicalOffset, size of each unit that gives a message."""
-    return {(row["topic"], row["queueId"], *entry) for row in answer["queues"] for entry in row["entries"] if isinstance(entry, list)}
+    return {
+        (row["topic"], row["queueId"], *entry)
+        for row in answer["queues"]
+        for entry in row["entries"]
+        if isinstance(entry, list)
+    }
 
 
 def assert_keys(answer: dict[str, Any], wanted: dict[str, Any], begin: int, end: int) -> None:
@@ -82,7 +93,9 @@ def assert_keys(answer: dict[str, Any], wanted: dict[str, Any], begin: int, end:
 def messages(answer: dict[str, Any], begin: int, end: int) -> dict[Place, dict[str, Any]]:
     """Those of [begin, end) by queue and physical offset; without the checksum that was computed."""
     return {
-        (row["cqTopic"], row["cqQueueId"], row["physicalOffset"]): {key: value for key, value in row.items() if key != "crc32"}
+        (row["cqTopic"], row["cqQueueId"], row["physicalOffset"]): {
+            key: value for key, value in row.items() if key != "crc32"
+        }
         for row in answer["messages"]
         if begin <= row["physicalOffset"] < end
     }
@@ -108,7 +121,10 @@ def assert_no_worse(answer: dict[str, Any], restart: dict[str, Any], *, with_tim
         if not row["maxOffset"]:
             continue
         our = queues[row["topic"], row["queueId"]]
-        assert (our["minOffset"], our["entries"][: len(row["entries"])]) == (row["minOffset"], of_messages(row["entries"]))
+        assert (our["minOffset"], our["entries"][: len(row["entries"])]) == (
+            row["minOffset"],
+            of_messages(row["entries"]),
+        )
         if with_times and (our["maxOffset"], our["entries"]) == (row["maxOffset"], row["entries"]):
             assert {key: our[key] for key in row} == row
 
@@ -181,9 +197,15 @@ def test_golden_stores(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     for root, answer in zip(written, real_answers(written, name), strict=True):
         assert_all_of(answer, golden)
         assert (answer["minPhyOffset"], answer["maxPhyOffset"]) == (golden["minPhyOffset"], golden["maxPhyOffset"])
-        ranges = {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in answer["queues"] if row["maxOffset"]}
+        ranges = {
+            (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+            for row in answer["queues"]
+            if row["maxOffset"]
+        }
         assert ranges == {
-            (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in golden["queues"] if row["maxOffset"]
+            (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+            for row in golden["queues"]
+            if row["maxOffset"]
         }
         for path, nanoseconds in written[root].items():  # when rmqctl wrote them, not when the real store was there
             os.utime(path, ns=(nanoseconds, nanoseconds))
@@ -269,7 +291,11 @@ FEW = 5
 
 
 def put(root: Path, version: str, count: int, *, seed: int, crash: bool = False) -> int:
-    return RealRocketMQ(version).put(root, count, geometry=sizes("471-basic"), seed=seed, crash=crash, **SAME_SIZES).max_phy_offset
+    return (
+        RealRocketMQ(version)
+        .put(root, count, geometry=sizes("471-basic"), seed=seed, crash=crash, **SAME_SIZES)
+        .max_phy_offset
+    )
 
 
 def lives(answer: dict[str, Any]) -> list[str]:

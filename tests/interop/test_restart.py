@@ -17,7 +17,11 @@ from tests.store.recovery.test_simulation import assert_is_the_real_one
 
 pytestmark = pytest.mark.interop
 
-BROKERS = {"4.7.1": ("471-crash", PROFILE_4_7), "4.9.7": ("497-crash", PROFILE_4_9), "5.3.3": ("533-crash", PROFILE_5_3)}
+BROKERS = {
+    "4.7.1": ("471-crash", PROFILE_4_7),
+    "4.9.7": ("497-crash", PROFILE_4_9),
+    "5.3.3": ("533-crash", PROFILE_5_3),
+}
 SIZES = Geometry(65536, 50, 100, 400)
 UNIT = 20
 

@@ -40,7 +40,9 @@ def damage(root: Path) -> None:
 def serve(root: Path, version: str, base: str, wanted: Counter[str]) -> dict[str, Any]:
     copy = root.with_name("served")
     shutil.copytree(root, copy)
-    if not base.startswith("broker"):  # else the index of old files is gone, which the abnormal recovery does not build again
+    if not base.startswith(
+        "broker"
+    ):  # else the index of old files is gone, which the abnormal recovery does not build again
         (copy / "abort").touch()
     return RealRocketMQ(version, timeout=150).serve(copy, wanted, geometry=sizes(base), settings=SETTINGS)
 
@@ -70,6 +72,8 @@ def test_a_broker_serves_marks(base: str, version: str, tmp_path: Path, capsys: 
         assert [content(row) for row in stored if (row["cqTopic"], row["cqQueueId"]) == (topic, queue_id)] == ours
     marks = [row for row in stored if row["preparedTransactionOffset"] == MARK]
     assert {row["properties"][NAME] for row in marks} == {"bad-magic", "bad-body-crc"}
-    assert Counter((row["topic"], row["queueId"], row["crc32"]) for row in delivered) == Counter(message[:3] for message in due)
+    assert Counter((row["topic"], row["queueId"], row["crc32"]) for row in delivered) == Counter(
+        message[:3] for message in due
+    )
     # the others' brokers have delivered all before
     assert len([row for row in delivered if NAME in row["properties"]]) == (3 if base == "497-delay" else 0)

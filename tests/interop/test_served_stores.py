@@ -51,7 +51,11 @@ def serve(root: Path, version: str, scenario: str) -> dict[str, Any]:
 def served_queues(store: ReadOnlyStore) -> dict[QueueKey, UnitQueue]:
     """The queues that have messages, of topics that a broker gives out: 4.9.7 itself never lists the op messages of transactions."""
     listed = table(store.config("topics.json"), "topicConfigTable")
-    return {key: queue for key, queue in store.queues.items() if queue.max_offset and (key[0] in listed or key[0].startswith(LMQ_PREFIX))}
+    return {
+        key: queue
+        for key, queue in store.queues.items()
+        if queue.max_offset and (key[0] in listed or key[0].startswith(LMQ_PREFIX))
+    }
 
 
 def to_be_delivered(store: ReadOnlyStore, version: str) -> list[Content]:
@@ -69,7 +73,14 @@ def to_be_delivered(store: ReadOnlyStore, version: str) -> list[Content]:
                 if not message.body and version.startswith("5."):
                     break
                 real = message.properties[properties.REAL_TOPIC], int(message.properties[properties.REAL_QUEUE_ID])
-                found.append((*real, crc_of(message), message.properties.get(properties.UNIQ_KEY), message.properties.get(properties.KEYS)))
+                found.append(
+                    (
+                        *real,
+                        crc_of(message),
+                        message.properties.get(properties.UNIQ_KEY),
+                        message.properties.get(properties.KEYS),
+                    )
+                )
     return found
 
 
@@ -120,7 +131,9 @@ def assert_served(root: Path, answer: dict[str, Any], version: str) -> None:
             got.setdefault((row["cqTopic"], row["cqQueueId"]), []).append(content(row))
         else:
             found = row["properties"]
-            delivered.append((row["topic"], row["queueId"], row["crc32"], found.get(properties.UNIQ_KEY), found.get(properties.KEYS)))
+            delivered.append(
+                (row["topic"], row["queueId"], row["crc32"], found.get(properties.UNIQ_KEY), found.get(properties.KEYS))
+            )
     queues = served_queues(store)
     assert got.keys() == queues.keys()
     for key, queue in queues.items():
@@ -147,11 +160,18 @@ def assert_looked_up(store: ReadOnlyStore, answer: dict[str, Any], end: int) -> 
                 assert message_at(store, unit.physical_offset).store_timestamp == time
 
 
-CASES = [(version, scenario) for version in VERSIONS for scenario in SCENARIOS if scenario != "533-longtopic" or version == "5.3.3"]
+CASES = [
+    (version, scenario)
+    for version in VERSIONS
+    for scenario in SCENARIOS
+    if scenario != "533-longtopic" or version == "5.3.3"
+]
 
 
 @pytest.mark.parametrize(("version", "scenario"), CASES)
-def test_a_broker_serves_what_we_wrote(version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_serves_what_we_wrote(
+    version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = written(scenario, PROFILE_OF[version], tmp_path, capsys)
     answer = serve(made, version, scenario)
     assert_served(made, answer, version)
@@ -165,14 +185,28 @@ def test_a_broker_serves_what_it_wrote_and_what_we_appended(
     """Old topics and new ones, compressed bodies, more queues than the broker gave a topic, and delays of the broker's first level."""
     root = unpack(name, tmp_path)
     rows = [
-        {"topic": ("orders", "Fresh")[at % 2], "queueId": at % 6, "body": f"more {at}", "properties": {"KEYS": f"more-{at}"}}
+        {
+            "topic": ("orders", "Fresh")[at % 2],
+            "queueId": at % 6,
+            "body": f"more {at}",
+            "properties": {"KEYS": f"more-{at}"},
+        }
         for at in range(200)
     ]
     rows += [
-        {"topic": "Later", "queueId": 5, "body": f"later {at}", "properties": {"DELAY": "1", "KEYS": f"later-{at}"}} for at in range(10)
+        {"topic": "Later", "queueId": 5, "body": f"later {at}", "properties": {"DELAY": "1", "KEYS": f"later-{at}"}}
+        for at in range(10)
     ]
     packed = zlib.compress(b"compressible " * 500)
-    rows += [{"topic": "Fresh", "body": packed.hex(), "bodyEncoding": "hex", "sysFlag": COMPRESSED, "properties": {"KEYS": "packed"}}]
+    rows += [
+        {
+            "topic": "Fresh",
+            "body": packed.hex(),
+            "bodyEncoding": "hex",
+            "sysFlag": COMPRESSED,
+            "properties": {"KEYS": "packed"},
+        }
+    ]
     lines = tmp_path / "more.jsonl"
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(["append", str(root), "--from", str(lines)]) == 0
@@ -180,6 +214,8 @@ def test_a_broker_serves_what_it_wrote_and_what_we_appended(
     answer = serve(root, version, name)
     assert_served(root, answer, version)
     counts = Counter(
-        row["cqTopic"] for row in answer["messages"] if row["properties"].get("KEYS", "").startswith(("more-", "later-", "packed"))
+        row["cqTopic"]
+        for row in answer["messages"]
+        if row["properties"].get("KEYS", "").startswith(("more-", "later-", "packed"))
     )
     assert counts == {"orders": 100, "Fresh": 101, "Later": 10, SCHEDULE_TOPIC: 10}

@@ -23,7 +23,9 @@ def found(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["550-basic", "550-crash"])
-def test_a_query_by_tag_finds_as_many_as_before_and_what_was_appended(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_query_by_tag_finds_as_many_as_before_and_what_was_appended(
+    name: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     before = found(unpack(name, tmp_path / "before"))
     root = unpack(name, tmp_path)
     assert rmqctl("recover", root, "--yes").code in (0, 3)
@@ -37,5 +39,21 @@ def test_a_query_by_tag_finds_as_many_as_before_and_what_was_appended(name: str,
 
 def test_a_store_that_we_made_is_one_of_its(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "s"
-    assert rmqctl("append", root, "--create", "--profile", "5.4", *NEW, "--topic", "OrderPaid", "--tags", "paid", "--body", "x").code == 0
+    assert (
+        rmqctl(
+            "append",
+            root,
+            "--create",
+            "--profile",
+            "5.4",
+            *NEW,
+            "--topic",
+            "OrderPaid",
+            "--tags",
+            "paid",
+            "--body",
+            "x",
+        ).code
+        == 0
+    )
     assert found(root) == [0]

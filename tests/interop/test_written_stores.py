@@ -22,7 +22,17 @@ pytestmark = pytest.mark.interop
 PROFILE_OF = {"4.7.1": "4.7", "4.9.7": "4.9", "5.3.3": "5.3"}
 WRITTEN_FOR = PROFILE_OF | {"5.5.0": "5.4"}
 # V2 records (longtopic) are for 5.x alone
-SCENARIOS = ["497-basic", "471-batch", "471-ipv6", "497-tx", "497-delay", "497-lmq", "broker-497", "533-longtopic", "533-propcrc"]
+SCENARIOS = [
+    "497-basic",
+    "471-batch",
+    "471-ipv6",
+    "497-tx",
+    "497-delay",
+    "497-lmq",
+    "broker-497",
+    "533-longtopic",
+    "533-propcrc",
+]
 
 
 def sizes(scenario: str) -> Geometry:
@@ -62,7 +72,9 @@ def real_answer(made: Path, version: str, scenario: str, *, abort: bool, start: 
     if abort:
         (copy / "abort").touch()
     settings = {"enableLmq": "true", "enableMultiDispatch": "true"} if "lmq" in scenario else {}
-    return RealRocketMQ(version).read(copy, start=start, geometry=sizes(scenario), settings=settings, time_look_ups=True)
+    return RealRocketMQ(version).read(
+        copy, start=start, geometry=sizes(scenario), settings=settings, time_look_ups=True
+    )
 
 
 def assert_the_same(made: Path, answer: dict[str, Any], *, keys: bool = True) -> None:
@@ -81,8 +93,16 @@ def assert_the_same(made: Path, answer: dict[str, Any], *, keys: bool = True) ->
     for message in answer["messages"]:
         decoded = store.commit_log.message_at(message["physicalOffset"])
         assert decoded is not None
-        assert (decoded.topic, decoded.queue_offset, decoded.msg_id) == (message["topic"], message["queueOffset"], message["msgId"])
-        assert (decoded.body_crc, decoded.flag, decoded.sys_flag) == (message["bodyCrc"], message["flag"], message["sysFlag"])
+        assert (decoded.topic, decoded.queue_offset, decoded.msg_id) == (
+            message["topic"],
+            message["queueOffset"],
+            message["msgId"],
+        )
+        assert (decoded.body_crc, decoded.flag, decoded.sys_flag) == (
+            message["bodyCrc"],
+            message["flag"],
+            message["sysFlag"],
+        )
         if not message["cqTopic"].startswith("%LMQ%"):
             assert decoded.properties == message["properties"]
         assert host(str(decoded.born_host)) == host(message["bornHost"])
@@ -92,11 +112,18 @@ def assert_the_same(made: Path, answer: dict[str, Any], *, keys: bool = True) ->
         assert found[-asked["max"] :] == asked["physicalOffsets"]
 
 
-CASES = [(version, scenario) for version in WRITTEN_FOR for scenario in SCENARIOS if scenario != "533-longtopic" or version[0] == "5"]
+CASES = [
+    (version, scenario)
+    for version in WRITTEN_FOR
+    for scenario in SCENARIOS
+    if scenario != "533-longtopic" or version[0] == "5"
+]
 
 
 @pytest.mark.parametrize(("version", "scenario"), CASES)
-def test_the_real_store_reads_what_we_wrote(version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_real_store_reads_what_we_wrote(
+    version: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = written(scenario, WRITTEN_FOR[version], tmp_path, capsys)
     for abort in (False, True):
         answer = real_answer(made, version, scenario, abort=abort, start=abort)
@@ -113,13 +140,18 @@ GOLDEN_OF = {
 }
 
 
-@pytest.mark.parametrize(("version", "name"), [(version, name) for version, names in GOLDEN_OF.items() for name in names])
+@pytest.mark.parametrize(
+    ("version", "name"), [(version, name) for version, names in GOLDEN_OF.items() for name in names]
+)
 def test_the_real_store_reads_what_it_wrote_and_what_we_appended(
     version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = unpack(name, tmp_path)
     lines = tmp_path / "more.jsonl"
-    rows = ({"topic": "OrderPaid", "queueId": at % 4, "body": f"more {at}", "properties": {"KEYS": f"more-{at}"}} for at in range(400))
+    rows = (
+        {"topic": "OrderPaid", "queueId": at % 4, "body": f"more {at}", "properties": {"KEYS": f"more-{at}"}}
+        for at in range(400)
+    )
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run(["append", str(root), "--from", str(lines)]) == 0
     assert run(["verify", str(root)]) == 0
@@ -127,4 +159,7 @@ def test_the_real_store_reads_what_it_wrote_and_what_we_appended(
     answer = real_answer(root, version, name, abort=False, start=True)
     assert_the_same(root, answer)
     assert_time_look_ups(root, answer, version)
-    assert len([message for message in answer["messages"] if message["properties"].get("KEYS", "").startswith("more-")]) == 400
+    assert (
+        len([message for message in answer["messages"] if message["properties"].get("KEYS", "").startswith("more-")])
+        == 400
+    )

@@ -23,7 +23,9 @@ def _word(buffer: Any, start: int, end: int) -> Any:
 
 @kernel
 def _found(buffer: Any, start: int, end: int, wanted: int, other: int) -> tuple[int, int]:
-    return find_byte(buffer, start, end, np.uint8(wanted)), find_either(buffer, start, end, np.uint8(wanted), np.uint8(other))
+    return find_byte(buffer, start, end, np.uint8(wanted)), find_either(
+        buffer, start, end, np.uint8(wanted), np.uint8(other)
+    )
 
 
 @kernel

@@ -46,16 +46,20 @@ def assert_as_decoder(columns: Columns, topics: TextTable, hosts: TextTable) -> 
     for field, name in (("tags", "TAGS"), ("keys", "KEYS"), ("uniq_key", "UNIQ_KEY")):
         found = texts(*row_scan.gather(buffer, made[f"{field}_start"], made[f"{field}_length"]))
         assert found == [message.properties.get(name, "").encode() for message in messages]
-    assert texts(*row_scan.gather(buffer, rows["body_start"], rows["body_length"])) == [bytes(message.body) for message in messages]
-    assert texts(*row_scan.msg_ids(buffer, columns.physical_offset, rows)) == [message.msg_id.encode() for message in messages]
+    assert texts(*row_scan.gather(buffer, rows["body_start"], rows["body_length"])) == [
+        bytes(message.body) for message in messages
+    ]
+    assert texts(*row_scan.msg_ids(buffer, columns.physical_offset, rows)) == [
+        message.msg_id.encode() for message in messages
+    ]
     offsets, pairs = row_scan.pairs(buffer, rows)
     names = texts(*row_scan.gather(buffer, pairs["name_start"], pairs["name_length"]))
     values = texts(*row_scan.gather(buffer, pairs["value_start"], pairs["value_length"]))
     for row, message in enumerate(messages):
         start, end = offsets[row], offsets[row + 1]
-        assert [(name.decode(), value.decode()) for name, value in zip(names[start:end], values[start:end], strict=True)] == [
-            *message.properties.items()
-        ]
+        assert [
+            (name.decode(), value.decode()) for name, value in zip(names[start:end], values[start:end], strict=True)
+        ] == [*message.properties.items()]
 
 
 @pytest.mark.parametrize("name", READABLE_NAMES)
@@ -68,7 +72,15 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"\x01\x02", b"a\x02b", b"a\x01", b"a\x011\x02a\x012\x02b\x013\x02a\x014", b"TAGS\x01x\x01y\x02TAGS\x01", b"\x02\x02a\x01b\x02"],
+    [
+        b"",
+        b"\x01\x02",
+        b"a\x02b",
+        b"a\x01",
+        b"a\x011\x02a\x012\x02b\x013\x02a\x014",
+        b"TAGS\x01x\x01y\x02TAGS\x01",
+        b"\x02\x02a\x01b\x02",
+    ],
 )
 def test_pairs_of_any_shape(raw: bytes, tmp_path: Path) -> None:
     write_log(tmp_path, [Record(properties=raw), Record(sys_flag=BORN_V6), Record(sys_flag=STORE_V6, topic="t")])
@@ -87,4 +99,6 @@ def test_more_topics_than_a_table_begins_with(tmp_path: Path) -> None:
 def test_text_that_is_no_utf8_is_marked(tmp_path: Path) -> None:
     write_log(tmp_path, [Record(), Record(properties=b"TAGS\x01a\xff")])
     columns = next(stretches(tmp_path))
-    assert row_scan.describe(columns.buffer, columns.rows, TextTable(), TextTable(), with_values=True)["is_text"].tolist() == [True, False]
+    assert row_scan.describe(columns.buffer, columns.rows, TextTable(), TextTable(), with_values=True)[
+        "is_text"
+    ].tolist() == [True, False]

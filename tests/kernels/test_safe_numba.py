@@ -15,5 +15,7 @@ def test_a_file_in_the_current_folder_sets_nothing(tmp_path: Path) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "yaml.py").write_text(YAML)
     environ = os.environ | {"PYTHONPATH": str(tmp_path / "modules")}
-    result = subprocess.run([sys.executable, "-P", "-c", ASKS], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", ASKS], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
     assert (result.stdout, result.stderr) == ("0 yaml\n", "")

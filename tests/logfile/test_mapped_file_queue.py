@@ -58,7 +58,12 @@ def test_an_offset_outside_has_no_file(offset: int) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "file_size"),
-    [({0: 50, 200: 100}, 100), ({0: 30, 100: 7}, 100), ({0: 100, 100: 100, 200: 40}, 100), ({0: 70, 100: 90, 300: 90, 400: 10}, 100)],
+    [
+        ({0: 50, 200: 100}, 100),
+        ({0: 30, 100: 7}, 100),
+        ({0: 100, 100: 100, 200: 40}, 100),
+        ({0: 70, 100: 90, 300: 90, 400: 10}, 100),
+    ],
 )
 def test_the_usual_size_is_one_that_the_names_allow(sizes: dict[int, int], file_size: int) -> None:
     """Also where few files are whole, and one is missing."""
@@ -114,7 +119,9 @@ def test_the_same_offset_in_two_folders_is_an_overlap(tmp_path: Path) -> None:
     assert [file.name for file in queue.files] == [f"a/{0:020d}", f"b/{100:020d}"]
 
 
-@pytest.mark.parametrize("name", ["0", "readme.txt", f"{0:020d}.bak", f"{0:019d}", "-0000000000000000001", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "name", ["0", "readme.txt", f"{0:020d}.bak", f"{0:019d}", "-0000000000000000001", "99999999999999999999"]
+)
 def test_a_file_that_is_not_named_by_an_offset_is_foreign(name: str) -> None:
     queue = MappedFileQueue(MemoryStorage({name: b"x"}), [FOLDER])
     assert (queue.files, foreign(queue)) == ([], [("foreign-file", f"commitlog/{name}")])

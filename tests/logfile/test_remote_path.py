@@ -28,7 +28,9 @@ def test_a_url_is_an_absolute_path_and_comes_back(url: str, path: str) -> None:
     assert root_text(root_path(url) / "commitlog") == f"{url}/commitlog"
 
 
-@pytest.mark.parametrize("text", ["/data/store", "store", "../a:b", "c:/store", "s3:/bucket", "/x:/y", "/data:/s", "file:///data/store"])
+@pytest.mark.parametrize(
+    "text", ["/data/store", "store", "../a:b", "c:/store", "s3:/bucket", "/x:/y", "/data:/s", "file:///data/store"]
+)
 def test_all_else_is_a_path_of_this_host(text: str) -> None:
     path = root_path(text)
     assert not is_remote(path)

@@ -91,7 +91,9 @@ def test_googles_system_gives_up_where_nobody_answers() -> None:
 def test_what_there_is(tmp_path: Path) -> None:
     root = unpack("497-basic", tmp_path)
     here, there = Storage(root), storage_of(by_url(root), follow_links=False)
-    assert [(entry.name, entry.kind) for entry in there.listing(there.root)] == [(entry.name, entry.kind) for entry in here.listing(root)]
+    assert [(entry.name, entry.kind) for entry in there.listing(there.root)] == [
+        (entry.name, entry.kind) for entry in here.listing(root)
+    ]
     assert there.names(there.root / "config") == here.names(root / "config")
     assert there.listing(there.root / "nowhere") == there.listing(root) == []
     assert there.entry(root / "commitlog").kind is there.entry(there.root / "nowhere").kind is Kind.MISSING

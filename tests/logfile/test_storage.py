@@ -30,7 +30,9 @@ def lock_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker_pid(lock_file: Path) -> Iterator[int]:
     """A process that holds the lock as a running broker does."""
-    with subprocess.Popen([sys.executable, "-c", HOLDS_LOCK, str(lock_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS_LOCK, str(lock_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
         yield process.pid

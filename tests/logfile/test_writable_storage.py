@@ -85,7 +85,9 @@ def test_pages_that_cannot_be_had_name_the_file(tmp_path: Path, monkeypatch: pyt
     storage, path = WritableStorage(tmp_path), tmp_path / "file"
     descriptor = storage.create(path, 4096)
     mapping = storage.map(descriptor, 4096)
-    monkeypatch.setattr(writable_storage, "_LIBC", SimpleNamespace(madvise=lambda *_: ctypes.set_errno(errno.ENOMEM) or 1))
+    monkeypatch.setattr(
+        writable_storage, "_LIBC", SimpleNamespace(madvise=lambda *_: ctypes.set_errno(errno.ENOMEM) or 1)
+    )
     with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)) as raised:
         storage.populate(descriptor, mapping, 0, 4096)
     assert raised.value.filename == str(path)
@@ -93,7 +95,9 @@ def test_pages_that_cannot_be_had_name_the_file(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("call", ["sync_file", "sync_folder", "set_mode", "names"])
-def test_what_fails_on_a_file_opened_for_it_names_the_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_on_a_file_opened_for_it_names_the_file(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "path"
     path.touch() if call == "sync_file" else path.mkdir()
     for name in ("fsync", "fchmod", "listdir"):

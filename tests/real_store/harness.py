@@ -31,7 +31,12 @@ JDK_PACKAGES = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 FOR_A_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 TIMED = ("Put", "Load")
 # an old store or a full disk must not make it delete files; port 0: two can run at once
-SETTINGS = {"fileReservedTime": "876000", "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false", "haListenPort": "0"}
+SETTINGS = {
+    "fileReservedTime": "876000",
+    "diskMaxUsedSpaceRatio": "95",
+    "cleanFileForciblyEnable": "false",
+    "haListenPort": "0",
+}
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -122,7 +127,13 @@ class RealRocketMQ:
         of them. Bodies are random bytes. `seed` gives the same messages again, timestamps aside. The store is shut down, or with
         `crash` dies after dispatch has caught up and the log is flushed: abort stays, and the file allocated ahead.
         """
-        shape = {"bodySize": body_size, "keyWords": key_words, "topics": topics, "queuesPerTopic": queues_per_topic, "tags": tags}
+        shape = {
+            "bodySize": body_size,
+            "keyWords": key_words,
+            "topics": topics,
+            "queuesPerTopic": queues_per_topic,
+            "tags": tags,
+        }
         options = {"count": count, **shape, "seed": seed, "crash": crash}
         said = self._run("Put", store, geometry, settings, options, exit_code=KILLED if crash else 0)
         return PutReport(said["count"], said["seconds"], said["maxPhyOffset"])
@@ -139,20 +150,34 @@ class RealRocketMQ:
         """Append messages given as lines of `rmqctl append`: topic, queueId, sysFlag, body (text), properties. Return each put's status."""
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-lines-", encoding="utf-8") as file:
             for message in messages:
-                found = [message["topic"], message.get("queueId", 0), message.get("sysFlag", 0), message.get("body", "")]
+                found = [
+                    message["topic"],
+                    message.get("queueId", 0),
+                    message.get("sysFlag", 0),
+                    message.get("body", ""),
+                ]
                 found += [word for pair in message.get("properties", {}).items() for word in pair]
                 file.write("\t".join(map(str, found)) + "\n")
             file.flush()
             options: dict[str, int | str] = {"lines": file.name, "crash": crash}
-            statuses: list[str] = self._run("PutLines", store, geometry, settings, options, exit_code=KILLED if crash else 0)
+            statuses: list[str] = self._run(
+                "PutLines", store, geometry, settings, options, exit_code=KILLED if crash else 0
+            )
         return statuses
 
     def load(
-        self, store: Path, *, start: bool = False, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
+        self,
+        store: Path,
+        *,
+        start: bool = False,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
     ) -> LoadReport:
         """Load a store: recovery, and nothing else. With `start` it is started, too, and dispatched to the end."""
         said = self._run("Load", store, geometry, settings, {"start": start})
-        queues = tuple(QueueRange(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in said["queues"])
+        queues = tuple(
+            QueueRange(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in said["queues"]
+        )
         return LoadReport(said["loaded"], said["seconds"], said["minPhyOffset"], said["maxPhyOffset"], queues)
 
     def read(
@@ -229,7 +254,12 @@ class RealRocketMQ:
         return answers
 
     def serve(
-        self, store: Path, topics: Mapping[str, int], *, geometry: Geometry = BROKER_GEOMETRY, settings: Mapping[str, str] = NO_SETTINGS
+        self,
+        store: Path,
+        topics: Mapping[str, int],
+        *,
+        geometry: Geometry = BROKER_GEOMETRY,
+        settings: Mapping[str, str] = NO_SETTINGS,
     ) -> dict[str, Any]:
         """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and look-ups.
 
@@ -297,7 +327,9 @@ class RealRocketMQ:
         what = f"{program} with RocketMQ {self.version}"
         with log.open("wb") as file:
             try:
-                code = subprocess.run(command, cwd=folder, stdout=file, stderr=file, timeout=self.timeout, check=False).returncode
+                code = subprocess.run(
+                    command, cwd=folder, stdout=file, stderr=file, timeout=self.timeout, check=False
+                ).returncode
             except subprocess.TimeoutExpired as error:
                 raise TimeoutError(f"{what} took longer than {self.timeout:.0f} s:\n{_last_lines(log)}") from error
         if code != exit_code:
@@ -307,7 +339,9 @@ class RealRocketMQ:
 def geometry_of(conf: Mapping[str, str]) -> Geometry:
     """Return the sizes that the keys of a broker.conf say."""
     queue_file_units = int(conf["mappedFileSizeConsumeQueue"]) // 20
-    return Geometry(int(conf["mappedFileSizeCommitLog"]), queue_file_units, int(conf["maxHashSlotNum"]), int(conf["maxIndexNum"]))
+    return Geometry(
+        int(conf["mappedFileSizeCommitLog"]), queue_file_units, int(conf["maxHashSlotNum"]), int(conf["maxIndexNum"])
+    )
 
 
 def broker_conf(store: Path, geometry: Geometry, settings: Mapping[str, str]) -> str:

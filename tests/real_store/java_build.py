@@ -72,7 +72,12 @@ def made(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def _resolve(version: str, folder: Path) -> None:
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime", f"-Drocketmq={version}"]
+    goal = [
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={folder}",
+        "-DincludeScope=runtime",
+        f"-Drocketmq={version}",
+    ]
     _run("resolving RocketMQ with Maven", [tool("mvn"), "-B", "-q", "-f", str(POM), *goal], MAVEN_TIMEOUT)
 
 
@@ -83,7 +88,9 @@ def _compile(sources: Iterable[Path], lib: Path, folder: Path) -> None:
 
 def _run(what: str, command: list[str], timeout: float) -> None:
     try:
-        subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=True, text=True)
+        subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=True, text=True
+        )
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"{what} failed:\n{last_lines(error.stdout)}") from error
     except subprocess.TimeoutExpired as error:

@@ -33,7 +33,9 @@ def test_what_was_put_is_loaded_and_read(broker: RealRocketMQ, tmp_path: Path) -
     loaded = broker.load(store, geometry=SMALL)
     assert loaded.loaded
     assert (loaded.min_phy_offset, loaded.max_phy_offset) == (0, put.max_phy_offset)
-    filled = {(queue.topic, queue.queue_id) for queue in loaded.queues if queue.max_offset}  # 4.9.7 makes queues for delays, too
+    filled = {
+        (queue.topic, queue.queue_id) for queue in loaded.queues if queue.max_offset
+    }  # 4.9.7 makes queues for delays, too
     assert filled == {(f"topic-{topic}", queue_id) for topic in range(2) for queue_id in range(3)}
     assert sum(queue.max_offset - queue.min_offset for queue in loaded.queues) == COUNT
 

@@ -41,7 +41,9 @@ def test_a_path_without_permission(inner: str, tmp_path: Path) -> None:
     (root / inner).chmod(0)
     command = [sys.executable, "-m", "rmqctl", "job", "verify", str(root)]
     try:
-        found = subprocess.run(command, preexec_fn=without_privileges, capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run(
+            command, preexec_fn=without_privileges, capture_output=True, text=True, timeout=60, check=False
+        )
     finally:
         (root / inner).chmod(0o700)
     is_one_line(Result(found.returncode, found.stdout, found.stderr), 4, "Permission denied")
@@ -54,12 +56,18 @@ def test_a_path_below_a_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_no_pyspark(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    is_one_line(rmqctl("job", "verify", unpack("533-basic", tmp_path)), 2, r"PySpark is not installed \(pip install 'rmqctl\[spark\]'\)")
+    is_one_line(
+        rmqctl("job", "verify", unpack("533-basic", tmp_path)),
+        2,
+        r"PySpark is not installed \(pip install 'rmqctl\[spark\]'\)",
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("option", "scheme"), [("--master", "spark"), ("--remote", "sc")])
-def test_a_place_that_never_answers(option: str, scheme: str, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_never_answers(
+    option: str, scheme: str, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rmqctl.spark.session.spark_answer.CONNECT_SECONDS", 0.1)
     with listener(None) as place:
         found = rmqctl("job", "verify", unpack("533-basic", tmp_path), option, f"{scheme}://{place}")
@@ -69,18 +77,24 @@ def test_a_place_that_never_answers(option: str, scheme: str, tmp_path: Path, rm
 @pytest.mark.spark
 def test_an_old_java(no_session: None, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "java", "11.0.21")))
-    is_one_line(rmqctl("job", "verify", unpack("533-basic", tmp_path)), 2, r"JAVA_HOME has Java 11 \(Spark needs 17 or later")
+    is_one_line(
+        rmqctl("job", "verify", unpack("533-basic", tmp_path)), 2, r"JAVA_HOME has Java 11 \(Spark needs 17 or later"
+    )
 
 
 @pytest.mark.spark
 def test_a_master_that_nobody_knows(tmp_path: Path, rmqctl: Rmqctl) -> None:
     is_one_line(
-        rmqctl("job", "verify", unpack("533-basic", tmp_path), "--master", "cloud"), 2, r"no master that Spark knows: cloud \(spark://"
+        rmqctl("job", "verify", unpack("533-basic", tmp_path), "--master", "cloud"),
+        2,
+        r"no master that Spark knows: cloud \(spark://",
     )
 
 
 @pytest.mark.spark
-def test_executors_without_a_python(no_session: None, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_without_a_python(
+    no_session: None, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python"))
     found = rmqctl("job", "verify", unpack("533-basic", tmp_path), "--master", "local[1]")
     is_one_line(found, 4, r"No such file or directory \([^\n]*set PYSPARK_PYTHON")

@@ -42,7 +42,9 @@ class Stores(NamedTuple):
 @pytest.fixture
 def stores(tmp_path: Path) -> Stores:
     lmq, master, sent_twice = (unpack(name, tmp_path / name) for name in ("497-lmq", "471-basic", "broker-533-kill"))
-    slave, rebuilt = (Path(shutil.copytree(of, tmp_path / name / "store")) for of, name in ((master, "slave"), (lmq, "rebuilt")))
+    slave, rebuilt = (
+        Path(shutil.copytree(of, tmp_path / name / "store")) for of, name in ((master, "slave"), (lmq, "rebuilt"))
+    )
     for part in ("consumequeue", "index"):
         shutil.rmtree(rebuilt / part)
     files = sorted((slave / "commitlog").iterdir())
@@ -107,5 +109,7 @@ def test_on_a_cluster(spark: SparkSession, cluster: Cluster, stores: Stores, tmp
         assert len(cluster.tasks(found[name].begin, found[name].end)) == 2
 
 
-def test_by_spark_connect(spark: SparkSession, connect: ConnectServer, stores: Stores, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_by_spark_connect(
+    spark: SparkSession, connect: ConnectServer, stores: Stores, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     as_here(connect.run, stores, tmp_path, rmqctl)

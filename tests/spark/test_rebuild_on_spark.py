@@ -103,7 +103,9 @@ def test_several_stores_as_tables(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert "TOPIC" not in result.out
 
 
-def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark gives up: one line, and the next store has its turn."""
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     before = tree_hash(first)
@@ -118,7 +120,10 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(tmp_path: Path, rmqctl: Rm
     result = rmqctl("job", "rebuild", first, second, "--yes")
     assert result.code == 4
     assert f"rmqctl: {second}/commitlog/" in result.err
-    assert ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n" in result.err
+    assert (
+        ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n"
+        in result.err
+    )
     assert tree_hash(first) == before
     assert f"`rmqctl undo {second}` takes it back" in result.err
 
@@ -144,7 +149,11 @@ def test_ctrl_c_while_tasks_run(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pyt
 def test_what_makes_no_sense(tmp_path: Path, rmqctl: Rmqctl) -> None:
     first, second = unpack("533-basic", tmp_path / "a"), unpack("471-basic", tmp_path / "b")
     (tmp_path / "broker.conf").write_text("")
-    for options in (["-o", "json"], ["--broker-conf", tmp_path / "broker.conf"], ["--master", "local[2]", "--remote", "sc://localhost"]):
+    for options in (
+        ["-o", "json"],
+        ["--broker-conf", tmp_path / "broker.conf"],
+        ["--master", "local[2]", "--remote", "sc://localhost"],
+    ):
         assert rmqctl("job", "rebuild", first, second, "--dry-run", *options).code == 2
     assert rmqctl("job", "rebuild", first, second).code == 12
 
@@ -157,14 +166,28 @@ def test_root_goes_on_as_the_owner_of_the_store(tmp_path: Path) -> None:
     imports = ["/bin/sh", "-c", '"$0" -c "import rmqctl, pyspark"', sys.executable]
     may_read = subprocess.run(imports, user=OWNER, group=OWNER, env={}, cwd="/", check=False).returncode == 0
     environ = {**os.environ, "SPARK_SUBMIT_OPTS": QUICK_JVM}
-    line = [sys.executable, "-m", "rmqctl", "job", "rebuild", str(root), "--master", "local[1]", "--what", "queues", "--yes"]
+    line = [
+        sys.executable,
+        "-m",
+        "rmqctl",
+        "job",
+        "rebuild",
+        str(root),
+        "--master",
+        "local[1]",
+        "--what",
+        "queues",
+        "--yes",
+    ]
     result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=JOB_SECONDS, check=False)
     assert f"running as nobody (uid {OWNER}), the owner of the store" in result.stderr
     assert owners(root) == {(OWNER, OWNER)}
     if may_read:
         assert result.returncode == 0, result.stderr
     else:
-        assert (result.returncode, "the owner of the store may not read it" in result.stderr) == (4, True), result.stderr
+        assert (result.returncode, "the owner of the store may not read it" in result.stderr) == (4, True), (
+            result.stderr
+        )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can stay root")

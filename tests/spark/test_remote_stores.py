@@ -59,7 +59,9 @@ def test_tables(spark: SparkSession, damaged: Path) -> None:
 
     register(spark)
     for name, order in FORMATS.items():
-        here, there = (_rows(spark.read.format(name).load(where).orderBy(order)) for where in (str(damaged), url_of(damaged)))
+        here, there = (
+            _rows(spark.read.format(name).load(where).orderBy(order)) for where in (str(damaged), url_of(damaged))
+        )
         assert there == [row | {"store": url_of(damaged)} for row in here]
         assert {row["broker"] for row in there} == {"broker-a"}
 
@@ -85,7 +87,9 @@ def test_a_file_url_is_a_path(spark: SparkSession, damaged: Path, rmqctl: Rmqctl
     assert without_seconds(by_url.document()) == without_seconds(by_path.document())
 
 
-@pytest.mark.parametrize(("url", "what"), [("s3://KEY:hidden@b/store", "a s3:// URL with a password"), ("file://h/x", "of another host")])
+@pytest.mark.parametrize(
+    ("url", "what"), [("s3://KEY:hidden@b/store", "a s3:// URL with a password"), ("file://h/x", "of another host")]
+)
 def test_urls_that_are_refused(url: str, what: str, rmqctl: Rmqctl) -> None:
     found = rmqctl("job", "stats", url)
     assert (found.code, len(found.err.strip().splitlines())) == (2, 1)

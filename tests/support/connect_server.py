@@ -33,7 +33,11 @@ class ConnectServer(NamedTuple):
 def started(folder: Path) -> Iterator[ConnectServer]:
     """A server up to the end of the block."""
     environ = without_our_code(folder) | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
-    settings = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0", "spark.ui.enabled": "false"}
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.ui.enabled": "false",
+    }
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     arguments = ["--class", SERVER, "--master", "local[2]", *options, "spark-internal"]
     with SparkProcess("spark-submit", arguments, environ, folder / "server.log") as server:

@@ -123,7 +123,9 @@ class FaultySystem:
         _patch(self._patches, self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._patches.close()
 
     def end_process(self, descriptors: set[int]) -> None:
@@ -165,7 +167,9 @@ class FaultySystem:
     def _is_counted(self, name: str) -> bool:
         if self.fault in _OF_WRITES:
             return name == "pwrite"
-        return not (self.fault is Fault.IO_ERROR_AFTER and name in ("open", "mmap"))  # nobody could close what it opened
+        return not (
+            self.fault is Fault.IO_ERROR_AFTER and name in ("open", "mmap")
+        )  # nobody could close what it opened
 
     def _strike(self, name: str, done: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         fault = self.fault
@@ -197,7 +201,9 @@ class FaultySystem:
     def _fail_from_here(self, name: str, arguments: tuple[Any, ...]) -> None:
         if self.fault is Fault.DEAD_DISK:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace", "rename") or (name == "open" and _makes_a_file(arguments[1])):
+        if name in ("pwrite", "posix_fallocate", "mkdir", "link", "replace", "rename") or (
+            name == "open" and _makes_a_file(arguments[1])
+        ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _crash(self) -> None:
@@ -262,10 +268,14 @@ class FaultySystem:
             return
         names = {folder: dict(entries) for folder, entries in self._names.items()}
         done = 0
-        while chance is not None and done < len(self._renamed) and chance.random() < 0.5:  # in order: each, or none from one on
+        while (
+            chance is not None and done < len(self._renamed) and chance.random() < 0.5
+        ):  # in order: each, or none from one on
             _apply_rename(names, self._renamed[done])
             done += 1
-        open_names = {(each.source, each.old) for each in self._renamed[done:]} | {(each.target, each.new) for each in self._renamed[done:]}
+        open_names = {(each.source, each.old) for each in self._renamed[done:]} | {
+            (each.target, each.new) for each in self._renamed[done:]
+        }
         if chance is not None:
             self._mix_names(names, open_names, chance)
         paths = {path.lstat().st_ino: path for folder in (self.graveyard, self.root) for path in folder.rglob("*")}
@@ -283,7 +293,12 @@ class FaultySystem:
                     found |= {name: current[name]} if name in current else {}
 
     def _copy_durable(
-        self, folder: int, target: Path, names: dict[int, dict[str, Name]], paths: dict[int, Path], chance: Random | None
+        self,
+        folder: int,
+        target: Path,
+        names: dict[int, dict[str, Name]],
+        paths: dict[int, Path],
+        chance: Random | None,
     ) -> None:
         target.mkdir()
         for name, entry in names.get(folder, {}).items():
@@ -293,7 +308,9 @@ class FaultySystem:
             data = self._content.get(entry.inode, bytes(entry.size))
             path = paths.get(entry.inode)
             is_as_long = path is not None and path.stat().st_size == len(data)
-            (target / name).write_bytes(_mixed(data, path.read_bytes(), chance) if chance and path and is_as_long else data)
+            (target / name).write_bytes(
+                _mixed(data, path.read_bytes(), chance) if chance and path and is_as_long else data
+            )
 
 
 def _apply_rename(names: dict[int, dict[str, Name]], renamed: Renamed) -> None:

@@ -50,7 +50,11 @@ def _read_archive(path: Path) -> Archive:
             if member.isdir():
                 folders.append((member.name, member.mtime))
             else:
-                files.append(ArchivedFile(member.name, member.mode & ~WRITABLE_BY_OTHERS, member.mtime, member.size, _blocks(tar, member)))
+                files.append(
+                    ArchivedFile(
+                        member.name, member.mode & ~WRITABLE_BY_OTHERS, member.mtime, member.size, _blocks(tar, member)
+                    )
+                )
     return Archive(sorted(folders), files)
 
 

@@ -19,12 +19,23 @@ def light_traffic() -> list[dict[str, Any]]:
     numbers = count()
 
     def message(
-        topic: str, names: str = BOTH, copied: str = "", queue_id: int = 0, sys_flag: int = 0, more: dict[str, str] | None = None
+        topic: str,
+        names: str = BOTH,
+        copied: str = "",
+        queue_id: int = 0,
+        sys_flag: int = 0,
+        more: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         offsets = {"INNER_MULTI_QUEUE_OFFSET": copied} if copied else {}
         light = {"INNER_MULTI_DISPATCH": names} if names else {}
         found = {"TAGS": "TagA", "UNIQ_KEY": f"0A0102{next(numbers):026X}", **light, **offsets, **(more or {})}
-        return {"topic": topic, "queueId": queue_id, "sysFlag": sys_flag, "body": "body of a message", "properties": found}
+        return {
+            "topic": topic,
+            "queueId": queue_id,
+            "sysFlag": sys_flag,
+            "body": "body of a message",
+            "properties": found,
+        }
 
     real = {"REAL_TOPIC": "Orders", "REAL_QID": "0"}
     return [

@@ -31,7 +31,9 @@ class Owed(NamedTuple):
 def mend(root: Path, *, long_topics: bool = True) -> Mended:
     """Write marks over all damage of the log that whole records follow, as a plan by the units of the queues says."""
     store = ReadOnlyStore(root)
-    items = [item for item in store.commit_log.scan() if not (isinstance(item, Damage) and item.code == "bytes-behind-end")]
+    items = [
+        item for item in store.commit_log.scan() if not (isinstance(item, Damage) and item.code == "bytes-behind-end")
+    ]
     claims = _claims(store)
     owed = _owed(items, claims)
     mended = Mended([], [])
@@ -39,9 +41,17 @@ def mend(root: Path, *, long_topics: bool = True) -> Mended:
         if damage.message is not None:
             mended.records.append(MarkRecord(span.begin, damage.size, mark_message(damage.message, damage.code)))
             continue
-        before = next((found for found in reversed(items) if isinstance(found, Message) and found.end <= span.begin), None)
-        after = next((found for found in items if isinstance(found, Message) and found.physical_offset >= span.end), None)
-        of_span = [claim for claim in claims if claim.physical_offset is not None and span.begin <= claim.physical_offset < span.end]
+        before = next(
+            (found for found in reversed(items) if isinstance(found, Message) and found.end <= span.begin), None
+        )
+        after = next(
+            (found for found in items if isinstance(found, Message) and found.physical_offset >= span.end), None
+        )
+        of_span = [
+            claim
+            for claim in claims
+            if claim.physical_offset is not None and span.begin <= claim.physical_offset < span.end
+        ]
         possible = [missing for missing in owed if missing.behind < span.end and missing.before > span.begin]
         around = surroundings(before, after, long_topics=long_topics)
         plan = mark_records(span, of_span + [missing.claim for missing in possible], damage.code, around)

@@ -65,7 +65,9 @@ class OneRecordCrosscheck(QueueCrosscheck):
                     self._add_unit("unit-hole", queue, slot, "an unused unit between used ones")
             elif slot.physical_offset < 0 or slot.size <= 0:
                 code = "unit-hole" if slot.queue_offset < cursor.max_offset else "unit-behind-end"
-                self._add_unit(code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}")
+                self._add_unit(
+                    code, queue, slot, f"not a unit: physicalOffset {slot.physical_offset}, size {slot.size}"
+                )
             elif not (slot.is_pre_blank and in_front):
                 in_front = False
                 if slot.physical_offset <= previous:

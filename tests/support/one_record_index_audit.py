@@ -97,7 +97,11 @@ class IndexAudit:
             place = self._next
             found.add(place.entry.key_hash)
             if place.entry.key_hash not in keys.allowed:
-                self._add("index-dangling", place, f"entry {place.number}: the message has no key with hash {place.entry.key_hash}")
+                self._add(
+                    "index-dangling",
+                    place,
+                    f"entry {place.number}: the message has no key with hash {place.entry.key_hash}",
+                )
             else:
                 self._check_time(place, message)
             self._advance()
@@ -119,7 +123,9 @@ class IndexAudit:
             if self._tags_open and self._has_tag_entries:
                 path = self._store.storage.display(self._store.index.folder)
                 what = "TAGS of the message are not in the index, although those of messages before and after it are"
-                self.findings.append(Finding("index-missing", path, self._tags_open[0], what, count=len(self._tags_open)))
+                self.findings.append(
+                    Finding("index-missing", path, self._tags_open[0], what, count=len(self._tags_open))
+                )
             self._has_tag_entries, self._tags_open = True, []
 
     def finish(self) -> None:
@@ -147,7 +153,9 @@ class IndexAudit:
             offset = place.entry.phy_offset
             ahead = following is not None and last_offset <= following.entry.phy_offset < offset
             if offset < last_offset or ahead:
-                self._add("index-order", place, f"entry {place.number} leads to {offset}, the one before to {last_offset}")
+                self._add(
+                    "index-order", place, f"entry {place.number} leads to {offset}, the one before to {last_offset}"
+                )
             else:
                 yield place
                 last_offset = offset
@@ -161,7 +169,9 @@ class IndexAudit:
             file = index_file.file
             header = index_file.header()
             if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0))
+                self.findings.append(
+                    Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0)
+                )
                 self._incomplete = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -181,20 +191,30 @@ class IndexAudit:
         while self._next is not None and (physical_offset is None or self._next.entry.phy_offset < physical_offset):
             place = self._next
             if place.entry.phy_offset >= self._store.commit_log.min_offset:
-                self._add("index-dangling", place, f"entry {place.number} leads to {place.entry.phy_offset}, where no message is")
+                self._add(
+                    "index-dangling",
+                    place,
+                    f"entry {place.number} leads to {place.entry.phy_offset}, where no message is",
+                )
             self._advance()
 
     def _check_time(self, place: _Place, message: Message) -> None:
         """The header's times are those of the first and the last entry's message; a later entry's time is relative to the first."""
         begin, stored = place.header.begin_timestamp, message.store_timestamp
         if place.number == ENTRY_FIRST and begin != stored:
-            self._add_header(place, "beginTimestamp", f"beginTimestamp is {begin}, the first message's store time {stored}")
+            self._add_header(
+                place, "beginTimestamp", f"beginTimestamp is {begin}, the first message's store time {stored}"
+            )
         if place.number == place.header.index_count - 1 and place.header.end_timestamp != stored:
             what = f"endTimestamp is {place.header.end_timestamp}, the last message's store time {stored}"
             self._add_header(place, "endTimestamp", what)
         wanted = min(max(stored - begin, 0) // 1000, TIME_DIFF_MAX)
         if place.number > ENTRY_FIRST and place.name not in self._wrong_begin and place.entry.time_diff != wanted:
-            self._add("index-time", place, f"entry {place.number}: timeDiff is {place.entry.time_diff} s, the message's is {wanted} s")
+            self._add(
+                "index-time",
+                place,
+                f"entry {place.number}: timeDiff is {place.entry.time_diff} s, the message's is {wanted} s",
+            )
 
     def _add_header(self, place: _Place, field: str, detail: str) -> None:
         if field == "beginTimestamp":
@@ -215,9 +235,17 @@ class IndexAudit:
         if self._missing is None:
             path = self._store.storage.display(self._store.index.folder)
             self._missing = Finding(
-                "index-missing", path, message.physical_offset, f"{missing} keys of the message are not in the index", count=0
+                "index-missing",
+                path,
+                message.physical_offset,
+                f"{missing} keys of the message are not in the index",
+                count=0,
             )
-            self._missing.topic, self._missing.queue_id, self._missing.queue_offset = message.topic, message.queue_id, message.queue_offset
+            self._missing.topic, self._missing.queue_id, self._missing.queue_offset = (
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+            )
             self._missing_from = message.physical_offset
             self.findings.append(self._missing)
         self._missing.count += 1
@@ -226,7 +254,9 @@ class IndexAudit:
 
 def _entries_of(index_file: IndexFile, index_count: int) -> Iterator[tuple[int, IndexEntry]]:
     for first, data in index_file.entry_blocks(index_count, 1000):
-        yield from ((first + at, IndexEntry._make(fields)) for at, fields in enumerate(INDEX_ENTRY.struct.iter_unpack(data)))
+        yield from (
+            (first + at, IndexEntry._make(fields)) for at, fields in enumerate(INDEX_ENTRY.struct.iter_unpack(data))
+        )
 
 
 def _follows(before: Finding, place: _Place) -> bool:
@@ -245,4 +275,8 @@ class _FileCheck(FileCheck):
         slot = entry.key_hash % self.index_file.slots
         wanted = int(self.heads[slot])
         self.heads[slot] = number
-        return None if entry.prev_index == wanted else f"prevIndex is {entry.prev_index}, the slot's entry before it is {wanted}"
+        return (
+            None
+            if entry.prev_index == wanted
+            else f"prevIndex is {entry.prev_index}, the slot's entry before it is {wanted}"
+        )

@@ -24,7 +24,10 @@ def main() -> None:
             begin, out, err = time.time(), io.StringIO(), io.StringIO()
             with redirect_stdout(out), redirect_stderr(err):
                 code = run(line)
-            print(json.dumps([code, out.getvalue(), err.getvalue(), int(begin * 1000), int(time.time() * 1000)]), flush=True)
+            print(
+                json.dumps([code, out.getvalue(), err.getvalue(), int(begin * 1000), int(time.time() * 1000)]),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

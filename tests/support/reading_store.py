@@ -27,7 +27,9 @@ def write(root: Path, profile: Profile, geometry: Geometry) -> None:
     """Topics `Old` (in the log's first file alone), `OrderPaid` (three queues), `Few` and `Big` (3 KB each), 700 ms apart."""
     ticks = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmqctl.store.engine.message_store.now_ms", lambda: BEGIN + next(ticks) // 2 * STEP_MS)  # two at a time
+        patch.setattr(
+            "rmqctl.store.engine.message_store.now_ms", lambda: BEGIN + next(ticks) // 2 * STEP_MS
+        )  # two at a time
         store = MessageStore.create(root, PutSettings(profile), geometry)
         for topic, queue_id, number, size in _plan():
             made = message(number, topic=topic, queue_id=queue_id, body=bytes([number % 256]) * size)

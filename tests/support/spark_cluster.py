@@ -106,13 +106,17 @@ def started(folder: Path) -> Iterator[Cluster]:
     environ = without_our_code(folder) | conf | {"JAVA_HOME": str(java_home(os.environ, folder / "java"))}
     with ExitStack() as stack:
         at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        master = stack.enter_context(SparkProcess("spark-class", [f"{_DEPLOY}.master.Master", *at], environ, folder / "master.log"))
+        master = stack.enter_context(
+            SparkProcess("spark-class", [f"{_DEPLOY}.master.Master", *at], environ, folder / "master.log")
+        )
         url = master.said(r"Starting Spark master at (spark://\S+)")
         workers = []
         for number in range(WORKERS):
             size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
             arguments = [f"{_DEPLOY}.worker.Worker", *at, *size, url]
-            workers.append(stack.enter_context(SparkProcess("spark-class", arguments, environ, folder / f"worker-{number}.log")))
+            workers.append(
+                stack.enter_context(SparkProcess("spark-class", arguments, environ, folder / f"worker-{number}.log"))
+            )
         for worker in workers:
             worker.said(r"(Successfully registered with master)")
         yield Cluster(url, {**os.environ, **LOOPBACK, **conf}, [worker.pid for worker in workers], events)

@@ -59,11 +59,15 @@ def without_our_code(folder: Path) -> dict[str, str]:
     return {**os.environ, **LOOPBACK, "PYTHONPATH": str(stub)}
 
 
-def started_rmqctl(arguments: tuple[object, ...], environ: Mapping[str, str], *, is_leader: bool = False) -> subprocess.Popen[str]:
+def started_rmqctl(
+    arguments: tuple[object, ...], environ: Mapping[str, str], *, is_leader: bool = False
+) -> subprocess.Popen[str]:
     """`rmqctl` in a process of its own: Spark's settings are read when one begins. `is_leader`: of a group of its own, too."""
     command = [sys.executable, "-m", "rmqctl", *map(str, arguments)]
     group = 0 if is_leader else None
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=group)
+    return subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=group
+    )
 
 
 class Done(NamedTuple):
@@ -74,10 +78,14 @@ class Done(NamedTuple):
     end: int
 
 
-def in_one_session(lines: Sequence[Sequence[object]], environ: Mapping[str, str], *, master: str = "", remote: str = "") -> list[Done]:
+def in_one_session(
+    lines: Sequence[Sequence[object]], environ: Mapping[str, str], *, master: str = "", remote: str = ""
+) -> list[Done]:
     """What these command lines of `rmqctl` leave in one session of Spark's, in a process of its own."""
     command = [sys.executable, str(Path(__file__).with_name("one_session.py")), json.dumps([master, remote])]
-    process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     found = ended(process, json.dumps([[str(word) for word in line] for line in lines]))
     assert (found.code, found.err) == (0, "")
     rows = map(json.loads, found.out.splitlines())

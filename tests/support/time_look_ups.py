@@ -43,13 +43,20 @@ def assert_time_look_ups(root: Path, answer: dict[str, Any], version: str) -> No
 
 def store_times(store: ReadOnlyStore, queue: UnitQueue) -> dict[int, int]:
     """The store time of each message of a queue by its queue offset."""
-    messages = {unit.queue_offset: store.commit_log.message_at(unit.physical_offset) for unit in queue.units(0, queue.max_offset)}
+    messages = {
+        unit.queue_offset: store.commit_log.message_at(unit.physical_offset)
+        for unit in queue.units(0, queue.max_offset)
+    }
     return {offset: message.store_timestamp for offset, message in messages.items() if message is not None}
 
 
 def nearest_in_its_file(queue: UnitQueue, stored: dict[int, int], time: int) -> list[int]:
     """The offsets that 4.x may give."""
-    files = [file for file in queue.queue.files if any(file.file_from_offset // 20 <= offset < file.end // 20 for offset in stored)]
+    files = [
+        file
+        for file in queue.queue.files
+        if any(file.file_from_offset // 20 <= offset < file.end // 20 for offset in stored)
+    ]
     chosen = next((file for file in files if file.path.stat().st_mtime_ns // MS >= time), files[-1])
     inside = {offset: at for offset, at in stored.items() if chosen.file_from_offset // 20 <= offset < chosen.end // 20}
     same = [offset for offset, at in inside.items() if at == time]

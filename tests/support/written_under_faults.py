@@ -74,7 +74,11 @@ class Written:
         """The store, new or gone on with; None: it did not open, for a reason that it may have."""
         try:
             is_new = not root.exists()
-            store = MessageStore.create(root, SETTINGS, geometry) if is_new else MessageStore(root, settings=SETTINGS, geometry=geometry)
+            store = (
+                MessageStore.create(root, SETTINGS, geometry)
+                if is_new
+                else MessageStore(root, settings=SETTINGS, geometry=geometry)
+            )
         except (OSError, NeedsRecovery):
             return None
         except NotAStore:
@@ -100,7 +104,14 @@ class Written:
         assert not self.broken
         step = 1 if appended.takes_offset else 0
         self.acknowledged += [
-            Kept(appended.takes_offset, appended.topic, appended.queue_id, appended.logics_offset + step * number, offset, each.body)
+            Kept(
+                appended.takes_offset,
+                appended.topic,
+                appended.queue_id,
+                appended.logics_offset + step * number,
+                offset,
+                each.body,
+            )
             for number, (each, offset) in enumerate(zip(messages, appended.physical_offsets, strict=True))
         ]
         self.end = appended.wrote_offset + appended.wrote_bytes
@@ -133,7 +144,9 @@ class Inline(Executor):
         return done
 
 
-def write_everything(root: Path, written: Written, geometry: Geometry, *, puts: int, size: int, sync: bool = False) -> None:
+def write_everything(
+    root: Path, written: Written, geometry: Geometry, *, puts: int, size: int, sync: bool = False
+) -> None:
     """Every kind of message in two sessions, so that log, queues and index roll; bodies of up to `size` bytes."""
     with patch.object(allocate, "ThreadPoolExecutor", Inline):
         for session in range(2):
@@ -174,7 +187,9 @@ def log_of(root: Path) -> tuple[list[Kept], list[Damage]]:
                 damages.append(item)
             elif isinstance(item, Message) and not damages:
                 in_queue = transaction_type(item.sys_flag) not in NO_UNIT
-                found.append(Kept(in_queue, item.topic, item.queue_id, item.queue_offset, item.physical_offset, bytes(item.body)))
+                found.append(
+                    Kept(in_queue, item.topic, item.queue_id, item.queue_offset, item.physical_offset, bytes(item.body))
+                )
     return found, damages
 
 

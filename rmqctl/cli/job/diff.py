@@ -60,7 +60,13 @@ COLUMNS = {
 @click.argument("b", metavar="B", type=StoreParam())
 @layout_options
 @click.option("--bodies", is_flag=True, help="Compare bodies byte by byte (by SHA-256), and properties.")
-@click.option("--limit", type=COUNT, default=DEFAULT_LIMIT, show_default=True, help="List at most so many, in the order of the log.")
+@click.option(
+    "--limit",
+    type=COUNT,
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    help="List at most so many, in the order of the log.",
+)
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
@@ -84,9 +90,14 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
     with job_run("diff", [a, b], **asked) as run:
         needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
-        totals, rows = _answers(with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit)
+        totals, rows = _answers(
+            with_difference(found, *(Limits(scan.counts.begin, scan.counts.end) for scan in read)), limit
+        )
         found.unpersist()
-        sides = {side: {"store": path_of(store)} | _side(scan) for side, store, scan in zip("ab", run.stores, read, strict=True)}
+        sides = {
+            side: {"store": path_of(store)} | _side(scan)
+            for side, store, scan in zip("ab", run.stores, read, strict=True)
+        }
     return _report(run, sides, totals, [_row(row) for row in rows], read, output)
 
 
@@ -103,7 +114,9 @@ def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
     return rows_of(totals.orderBy("difference")), rows_of(real.orderBy("physicalOffset").limit(limit))
 
 
-def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str) -> int:
+def _report(
+    run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Row], read: list[Scan], output: str
+) -> int:
     by_name = {row.pop("difference"): row for row in totals}
     real = [row for name, row in by_name.items() if name not in WORDS]
     first = min((row["firstPhysicalOffset"] for row in real), default=None)
@@ -111,7 +124,11 @@ def _report(run: JobRun, sides: dict[str, Row], totals: list[Row], rows: list[Ro
     print_result("diff", document, "differences", output, KEYS, COLUMNS)
     for name, words in WORDS.items():
         if name in by_name:
-            remark(words.format(f"{counted(by_name[name]['records'], 'more record')}, {counted(by_name[name]['bytes'], 'byte')}"))
+            remark(
+                words.format(
+                    f"{counted(by_name[name]['records'], 'more record')}, {counted(by_name[name]['bytes'], 'byte')}"
+                )
+            )
     told = ", ".join(f"{by_name[name]['records']} {name}" for name in sorted(by_name.keys() - WORDS.keys()))
     remark(f"{told}; the first at {first}" if real else "no differences")
     begins, ends = [one.counts.begin for one in read], [one.counts.end for one in read]
@@ -126,5 +143,7 @@ def _side(scan: Scan) -> Row:
 
 
 def _row(row: Row) -> Row:
-    shown = {side: row[side] and row[side] | {"storeTime": rfc3339(row[side]["storeTimestamp"] or 0)} for side in ("a", "b")}
+    shown = {
+        side: row[side] and row[side] | {"storeTime": rfc3339(row[side]["storeTimestamp"] or 0)} for side in ("a", "b")
+    }
     return {key: row[key] for key in KEYS} | shown

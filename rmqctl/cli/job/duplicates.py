@@ -34,7 +34,9 @@ COLUMNS = {
     ),
 )
 @stores_argument
-@click.option("--all-topics", is_flag=True, help="The brokers' own topics, too: delays, half messages, retries, dead letters.")
+@click.option(
+    "--all-topics", is_flag=True, help="The brokers' own topics, too: delays, half messages, retries, dead letters."
+)
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
@@ -51,7 +53,10 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: An
 
     with job_run("duplicates", stores, **asked) as run:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
-    found = sorted(map(_row, rows), key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]))
+    found = sorted(
+        map(_row, rows),
+        key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]),
+    )
     print_result("duplicates", scanned(read[0]) | {"duplicates": found}, "duplicates", output, KEYS, COLUMNS)
     remark(f"{counted(len(found), 'message')} stored more than once")
     return finish(run, read, found=bool(found))

@@ -20,21 +20,32 @@ from rmqctl.errors import BadRequest, Unreadable
     short_help="Messages as Parquet, JSON Lines or CSV.",
     exit_codes=SCAN_VERB,
     examples=(
-        ("rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages", "all messages as Parquet, by topic and day"),
+        (
+            "rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages",
+            "all messages as Parquet, by topic and day",
+        ),
         ("rmqctl job export store --to messages --format jsonl", "as `rmqctl dump --body base64 -o jsonl` has them"),
     ),
 )
 @stores_argument
 @click.option("--to", "target", required=True, metavar="DIR", type=LocalPath(), help="A new folder, or an empty one.")
-@click.option("--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True)
 @click.option(
-    "--body", type=click.Choice(("binary", "none")), default="binary", show_default=True, help="Bodies as stored (base64 in text)."
+    "--format", "file_format", type=click.Choice(("parquet", "jsonl", "csv")), default="parquet", show_default=True
+)
+@click.option(
+    "--body",
+    type=click.Choice(("binary", "none")),
+    default="binary",
+    show_default=True,
+    help="Bodies as stored (base64 in text).",
 )
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
 @output_option("table", "json")
 @progress_option
-def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any) -> int:
+def command(
+    stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any
+) -> int:
     """Write the messages of the log into files: Parquet in folders topic=T/day=D (UTC), or JSON Lines, or CSV.
 
     Only whole messages are written. They go to a hidden folder beside DIR, which gets its name when all of the log was read: there is
@@ -55,7 +66,9 @@ def command(stores: tuple[Path, ...], target: Path, file_format: str, body: str,
     with new_folder(target) as folder, job_run("export", stores, **asked) as run:
         _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
         if run.is_partial or read[0].counts.unreadable:
-            raise Unreadable("a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which")
+            raise Unreadable(
+                "a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which"
+            )
     document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":
         print_document("job.export", document)
@@ -68,4 +81,6 @@ def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
     """Raises BadRequest where the export would write into a store."""
     for store in stores:
         if target.resolve().is_relative_to(store.resolve()):
-            raise BadRequest("is inside the store", path=str(target), hint="nothing is ever written into a store that is looked at")
+            raise BadRequest(
+                "is inside the store", path=str(target), hint="nothing is ever written into a store that is looked at"
+            )

@@ -28,6 +28,11 @@ class Jobs(click.Group):
         return list(self.commands)
 
 
-@click.group(name="job", cls=Jobs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, commands=JOBS)
+@click.group(
+    name="job",
+    cls=Jobs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    commands=JOBS,
+)
 def command() -> None:
     """The same questions on Spark: to stores that one machine is too small for."""

@@ -66,7 +66,9 @@ def job_run(
     Raises what opening a store raises, before Spark is begun; BadRequest, Unreadable.
     """
     opened = [open_store(store, broker_conf, follow_links) for store in dict.fromkeys(stores)]
-    layout = {"followLinks": str(follow_links).lower()} | ({} if broker_conf is None else {"brokerConf": str(broker_conf.absolute())})
+    layout = {"followLinks": str(follow_links).lower()} | (
+        {} if broker_conf is None else {"brokerConf": str(broker_conf.absolute())}
+    )
     with spark_session(master, remote) as spark, count_progress(progress_mode, name) as told:
         from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
         from rmqctl.spark.session.task_watch import watched
@@ -97,7 +99,9 @@ def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
     return {heading: cell(key) for heading, key in keys.items()}
 
 
-def print_result(name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]) -> None:
+def print_result(
+    name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
+) -> None:
     """The document where JSON is asked for, else its `rows` alone."""
     if output == "json":
         print_document(f"job.{name}", document)

@@ -64,7 +64,9 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     with job_run("lost", stores, **asked) as run:
         known, units = _known_topics(run), run.table("rocketmq-queues")
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
-    found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"]))
+    found = sorted(
+        map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"])
+    )
     print_result("lost", scanned(read[0]) | {"lost": found}, "lost", output, KEYS, COLUMNS)
     remark(f"{counted(sum(row['messages'] for row in found), 'message')} that no queue reaches")
     return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))

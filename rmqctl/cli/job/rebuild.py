@@ -63,7 +63,9 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
 )
 @stores_argument
 @click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
-@click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@click.option(
+    "--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones."
+)
 @profile_option("Make the index as brokers of this version do.")
 @spark_options
 @change_options
@@ -114,7 +116,9 @@ def command(
             _act_as_owner_with_spark({store: logs[store] for store in ready})
         with spark_session(master, remote) as spark:
             for store in ready:
-                codes[store] = _attempt(partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1))
+                codes[store] = _attempt(
+                    partial(_rebuild, store, opened, how, spark, split_mib * MIB, headed=len(stores) > 1)
+                )
     return max(codes.values(), key=_badness)
 
 
@@ -122,7 +126,9 @@ def command(
 def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Iterator[tuple[ReadOnlyStore, Stamps]]:
     """A store that may be rebuilt, and how its files are now. Raises BadRequest for a URL."""
     if is_remote(store):
-        raise BadRequest("a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it")
+        raise BadRequest(
+            "a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it"
+        )
     opened = open_store(store, broker_conf, follow_links)
     try:
         stamps = opened.stamps()
@@ -151,7 +157,11 @@ def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
     for path in needed:
         if not os.access(path, os.R_OK):
             hint = "install rmqctl where that user may read it, or give --as-root"
-            raise ChangeFailed("the owner of the store may not read it, so that Spark cannot run as that user", path=str(path), hint=hint)
+            raise ChangeFailed(
+                "the owner of the store may not read it, so that Spark cannot run as that user",
+                path=str(path),
+                hint=hint,
+            )
 
 
 def _pyspark() -> Iterator[Path]:
@@ -161,7 +171,9 @@ def _pyspark() -> Iterator[Path]:
         yield Path(found.origin)
 
 
-def _rebuild(store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool) -> int:
+def _rebuild(
+    store: Path, opened: Opened, how: HowToRebuild, spark: SparkSession, split_size: int, *, headed: bool
+) -> int:
     from rmqctl.spark.scan.cluster_scan import scan_by_tasks
 
     with opened(store) as (found, stamps):

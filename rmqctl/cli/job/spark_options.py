@@ -41,15 +41,21 @@ def store_argument(command: F) -> F:
 
 def stores_argument(command: F) -> F:
     """STORE..., and how they are laid out."""
-    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(layout_options(command))
+    return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(
+        layout_options(command)
+    )
 
 
 def spark_options(command: F) -> F:
     """--master, --remote, --split-mib."""
     mib = click.IntRange(1, SPLIT_MIB_MAX)
-    split = click.option("--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="MiB of the log for each task.")
+    split = click.option(
+        "--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="MiB of the log for each task."
+    )
     remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
-    master = click.option("--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]")
+    master = click.option(
+        "--master", help="A Spark master: spark://HOST:7077, yarn, local[4].  [default: local[*], or spark-submit's]"
+    )
     return master(remote(split(command)))
 
 

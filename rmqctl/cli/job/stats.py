@@ -65,6 +65,9 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
 def _row(row: Row) -> Row:
     times = {f"{name}StoreTime": rfc3339(row[f"{name}StoreTimestamp"]) for name in ("first", "last")}
     rate = row["messagesPerSecond"]
-    rounded = {"avgSize": round(row["avgSize"], DIGITS), "messagesPerSecond": None if rate is None else round(rate, DIGITS)}
+    rounded = {
+        "avgSize": round(row["avgSize"], DIGITS),
+        "messagesPerSecond": None if rate is None else round(rate, DIGITS),
+    }
     found = row | times | rounded
     return {key: found[key] for key in KEYS}

@@ -39,13 +39,32 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     short_help="Messages and bytes by interval.",
     exit_codes=SCAN_VERB,
     examples=(
-        ("rmqctl job timeline /mnt/incident/*/store", "messages a minute of each broker: where a broker stopped, a line is missing"),
-        ("rmqctl job timeline store --interval 10s --by topic -o csv > timeline.csv", "by topic, every ten seconds, for a spreadsheet"),
+        (
+            "rmqctl job timeline /mnt/incident/*/store",
+            "messages a minute of each broker: where a broker stopped, a line is missing",
+        ),
+        (
+            "rmqctl job timeline store --interval 10s --by topic -o csv > timeline.csv",
+            "by topic, every ten seconds, for a spreadsheet",
+        ),
     ),
 )
 @stores_argument
-@click.option("--interval", "interval_ms", type=Interval(), default="1m", show_default=True, help="Length of each line's time, 1s to 1d.")
-@click.option("--by", type=click.Choice(("broker", "topic")), default="broker", show_default=True, help="A line a broker, or also a topic.")
+@click.option(
+    "--interval",
+    "interval_ms",
+    type=Interval(),
+    default="1m",
+    show_default=True,
+    help="Length of each line's time, 1s to 1d.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(("broker", "topic")),
+    default="broker",
+    show_default=True,
+    help="A line a broker, or also a topic.",
+)
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
@@ -61,7 +80,9 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, **
 
     by_topic = by == "topic"
     with job_run("timeline", stores, **asked) as run:
-        rows, read = ask([run.records(NEEDED)], lambda records: rows_of(timeline(records, interval_ms, by_topic=by_topic)))
+        rows, read = ask(
+            [run.records(NEEDED)], lambda records: rows_of(timeline(records, interval_ms, by_topic=by_topic))
+        )
     found = sorted(map(_row, rows), key=lambda row: (row["timestamp"], row["broker"], row["store"], row["topic"] or ""))
     document = scanned(read[0]) | {"intervalMs": interval_ms, "intervals": found}
     print_result("timeline", document, "intervals", output, KEYS, COLUMNS)

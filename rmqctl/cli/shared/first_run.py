@@ -20,7 +20,9 @@ def prepared(prepare: Callable[[], None]) -> None:
     def watch() -> None:
         while not done.wait(PATIENCE_SECONDS):
             if compiling():
-                remark("the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time")
+                remark(
+                    "the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time"
+                )
                 return
 
     keep_in(find_folder())

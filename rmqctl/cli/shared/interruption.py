@@ -35,7 +35,9 @@ class Interruption:
             self._before = {number: signal.signal(number, self._note) for number in not_ignored(*SIGNALS)}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -77,7 +79,9 @@ class ChangeInterruption(Interruption):
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)  # the one disposition that Python's own end leaves as it is
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not self._is_committed:
             super().__exit__(kind, error, trace)
         if kind is KeyboardInterrupt:

@@ -43,7 +43,11 @@ class LocalPath(click.Path):
         if not text:
             self.fail("the path is empty", param, ctx)
         if is_url(text):
-            self.fail(f"{text} is a URL, this needs a path of this host (`rmqctl job verify` and the like read by URLs)", param, ctx)
+            self.fail(
+                f"{text} is a URL, this needs a path of this host (`rmqctl job verify` and the like read by URLs)",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 
@@ -54,7 +58,9 @@ def store_argument(command: F) -> F:
 
 def layout_options(command: F) -> F:
     """--broker-conf, --follow-links."""
-    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(command)
+    command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(
+        command
+    )
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
@@ -64,7 +70,9 @@ def layout_options(command: F) -> F:
 
 def output_option(*formats: str) -> Callable[[F], F]:
     """-o with the formats that make sense for a verb; the first is the default. With csv among them, --raw."""
-    option = click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout.")
+    option = click.option(
+        "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."
+    )
     if "csv" not in formats:
         return option
     raw = click.option("--raw", is_flag=True, expose_value=False, callback=_note_raw_csv, help=RAW_HELP)
@@ -88,7 +96,9 @@ def progress_option(command: F) -> F:
     """--progress."""
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
-    return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(command)
+    return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(
+        command
+    )
 
 
 def ignore_receipts_option(command: F) -> F:
@@ -105,7 +115,9 @@ def threads_option(command: F) -> F:
 
 def _cores() -> int:
     """How many cores this process may use."""
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX)
+    return min(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX
+    )
 
 
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
@@ -144,7 +156,9 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
     opened = ReadOnlyStore(store, conf, follow_links=follow_links, log_only=log_only)
     click.get_current_context().call_on_close(opened.close)
     if opened.path.layout is Layout.ROCKSDB:
-        remark("note: the queues of this store are in RocksDB: only its log is read, not the queues and not the configuration in RocksDB")
+        remark(
+            "note: the queues of this store are in RocksDB: only its log is read, not the queues and not the configuration in RocksDB"
+        )
     elif opened.path.layout is Layout.DLEDGER:
         remark(
             "note: the log of this store is a DLedger group's: entries that the group has not agreed on are shown, too. The log alone is "

@@ -102,7 +102,9 @@ def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
     try:
         owner, owners = owner_of(store), owners_in((store, *logs))
     except OSError as error:
-        raise ChangeFailed(f"its owner cannot be read: {error.strerror}; nothing was changed", path=str(error.filename)) from error
+        raise ChangeFailed(
+            f"its owner cannot be read: {error.strerror}; nothing was changed", path=str(error.filename)
+        ) from error
     if owners - {owner.uid}:
         who = ", ".join(str(Owner(uid, uid)) for uid in sorted(owners))
         hint = f"run `chown -R {owner.uid} {quoted(store)}`, or give --as-root to go on as root"

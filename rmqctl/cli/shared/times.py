@@ -62,7 +62,11 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
         try:
             found = parse_time(text, int(time.time() * 1000))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a time: use RFC 3339, epoch ms, -2h, yesterday, or yyyy-MM-dd#HH:mm:ss:SSS", param, ctx)
+            self.fail(
+                f"{value!r} is not a time: use RFC 3339, epoch ms, -2h, yesterday, or yyyy-MM-dd#HH:mm:ss:SSS",
+                param,
+                ctx,
+            )
         if is_epoch_seconds(text):
             remark(f"note: {text} is read as seconds since 1970: {rfc3339(found)}")
         return found

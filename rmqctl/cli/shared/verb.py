@@ -36,7 +36,11 @@ class Verb(click.Command):
     """A click command with `examples` ((command line, what it does), ...) and `exit_codes` in its help and man page."""
 
     def __init__(
-        self, *args: Any, examples: tuple[tuple[str, str], ...] = (), exit_codes: tuple[ExitCode, ...] = EVERY_VERB, **kwargs: Any
+        self,
+        *args: Any,
+        examples: tuple[tuple[str, str], ...] = (),
+        exit_codes: tuple[ExitCode, ...] = EVERY_VERB,
+        **kwargs: Any,
     ) -> None:
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
         super().__init__(*args, **kwargs)

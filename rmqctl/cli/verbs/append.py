@@ -42,36 +42,67 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
     cls=Verb,
     exit_codes=(*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE),
     examples=(
-        ("rmqctl append store --topic OrderPaid --body '{\"order\":4711}' --tags paid --keys 'order-4711 user-7'", "one message"),
+        (
+            "rmqctl append store --topic OrderPaid --body '{\"order\":4711}' --tags paid --keys 'order-4711 user-7'",
+            "one message",
+        ),
         ("rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -", "the messages of another store"),
         ("rmqctl append new --create --profile 5.3 --from messages.jsonl", "a new store, as 5.3 lays it out"),
-        ("rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3", "ten seconds after a broker runs"),
+        (
+            "rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3",
+            "ten seconds after a broker runs",
+        ),
     ),
 )
 @click.argument("store", type=LocalPath())
-@click.option("--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does.")
+@click.option(
+    "--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does."
+)
 @click.option("--topic", help="Topic of the one message.")
 @click.option("--body", help="Its body, as text.")
 @click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
 @click.option("--tags", help="Its TAGS.")
 @click.option("--keys", help="Its KEYS, words separated by spaces.")
-@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times.")
-@click.option("--queue", "queue_id", type=QUEUE_ID, help="Its queueId; the topic gets as many queues as that takes.  [default: 0]")
-@click.option("--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that.")
+@click.option(
+    "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times."
+)
+@click.option(
+    "--queue", "queue_id", type=QUEUE_ID, help="Its queueId; the topic gets as many queues as that takes.  [default: 0]"
+)
+@click.option(
+    "--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that."
+)
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
-@click.option("--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin.")
-@click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Append so many at once where they follow in one queue.")
+@click.option(
+    "--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin."
+)
+@click.option(
+    "--batch",
+    type=POSITIVE,
+    default=1,
+    show_default=True,
+    help="Append so many at once where they follow in one queue.",
+)
 @click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
 @click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
 @click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not be there.")
 @profile_option("Write as brokers of this version do; with --create the default is the newest.")
 @click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
-@click.option("--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]")
+@click.option(
+    "--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]"
+)
 @click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
 @click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
 @click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
-@click.option("-o", "--output", type=click.Choice(("table", "json", "jsonl")), default="table", show_default=True, help="Format of stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json", "jsonl")),
+    default="table",
+    show_default=True,
+    help="Format of stdout.",
+)
 @as_root_option
 @progress_option
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
@@ -108,7 +139,14 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
     named = None if source is None else "" if source is sys.stdin.buffer else source.name
     report = AppendReport(store, named, output)
     given = _one(asked) if source is None else None
-    hears_of_each = source is None or asked["sync"] or output == "jsonl" or asked["stats"] or asked["stop_on_error"] or asked["batch"] > 1
+    hears_of_each = (
+        source is None
+        or asked["sync"]
+        or output == "jsonl"
+        or asked["stats"]
+        or asked["stop_on_error"]
+        or asked["batch"] > 1
+    )
     prepared(partial(_prepare, with_lines=not hears_of_each))
     with Interruption() as interruption:  # from before the store is opened: that makes `abort`
         opened = _open(store, asked)
@@ -117,7 +155,12 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
         at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
         appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
         encoder = None if hears_of_each or sync else encoder_of(opened)
-        lines = LineAppender(appender, now_ms, encoder, lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]))
+        lines = LineAppender(
+            appender,
+            now_ms,
+            encoder,
+            lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]),
+        )
         is_whole = False
         try:
             if given is not None and not interruption.noted:
@@ -161,7 +204,9 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
     if sizes and not asked["create"]:
         raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
     if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
-        raise click.BadParameter(f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size")
+        raise click.BadParameter(
+            f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size"
+        )
     if asked["property_crc"] and asked["profile"] in ("4.7", "4.9"):
         raise click.UsageError("--property-crc is for --profile 5.3 and later: older brokers do not know it")
 
@@ -195,7 +240,9 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
             raise
         with closing(ReadOnlyStore(store, conf)) as as_written:
             if profile is None and not shows_version(as_written):
-                remark(f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)")
+                remark(
+                    f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)"
+                )
         return opened
     usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
@@ -204,7 +251,9 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         return MessageStore.create(store, settings, usual._replace(**sizes), conf)
     except FileExistsError as error:
         raise BadRequest(
-            "already exists and is not empty", path=error.filename, hint="to append to an existing store, leave out --create"
+            "already exists and is not empty",
+            path=error.filename,
+            hint="to append to an existing store, leave out --create",
         ) from error
     except NotADirectoryError as error:
         raise NotAStore("a store is a folder, but this is a file", path=str(store)) from error
@@ -218,7 +267,9 @@ def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
     from rmqctl.store.write.commit_log_writer import TOPIC_LENGTH_MAX, is_topic
 
     if not is_topic(asked["topic"]):
-        raise click.BadParameter(f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic")
+        raise click.BadParameter(
+            f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic"
+        )
     given = _given_properties(asked)
     try:
         found = checked_properties(given, is_copy=False)
@@ -226,7 +277,9 @@ def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
         raise click.UsageError(str(error)) from error
     body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
     kind = TRANSACTIONS[asked["transaction"] or "none"]
-    return MessageExtBrokerInner(asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind)
+    return MessageExtBrokerInner(
+        asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind
+    )
 
 
 def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
@@ -238,7 +291,9 @@ def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
     given: dict[str, str] = {}
     for name, value in said:
         if name in given:
-            raise click.UsageError(f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)")
+            raise click.UsageError(
+                f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)"
+            )
         given[name] = value
     return given
 

@@ -29,7 +29,10 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
     exit_codes=CHANGE_VERB,
     examples=(
         ("rmqctl checkpoint store show", "each field, raw and as a time"),
-        ("rmqctl checkpoint store set --physic-msg-timestamp 0 --yes", "the next start after a crash reads the whole log"),
+        (
+            "rmqctl checkpoint store set --physic-msg-timestamp 0 --yes",
+            "the next start after a crash reads the whole log",
+        ),
         ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "what that would change"),
     ),
 )
@@ -43,7 +46,14 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @change_options
 @output_option("table", "json")
 def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, action: str, yes: bool, dry_run: bool, output: str, **fields: int | None
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    action: str,
+    yes: bool,
+    dry_run: bool,
+    output: str,
+    **fields: int | None,
 ) -> int:
     """Show the checkpoint, or set its fields.
 
@@ -98,7 +108,9 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
     for name, field in zip(TIMES, CHECKPOINT.fields, strict=False):
         if given.get(name, 0) > newest:
             of = f"the log's last message, {rfc3339(newest)}" if newest else "what the log has: no message"
-            remark(f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must")
+            remark(
+                f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must"
+            )
 
 
 def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
@@ -116,7 +128,9 @@ def _shown(plan: CheckpointPlan) -> dict[str, Any]:
     """The fields as they are; none where there are none."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
-    return document | {"fields": [{name: value for name, value in field.items() if name not in NEW} for field in fields]}
+    return document | {
+        "fields": [{name: value for name, value in field.items() if name not in NEW} for field in fields]
+    }
 
 
 def _print(document: dict[str, Any], output: str) -> None:
@@ -127,7 +141,9 @@ def _print(document: dict[str, Any], output: str) -> None:
     names = ("field", "value", "time", *(NEW if "actions" in document else ()))
     if document["fields"]:
         print()
-        print_table([name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]])
+        print_table(
+            [name.upper() for name in names], [[field.get(name) for name in names] for field in document["fields"]]
+        )
 
 
 def _document(plan: CheckpointPlan) -> dict[str, Any]:
@@ -151,4 +167,8 @@ def _state(size: int | None) -> str:
         return "missing"
     if size < CHECKPOINT.size:
         return f"too short: {size} bytes"
-    return "whole" if size == CHECKPOINT_FILE_SIZE else f"of a wrong length: {size} bytes instead of {CHECKPOINT_FILE_SIZE}"
+    return (
+        "whole"
+        if size == CHECKPOINT_FILE_SIZE
+        else f"of a wrong length: {size} bytes instead of {CHECKPOINT_FILE_SIZE}"
+    )

@@ -59,10 +59,16 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
     exit_codes=CHANGE_VERB,
     examples=(
         ("rmqctl clean store --dry-run", "each file, whether a broker would delete it now, and why"),
-        ("rmqctl clean store --broker-conf broker.conf --yes", "what the broker would do in this hour; one line says what was done"),
+        (
+            "rmqctl clean store --broker-conf broker.conf --yes",
+            "what the broker would do in this hour; one line says what was done",
+        ),
         ("rmqctl clean store --reserved-hours 48 --manual --yes", "whatever hour it is, what is older than two days"),
         ("rmqctl clean store --keep-bytes 500GB --yes", "the oldest files go, until the log has 500 GB at most"),
-        ("rmqctl clean copy --by store-timestamp --dry-run", "a copy made without `cp -p`: the files' times say nothing"),
+        (
+            "rmqctl clean copy --by store-timestamp --dry-run",
+            "a copy made without `cp -p`: the files' times say nothing",
+        ),
     ),
 )
 @store_argument
@@ -82,7 +88,9 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
     type=PERCENT,
     help="On a fuller disk files go whatever their age; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
-@click.option("--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog.")
+@click.option(
+    "--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog."
+)
 @click.option(
     "--keep-bytes",
     type=SizeType(),
@@ -90,7 +98,9 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
 @click.option(
-    "--batch", type=POSITIVE, help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]"
+    "--batch",
+    type=POSITIVE,
+    help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]",
 )
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
 @click.option("--max-bytes-per-second", type=SizeType(), help="Free at most so many bytes a second; 0: no limit.")
@@ -102,18 +112,28 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="A file's age: by its time, as brokers have it, or by its last message.",
 )
-@click.option("--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all behind them.")
-@click.option("--unused-topics", is_flag=True, help="Empty queues of topics that config/topics.json does not have go as a whole.")
-@click.option("--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait so many seconds for a store that is in use.")
+@click.option(
+    "--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all behind them."
+)
+@click.option(
+    "--unused-topics", is_flag=True, help="Empty queues of topics that config/topics.json does not have go as a whole."
+)
+@click.option(
+    "--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait so many seconds for a store that is in use."
+)
 @click.option(
     "--log-json",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Append the receipts to this file as well; STORE/rmqctl-clean.log always gets them.",
 )
-@click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write what the run came to, for Prometheus.")
+@click.option(
+    "--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write what the run came to, for Prometheus."
+)
 @change_options
 @output_option("table", "json", "jsonl", "csv")
-def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, metrics: Path | None, **asked: Any) -> int:
+def command(
+    store: Path, broker_conf: Path | None, follow_links: bool, output: str, metrics: Path | None, **asked: Any
+) -> int:
     """Delete expired files, as a broker would: by age, by the disk, or by hand.
 
     Files of the log go, the oldest first, never the last; queues, extensions and the index follow the log. Each is taken out of the
@@ -140,7 +160,9 @@ def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
     """What broker.conf says, where no option says otherwise."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
-    said: dict[str, Any] = {name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")}
+    said: dict[str, Any] = {
+        name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")
+    }
     said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
     said["delete_when"] = asked["when"]
     always = {name: asked[name] for name in ("by", "manual", "protect_unconsumed", "unused_topics")}
@@ -156,7 +178,9 @@ def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> Non
             continue
         place = Path(os.path.realpath(file))
         if any(place.is_relative_to(os.path.realpath(folder)) for folder in folders):
-            raise click.BadParameter(f"{file} is in the store, where a broker may take it for one of its own", param_hint=option)
+            raise click.BadParameter(
+                f"{file} is in the store, where a broker may take it for one of its own", param_hint=option
+            )
         if not place.parent.is_dir():
             raise click.BadParameter(f"there is no folder {file.parent}", param_hint=option)
         if place.exists() and not place.is_file():
@@ -231,7 +255,9 @@ class _Run:
 
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
         if kept:
-            remark(f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them")
+            remark(
+                f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them"
+            )
 
     def _look(self) -> _Looked:
         from rmqctl.operations.clean.disk_use import disk_use
@@ -247,7 +273,10 @@ class _Run:
         disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
         logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
         settings = _settings(known_to(profile, store.conf.expiry), self._asked)
-        plan, left = plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics), leftovers(storage, self._root)
+        plan, left = (
+            plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics),
+            leftovers(storage, self._root),
+        )
         self._gauges.set("expired_files", len(plan.going))
         self._gauges.set("expired_bytes", plan.allocated_bytes + sum(one.allocated_bytes for one in left))
         self._gauges.set("waiting_messages", plan.waiting.total)

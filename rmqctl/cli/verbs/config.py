@@ -24,7 +24,9 @@ NO_OFFSET = "none"
 class ConfigVerbs(click.Group):
     """`show`, which is the only one: also named where a store stands in its place."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             ctx.fail("the verb is `rmqctl config show STORE`")
@@ -42,7 +44,10 @@ def command() -> None:
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl config show store", "topics, groups, and how far each group is behind"),
-        ("rmqctl config show store -o json | jq '.offsets[] | select(.behind > 0)'", "groups that have messages to consume"),
+        (
+            "rmqctl config show store -o json | jq '.offsets[] | select(.behind > 0)'",
+            "groups that have messages to consume",
+        ),
     ),
 )
 @store_argument
@@ -63,7 +68,9 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
         _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
         _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))
         offsets, delays = _with_words(document["offsets"]), _with_words(document["delayOffsets"])
-        _print_part("Offsets of groups", offsets, ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind"))
+        _print_part(
+            "Offsets of groups", offsets, ("group", "topic", "queueId", "offset", "minOffset", "maxOffset", "behind")
+        )
         _print_part("Offsets of delay levels", delays, ("level", "offset", "minOffset", "maxOffset", "behind"))
     if not any(document.values()):
         remark("there is no configuration in this store")
@@ -108,7 +115,8 @@ def _document(store: ReadOnlyStore) -> tuple[Row, list[str]]:
             for known in _all_progress(store)
         ],
         "delayOffsets": [
-            {"level": queue_id + 1} | _progress(store, SCHEDULE_TOPIC, queue_id, offset) for queue_id, offset in _delays(store)
+            {"level": queue_id + 1} | _progress(store, SCHEDULE_TOPIC, queue_id, offset)
+            for queue_id, offset in _delays(store)
         ],
     }
     return document, problems
@@ -130,7 +138,9 @@ def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
     from rmqctl.store.read.consumer_offsets import consumer_offsets
 
     groups = ConsumerGroups(store)
-    stored = [GroupProgress(known.owner, known.topic, known.queue_id, known.offset) for known in consumer_offsets(store)]
+    stored = [
+        GroupProgress(known.owner, known.topic, known.queue_id, known.offset) for known in consumer_offsets(store)
+    ]
     without = [known for key in store.queues for known in groups.progress(key) if known.offset is None]
     return sorted([*stored, *without], key=lambda known: known[:3])
 

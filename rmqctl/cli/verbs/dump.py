@@ -41,7 +41,18 @@ if TYPE_CHECKING:
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
 DEFAULT_CONTEXT = 2
-CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset", "to_offset", "transaction", "body_match")
+CONDITIONS = (
+    "topics",
+    "queue_id",
+    "key",
+    "tag",
+    "since",
+    "until",
+    "from_offset",
+    "to_offset",
+    "transaction",
+    "body_match",
+)
 
 
 @click.command(
@@ -76,14 +87,24 @@ CONDITIONS = ("topics", "queue_id", "key", "tag", "since", "until", "from_offset
 )
 @click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
 @click.option(
-    "--body", type=BODIES, default="none", show_default=True, help="Show bodies: utf8 inflates zlib; hex and base64 are as stored."
+    "--body",
+    type=BODIES,
+    default="none",
+    show_default=True,
+    help="Show bodies: utf8 inflates zlib; hex and base64 are as stored.",
 )
 @click.option("--limit", type=COUNT, help="At most so many records.")
 @click.option("--tail", type=POSITIVE, help="Only the last so many records.")
-@click.option("--around", type=OFFSET, metavar="OFFSET", help="The record that holds a physical offset, and its neighbours.")
-@click.option("--context", type=COUNT, default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written."
+    "--around", type=OFFSET, metavar="OFFSET", help="The record that holds a physical offset, and its neighbours."
+)
+@click.option(
+    "--context", type=COUNT, default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around."
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written.",
 )
 @click.option("--damaged", is_flag=True, help="Damaged places as rows, too, with `damage` and `detail`.")
 @output_option(*OUTPUTS)
@@ -109,7 +130,9 @@ def command(
 
     wanted = _filter(asked)
     opened = open_store(store, broker_conf, follow_links, log_only=True)
-    dump = Dump(opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads)
+    dump = Dump(
+        opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads
+    )
     whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
     if whole_files:
         prepared(dump.prepare)

@@ -28,7 +28,9 @@ def command(code: str | None) -> int:
         print()
         print_table(["TERM", "MEANING"], [[name, found.meaning] for name, found in TERMS.items()])
         print()
-        print_table(["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()])
+        print_table(
+            ["EXIT STATUS", "MEANING"], [[int(number), meaning] for number, meaning in EXIT_CODE_MEANINGS.items()]
+        )
         return int(ExitCode.CLEAN)
     if code in CATALOGUE:
         print_fields([("finding", code), ("meaning", CATALOGUE[code].meaning), ("then", CATALOGUE[code].then)])

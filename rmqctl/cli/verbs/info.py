@@ -61,16 +61,25 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
-        ("commit log", f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk"),
+        (
+            "commit log",
+            f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk",
+        ),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
         ("  last message", _moment(log["lastStoreTime"], log["lastStoreTimestamp"])),
         ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
-        ("consume queues", f"{of_topics}, {counted(queues['files'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk"),
+        (
+            "consume queues",
+            f"{of_topics}, {counted(queues['files'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
+        ),
         ("index", f"{counted(index['files'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
     ]
-    return fields + [("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]") for anomaly in document["anomalies"]]
+    return fields + [
+        ("attention", f"{anomaly['path']}: {anomaly['detail']} [{anomaly['code']}]")
+        for anomaly in document["anomalies"]
+    ]
 
 
 def _process(pid: int) -> str:

@@ -11,7 +11,16 @@ import click
 
 from rmqctl.cli.output.render import is_terminal, print_rows, remark
 from rmqctl.cli.shared.first_run import prepared
-from rmqctl.cli.shared.options import BODIES, OFFSET, OUTPUTS, open_store, output_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.options import (
+    BODIES,
+    OFFSET,
+    OUTPUTS,
+    open_store,
+    output_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
 from rmqctl.cli.shared.times import TimeType
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.message_table import message_columns
@@ -35,10 +44,16 @@ WAYS = (
     exit_codes=SCAN_VERB,
     examples=(
         ("rmqctl query store --topic OrderPaid --key order-4711", "messages with a key"),
-        ("rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8", "a message by the id that a broker gave it"),
+        (
+            "rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8",
+            "a message by the id that a broker gave it",
+        ),
         ("rmqctl query store --unique-key 0A010200000000000000000000000018", "by the id that its producer gave it"),
         ("rmqctl query store --topic OrderPaid --queue 2 --offset 17", "by its place in a queue"),
-        ("rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z", "the first one stored then or later"),
+        (
+            "rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z",
+            "the first one stored then or later",
+        ),
         ("rmqctl query store --topic OrderPaid --key order-4711 --scan", "without the index: reads the whole log"),
     ),
 )

@@ -37,13 +37,21 @@ Row = dict[str, Any]
 @store_argument
 @click.argument("topic", required=False)
 @click.argument("queue_id", metavar="[QUEUEID]", required=False, type=OFFSET)
-@click.option("--from-offset", type=OFFSET, help="Queue offset to begin at (default: the first message that is still in the log).")
+@click.option(
+    "--from-offset", type=OFFSET, help="Queue offset to begin at (default: the first message that is still in the log)."
+)
 @click.option("--to-offset", type=OFFSET, help="Queue offset to end before.")
 @click.option("--limit", type=COUNT, help="At most so many units.")
 @click.option("--tail", type=POSITIVE, help="Only the last so many units.")
 @output_option(*OUTPUTS)
 def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, topic: str | None, queue_id: int | None, output: str, **asked: Any
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    topic: str | None,
+    queue_id: int | None,
+    output: str,
+    **asked: Any,
 ) -> int:
     """List the queues; with TOPIC those of a topic; with QUEUEID the units of one.
 
@@ -51,14 +59,23 @@ def command(
     size, and its tags code: the hash of its tags, or the delivery time of a scheduled message.
     """
     if queue_id is None and any(value is not None for value in asked.values()):
-        raise click.UsageError("--from-offset, --to-offset, --limit and --tail choose units of one queue: give TOPIC and QUEUEID")
+        raise click.UsageError(
+            "--from-offset, --to-offset, --limit and --tail choose units of one queue: give TOPIC and QUEUEID"
+        )
     opened = open_store(store, broker_conf, follow_links)
     if topic is not None and queue_id is not None:
         queue = opened.queues.get((topic, queue_id))
         if queue is None:
             raise _no_such_queue(opened, topic, queue_id, f"{topic}/{queue_id}")
         units = _units(queue, opened.commit_log.min_offset, asked)
-        print_rows("queue", "units", units, output, (*_UNIT_KEYS, "batchSize"), {key.upper(): itemgetter(key) for key in _UNIT_KEYS})
+        print_rows(
+            "queue",
+            "units",
+            units,
+            output,
+            (*_UNIT_KEYS, "batchSize"),
+            {key.upper(): itemgetter(key) for key in _UNIT_KEYS},
+        )
     else:
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
@@ -95,7 +112,13 @@ def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
             store.foreign.append(Damage("unreadable", 0, 0, f"the queue cannot be read: {error.strerror}", path=path))
             continue
         queue.queue.close()
-        yield {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": low, "maxOffset": high, "messages": high - low}
+        yield {
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "minOffset": low,
+            "maxOffset": high,
+            "messages": high - low,
+        }
 
 
 def _units(queue: UnitQueue, min_physical_offset: int, asked: dict[str, Any]) -> Iterator[Row]:
@@ -105,5 +128,10 @@ def _units(queue: UnitQueue, min_physical_offset: int, asked: dict[str, Any]) ->
     if asked["tail"] is not None:
         units = iter(deque(queue.units(max(start, end - asked["tail"]), end), maxlen=asked["tail"]))
     for unit in islice(units, asked["limit"]):
-        row = {"queueOffset": unit.queue_offset, "physicalOffset": unit.physical_offset, "size": unit.size, "tagsCode": unit.tags_code}
+        row = {
+            "queueOffset": unit.queue_offset,
+            "physicalOffset": unit.physical_offset,
+            "size": unit.size,
+            "tagsCode": unit.tags_code,
+        }
         yield row if unit.batch_size == 1 else row | {"batchSize": unit.batch_size}

@@ -11,7 +11,15 @@ from rmqctl.cli.output.render import print_document, print_line, print_table, re
 from rmqctl.cli.shared.confirm import change_options, check_can_ask, confirm, plan_shown, undo_hint
 from rmqctl.cli.shared.first_run import prepared
 from rmqctl.cli.shared.interruption import ChangeInterruption
-from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.options import (
+    OFFSET,
+    open_store,
+    output_option,
+    profile_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes, words_of_loss
@@ -41,7 +49,10 @@ WORDS_OF_COUNTS = {
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples=(
-        ("rmqctl rebuild store all --dry-run", "what would be made, and how many units differ from those that are there"),
+        (
+            "rmqctl rebuild store all --dry-run",
+            "what would be made, and how many units differ from those that are there",
+        ),
         ("rmqctl rebuild store queues --topic OrderPaid --yes", "the queues of one topic"),
         ("rmqctl rebuild store index --yes", "the index alone"),
         ("rmqctl undo store --yes", "take it back"),
@@ -51,7 +62,9 @@ WORDS_OF_COUNTS = {
 @click.argument("what", type=click.Choice(WHAT))
 @click.option("--topic", help="Only the queues of this topic.")
 @click.option("--queue", "queue_id", type=OFFSET, help="Only this queueId of the topic.")
-@click.option("--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones.")
+@click.option(
+    "--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones."
+)
 @profile_option("Make the index as brokers of this version do.")
 @click.option("--resume", is_flag=True, help="Go on with a rebuild that was interrupted.")
 @change_options
@@ -177,7 +190,9 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
     act_as_owner(root, store.path.commitlogs)
     with (
         ChangeInterruption(at_once=how.scan is not None) as interruption,
-        Journal.begin(root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume) as journal,
+        Journal.begin(
+            root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume
+        ) as journal,
     ):
         store.check_as_it_was(stamps)
         rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
@@ -188,7 +203,9 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
             finished = rebuild.run(lambda: interruption.noted)
         if not finished:
             journal.suspend()
-            remark(f"interrupted at offset {rebuild.result.log.position}; nothing was changed, and --resume goes on from there")
+            remark(
+                f"interrupted at offset {rebuild.result.log.position}; nothing was changed, and --resume goes on from there"
+            )
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
         plan = _Plan(rebuild, store, journal.staging, audit, how)
@@ -208,7 +225,9 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
     from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
 
     if not journal.goes_on:
-        raise BadRequest("nothing to resume: no rebuild was interrupted here", path=str(store.path.root), hint=BEGIN_ANEW_HINT)
+        raise BadRequest(
+            "nothing to resume: no rebuild was interrupted here", path=str(store.path.root), hint=BEGIN_ANEW_HINT
+        )
     queues = rebuild.go_on()
     built = [counted(queues, "queue")] if rebuild.selection.queues else []
     built += [f"{counted(rebuild.result.index.entries, 'key')} in the index"] if rebuild.selection.index else []
@@ -233,7 +252,11 @@ def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
 def _words(selection: Selection) -> str:
     of_topic = "" if selection.topic is None else f" of {selection.topic}"
     of_queue = "" if selection.queue_id is None else f"/{selection.queue_id}"
-    made = [name for name, is_made in ((f"queues{of_topic}{of_queue}", selection.queues), ("index", selection.index)) if is_made]
+    made = [
+        name
+        for name, is_made in ((f"queues{of_topic}{of_queue}", selection.queues), ("index", selection.index))
+        if is_made
+    ]
     return f"made anew from the log: {' and '.join(made)}"
 
 
@@ -243,7 +266,9 @@ class _Plan:
     Raises BadRequest where there is nothing of what was asked for.
     """
 
-    def __init__(self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None, how: HowToRebuild) -> None:
+    def __init__(
+        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None, how: HowToRebuild
+    ) -> None:
         from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans, repair_plan
         from rmqctl.store.journal.changes import Install
 
@@ -293,7 +318,9 @@ class _Plan:
         }
 
     def _lost_of(self, plan: QueuePlan) -> dict[str, int]:
-        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get((plan.topic, plan.queue_id))
+        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get(
+            (plan.topic, plan.queue_id)
+        )
         return {"lost": lost} if lost else {}
 
     @property
@@ -311,7 +338,10 @@ class _Plan:
             print()
         if self._index is not None:
             index = self._index
-            print_table(["INDEX", "NOW", "THEN"], [["files", index.files_now, index.files], ["entries", index.entries_now, index.entries]])
+            print_table(
+                ["INDEX", "NOW", "THEN"],
+                [["files", index.files_now, index.files], ["entries", index.entries_now, index.entries]],
+            )
 
     def _remark(self) -> None:
         result = self._result
@@ -370,4 +400,6 @@ def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | No
     if audit is None:
         return plan.files > 0
     audit.finish()
-    return bool(audit.findings) or any(index_file.file.size != store.index.usual_size for index_file in store.index.files)
+    return bool(audit.findings) or any(
+        index_file.file.size != store.index.usual_size for index_file in store.index.files
+    )

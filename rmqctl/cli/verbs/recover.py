@@ -12,7 +12,14 @@ import click
 from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.confirm import change_options, plan_shown
 from rmqctl.cli.shared.first_run import prepared
-from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.options import (
+    open_store,
+    output_option,
+    profile_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
 from rmqctl.cli.shared.sizes import SizeType
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.repair_view import (
@@ -46,10 +53,18 @@ if TYPE_CHECKING:
     ),
 )
 @store_argument
-@click.option("--mode", type=click.Choice(("auto", "normal", "abnormal")), default="auto", show_default=True, help="Auto: as `abort` says.")
+@click.option(
+    "--mode",
+    type=click.Choice(("auto", "normal", "abnormal")),
+    default="auto",
+    show_default=True,
+    help="Auto: as `abort` says.",
+)
 @profile_option("Recover as brokers of this version do.")
 @click.option(
-    "--keep-going", is_flag=True, help="A damaged record does not end the log: a mark takes its place, the messages after it stay."
+    "--keep-going",
+    is_flag=True,
+    help="A damaged record does not end the log: a mark takes its place, the messages after it stay.",
 )
 @click.option(
     "--marks-limit",
@@ -58,12 +73,22 @@ if TYPE_CHECKING:
     show_default=True,
     help="Refuse where marks are needed for more bytes of the log than this, missing files included.",
 )
-@click.option("--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does.")
+@click.option(
+    "--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does."
+)
 @change_options
 @output_option("table", "json")
 @threads_option
 @progress_option
-def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, threads: int, progress_mode: str, **asked: Any) -> int:
+def command(
+    store: Path,
+    broker_conf: Path | None,
+    follow_links: bool,
+    output: str,
+    threads: int,
+    progress_mode: str,
+    **asked: Any,
+) -> int:
     """Make a store whole after a crash or damage, as a broker's start would, but losing less.
 
     The log ends where the broker's own recovery ends it; stale bytes behind that are zeroed. Queues and index are brought to
@@ -109,7 +134,9 @@ def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
     profile = _profile(asked) or guess_profile(store)
     mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
     settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
-    return RecoveryPlanner(store, profile, mode, threads, settle, keep_going=asked["keep_going"], marks_limit=asked["marks_limit"])
+    return RecoveryPlanner(
+        store, profile, mode, threads, settle, keep_going=asked["keep_going"], marks_limit=asked["marks_limit"]
+    )
 
 
 def _profile(asked: dict[str, Any]) -> Profile | None:

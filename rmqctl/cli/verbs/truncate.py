@@ -10,7 +10,15 @@ import click
 from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.confirm import change_options, plan_shown
 from rmqctl.cli.shared.first_run import prepared
-from rmqctl.cli.shared.options import OFFSET, open_store, output_option, profile_option, progress_option, store_argument, threads_option
+from rmqctl.cli.shared.options import (
+    OFFSET,
+    open_store,
+    output_option,
+    profile_option,
+    progress_option,
+    store_argument,
+    threads_option,
+)
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.views.repair_view import (
     REPAIR_VERB,
@@ -78,7 +86,9 @@ def command(
     While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     if to is not None and dirty:
-        raise click.UsageError("--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them")
+        raise click.UsageError(
+            "--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them"
+        )
     if to is None and not dirty:
         raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
     opened = open_store(store, broker_conf, follow_links)

@@ -86,7 +86,11 @@ def command(
         return _list(storage, entries, output)
     check_not_in_use(storage, store)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
-    rows = _rows(storage, chosen) if forgets else [_row(storage, entry) | _steps(storage, store, entry) for entry in chosen]
+    rows = (
+        _rows(storage, chosen)
+        if forgets
+        else [_row(storage, entry) | _steps(storage, store, entry) for entry in chosen]
+    )
     if dry_run or output == "table":
         with plan_shown(dry_run=dry_run):
             _print(rows, output, as_list=forgets)
@@ -95,7 +99,11 @@ def command(
         return int(ExitCode.FINDINGS)
     confirm(f"Forget {_names(rows)}?" if forgets else f"Take {_names(rows)} back?", yes=yes)
     with ChangeInterruption() as interruption:
-        said = _drop(storage, rows, drop_damaged, interruption) if forgets else _undo(storage, changed, interruption, force=force)
+        said = (
+            _drop(storage, rows, drop_damaged, interruption)
+            if forgets
+            else _undo(storage, changed, interruption, force=force)
+        )
     remark(said)
     if output != "table":
         _print([row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets)

@@ -110,7 +110,9 @@ def _remark_summary(report: VerifyReport) -> None:
     )
     if report.marks:
         marks = f"{report.marks} {'is a mark' if report.marks == 1 else 'are marks'}"
-        remark(f"of the messages {marks}, which `recover --keep-going` wrote in place of others (`rmqctl explain mark`)")
+        remark(
+            f"of the messages {marks}, which `recover --keep-going` wrote in place of others (`rmqctl explain mark`)"
+        )
     if any(finding.code == "file-length" for finding in report.findings):
         remark("a broker does not load this store as it is: a file has a wrong length")
     elif report.broker_stops_at is not None:

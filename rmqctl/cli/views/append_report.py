@@ -48,7 +48,9 @@ class AppendReport:
         """Messages that were stored together."""
         if self._output != "jsonl":
             return
-        for number, (offset, message_id) in enumerate(zip(appended.physical_offsets, appended.msg_id.split(","), strict=True)):
+        for number, (offset, message_id) in enumerate(
+            zip(appended.physical_offsets, appended.msg_id.split(","), strict=True)
+        ):
             row = {
                 "topic": appended.topic, "queueId": appended.queue_id, "queueOffset": appended.logics_offset + number,
                 "physicalOffset": offset, "msgId": message_id, "storeTimestamp": appended.store_timestamp,
@@ -99,7 +101,9 @@ class AppendReport:
             remark_fields(_flat(stats))
         if appender.unqueued:
             how = f"`rmqctl dump {quoted(self._root)} --transaction prepared` or rollback shows them"
-            remark(f"{appender.unqueued} prepared or rollback messages are in the log alone, as brokers have them: in no queue; {how}")
+            remark(
+                f"{appender.unqueued} prepared or rollback messages are in the log alone, as brokers have them: in no queue; {how}"
+            )
         if store.is_removed:
             remark(f"{self._root} was not created: no message was stored")
         if not self._is_closed:
@@ -107,7 +111,11 @@ class AppendReport:
             how = f"`rmqctl recover {quoted(self._root)}` makes them whole"
             remark(f"queues and index are not whole{why}, and `abort` is left there: {how}")
         if self._source is not None or appender.stored:
-            speed = f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second" if stats is not None else ""
+            speed = (
+                f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second"
+                if stats is not None
+                else ""
+            )
             refused = f", {self.lines_refused} refused" if self.lines_refused else ""
             stored = counted(appender.stored, "message")
             remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
@@ -132,7 +140,9 @@ class AppendReport:
             raise BadRequest(f"not stored: {self._told.why}")
         if isinstance(self._output_error, BrokenPipeError):
             return ExitCode.PIPE_CLOSED
-        failed = self.lines_refused or self._output_error is not None or appender.ended is not None or not self._is_closed
+        failed = (
+            self.lines_refused or self._output_error is not None or appender.ended is not None or not self._is_closed
+        )
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
@@ -159,7 +169,9 @@ def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _print_queues(appender: Appender, lines_refused: int, output: str, stats: dict[str, Any] | None) -> None:
-    rows = [(topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(appender.queues.items())]
+    rows = [
+        (topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(appender.queues.items())
+    ]
     if output == "json":
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
         counts = {"messages": appender.stored, "inNoQueue": appender.unqueued, "refused": lines_refused}

@@ -66,7 +66,9 @@ def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str
 def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
     """What was done, in one line."""
     log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
-    what = f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
+    what = (
+        f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
+    )
     return printable(f"{root}: {what}; {log}; {plan.reason}")
 
 
@@ -82,7 +84,11 @@ def _things(files: int, folders: int, left: int) -> str:
 def _why_nothing(plan: ExpiryPlan) -> str:
     """What asked for deletion, and why the first file stays all the same."""
     first = plan.first_left
-    return plan.reason if first is None or first.why == plan.reason else f"{plan.reason}, but {first.path} stays: {first.why}"
+    return (
+        plan.reason
+        if first is None or first.why == plan.reason
+        else f"{plan.reason}, but {first.path} stays: {first.why}"
+    )
 
 
 def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int) -> dict[str, Any]:
@@ -104,7 +110,12 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftove
         "files": [_row(file) for file in plan.files if file.goes],
         "kept": [_row(file) for file in plan.files if not file.goes],
         "queues": [
-            {"topic": rise.topic, "queueId": rise.queue_id, "minOffset": rise.min_offset, "newMinOffset": rise.new_min_offset}
+            {
+                "topic": rise.topic,
+                "queueId": rise.queue_id,
+                "minOffset": rise.min_offset,
+                "newMinOffset": rise.new_min_offset,
+            }
             for rise in plan.rises
         ],
         "topicsWithoutGroup": [one._asdict() for one in plan.unread],
@@ -157,12 +168,18 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
     if shown:
         print()
     if len(shown) < len(plan.files):
-        print(f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)")
+        print(
+            f"and {counted(len(plan.files) - len(shown), 'file')} of queues and index, which stay (-o json shows each)"
+        )
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
     """The topics that lose messages which no group reads, the first ones by name."""
-    more = f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)" if len(topics) > TOPICS_SHOWN else ""
+    more = (
+        f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
+        if len(topics) > TOPICS_SHOWN
+        else ""
+    )
     return ", ".join(f"{one.topic} {one.messages}" for one in topics[:TOPICS_SHOWN]) + more
 
 

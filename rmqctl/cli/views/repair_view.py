@@ -72,7 +72,9 @@ def check_complete(store: ReadOnlyStore) -> None:
     store.check_one_queue_type()
     store.check_size_of_conf()
     if queues and not store.commit_log.queue.files:
-        raise Unreadable(f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies")
+        raise Unreadable(
+            f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies"
+        )
 
 
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
@@ -115,7 +117,9 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
     }
 
 
-def carry_out(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair) -> int:
+def carry_out(
+    store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
+) -> int:
     """What follows once a plan was shown: the question, the repair, the exit status."""
     if asked.dry_run and plan.steps:
         note_owner(store.path.root, store.path.commitlogs)
@@ -144,7 +148,9 @@ def print_repair(plan: RepairPlan, *, explain: bool) -> None:
 
 def _print_queues(queues: Sequence[QueueOutcome]) -> None:
     if queues:
-        rows = [[queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost or None] for queue in queues]
+        rows = [
+            [queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.lost or None] for queue in queues
+        ]
         print_table(["TOPIC", "QUEUEID", "MINOFFSET", "MAXOFFSET", "LOST"], rows)
         print()
 

@@ -16,7 +16,18 @@ from rmqctl.forensics.audit.unit_audit import QueueCursor, UnitAudit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT, PRE_BLANK_SIZE, CqUnit, is_ext_address
-from rmqctl.kernels.cq_unit_compare import ABSENT, ASK, ASK_AGAIN, CONFIRMED, ELSEWHERE, IGNORED, MISSING, NOT_ASKED, ODD, PLAIN
+from rmqctl.kernels.cq_unit_compare import (
+    ABSENT,
+    ASK,
+    ASK_AGAIN,
+    CONFIRMED,
+    ELSEWHERE,
+    IGNORED,
+    MISSING,
+    NOT_ASKED,
+    ODD,
+    PLAIN,
+)
 from rmqctl.kernels.dispatch_scan import DELAYED
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import RecordReader
@@ -48,7 +59,9 @@ class QueueCrosscheck:
     `new_at` decodes the message at a physical offset where `see` is told of one that is only going to be there.
     """
 
-    def __init__(self, store: ReadOnlyStore, describer: Describer, new_at: Callable[[int], Message | None] = lambda _: None) -> None:
+    def __init__(
+        self, store: ReadOnlyStore, describer: Describer, new_at: Callable[[int], Message | None] = lambda _: None
+    ) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.expired_units = 0
@@ -115,7 +128,11 @@ class QueueCrosscheck:
             return
         cursor = self._cursors.get(key)
         try:
-            if len(rows) == 1 and verdict in (MISSING, ELSEWHERE) and self._is_misnumbered(destination, at, int(row["size"])):
+            if (
+                len(rows) == 1
+                and verdict in (MISSING, ELSEWHERE)
+                and self._is_misnumbered(destination, at, int(row["size"]))
+            ):
                 return
             unit = cursor.unit(destination.queue_offset) if cursor else None
         except OSError as error:
@@ -156,7 +173,9 @@ class QueueCrosscheck:
     def _add_bad_number(self, destination: Destination, queue_offset: int, physical_offset: int, what: str) -> None:
         log = self._store.commit_log.queue.find(physical_offset)
         file_offset = physical_offset - log.file_from_offset if log else None
-        finding = Finding("bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset)
+        finding = Finding(
+            "bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset
+        )
         finding.topic, finding.queue_id, finding.queue_offset = destination.topic, destination.queue_id, queue_offset
         self.findings.append(finding)
 
@@ -221,7 +240,9 @@ class QueueCrosscheck:
             for findings in by_code.values():
                 self.findings += findings
         for (topic, queue_id), count in sorted(item for item in self._superseded.items() if item[1]):
-            self.notes.append(f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again")
+            self.notes.append(
+                f"{count} messages of {topic}/{queue_id} are from before the topic was deleted and created again"
+            )
         for (topic, queue_id), count in sorted(self._left_out.items()):
             what = "the broker gave them no unit, because the queue already had their queue offset when they came"
             self.notes.append(f"{count} messages are not in {topic}/{queue_id}: {what}")
@@ -242,7 +263,12 @@ class QueueCrosscheck:
         key = (destination.topic, destination.queue_id)
         cursor = self._cursors.get(key)
         unit = cursor.unit(destination.queue_offset) if cursor else None
-        if again and destination.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
+        if (
+            again
+            and destination.queue_offset == 0
+            and unit is not None
+            and unit.physical_offset == message.physical_offset
+        ):
             self._begin_anew(key)
         if cursor is None or unit is None:
             self._add("missing-unit", destination, message.physical_offset, "the message has no unit in its queue")
@@ -253,7 +279,12 @@ class QueueCrosscheck:
             return
         cursor.confirm(destination.queue_offset)
         if unit.size != message.size:
-            self._add("unit-size", destination, message.physical_offset, f"the unit's size is {unit.size}, the record has {message.size}")
+            self._add(
+                "unit-size",
+                destination,
+                message.physical_offset,
+                f"the unit's size is {unit.size}, the record has {message.size}",
+            )
         self._check_tags_code(destination, message, unit)
 
     def _see_light_unit(self, destination: Destination, message: Message) -> None:
@@ -386,7 +417,9 @@ class QueueCrosscheck:
         elif not (slot.is_pre_blank and rest.in_front):
             rest.in_front = False
             if slot.physical_offset <= rest.previous:
-                self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {rest.previous}")
+                self._add_unit(
+                    "unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {rest.previous}"
+                )
             self._unconfirmed(queue, slot, rest.log_start, rest.log_end)
             if slot.physical_offset < rest.log_start:
                 rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
@@ -397,13 +430,22 @@ class QueueCrosscheck:
         for unit in queue.units(0, OFFSET_MAX):
             expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
             if unit.queue_offset != expected:
-                self._add_unit("unit-order", queue, unit, f"the batch begins at {unit.queue_offset}, the one before ends at {expected}")
+                self._add_unit(
+                    "unit-order",
+                    queue,
+                    unit,
+                    f"the batch begins at {unit.queue_offset}, the one before ends at {expected}",
+                )
             if previous is not None and unit.physical_offset <= previous.physical_offset:
-                self._add_unit("unit-order", queue, unit, f"physicalOffset {unit.physical_offset} after {previous.physical_offset}")
+                self._add_unit(
+                    "unit-order", queue, unit, f"physicalOffset {unit.physical_offset} after {previous.physical_offset}"
+                )
             if unit.physical_offset < self._store.commit_log.min_offset:
                 self.expired_units += 1
             elif self._is_lost(unit.physical_offset):
-                self._add_unit("unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log")
+                self._add_unit(
+                    "unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log"
+                )
             elif unit.physical_offset >= log_end:
                 self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
             previous = unit
@@ -428,11 +470,22 @@ class QueueCrosscheck:
             problems = {damage.path: (damage.code, damage.detail) for damage in queue.queue.anomalies}
             for file in queue.queue.files:
                 if file.file_from_offset % unit_size or file.size % unit_size:
-                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes; name and length must be multiples of {unit_size}"))
+                    problems.setdefault(
+                        file.name,
+                        ("file-length", f"{file.size} bytes; name and length must be multiples of {unit_size}"),
+                    )
                 elif isinstance(queue, ConsumeQueue) and usual is not None and file.size != usual:
-                    problems.setdefault(file.name, ("file-length", f"{file.size} bytes, most queue files have {usual}: no broker loads it"))
-            problems |= {damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else [])}
-            self.findings += [Finding(code, path, None, what, topic=key[0], queue_id=key[1]) for path, (code, what) in problems.items()]
+                    problems.setdefault(
+                        file.name,
+                        ("file-length", f"{file.size} bytes, most queue files have {usual}: no broker loads it"),
+                    )
+            problems |= {
+                damage.path: (damage.code, damage.detail) for damage in (extension.queue.anomalies if extension else [])
+            }
+            self.findings += [
+                Finding(code, path, None, what, topic=key[0], queue_id=key[1])
+                for path, (code, what) in problems.items()
+            ]
 
     def _unconfirmed(self, queue: ConsumeQueue, unit: CqUnit, log_start: int, log_end: int) -> None:
         at = unit.physical_offset
@@ -469,7 +522,11 @@ class QueueCrosscheck:
         """
         key = (destination.topic, destination.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
-        if same and same[-1].queue_offset is not None and same[-1].queue_offset + same[-1].count == destination.queue_offset:
+        if (
+            same
+            and same[-1].queue_offset is not None
+            and same[-1].queue_offset + same[-1].count == destination.queue_offset
+        ):
             same[-1].count += count
             return
         if len(same) >= FINDINGS_MAX:
@@ -505,7 +562,9 @@ class _Unconfirmed:
     def are_expired(self, units: Any) -> bool:
         """Whether all of a block are expired messages' units in order, as is usual; then they are taken into account."""
         offsets = units["physicalOffset"]
-        used = bool(((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all())
+        used = bool(
+            ((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all()
+        )
         if not used or offsets[0] <= self.previous or not bool((offsets[1:] > offsets[:-1]).all()):
             return False
         self.previous, self.in_front = int(offsets[-1]), False
@@ -520,7 +579,10 @@ def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
     odd = odd[np.argsort(messages["queue"][odd], kind="stable")]
     queues, offsets, said = messages["queue"][odd], messages["queue_offset"][odd], verdicts[odd]
     goes_on = (
-        (queues[1:] == queues[:-1]) & (offsets[1:] == offsets[:-1] + 1) & (said[1:] == said[:-1]) & ~np.isin(said[1:], (ASK, ASK_AGAIN))
+        (queues[1:] == queues[:-1])
+        & (offsets[1:] == offsets[:-1] + 1)
+        & (said[1:] == said[:-1])
+        & ~np.isin(said[1:], (ASK, ASK_AGAIN))
     )
     runs = np.split(odd, np.flatnonzero(~goes_on) + 1)
     yield from sorted(runs, key=lambda rows: int(rows[0]))

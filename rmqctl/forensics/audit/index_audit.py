@@ -95,7 +95,9 @@ class IndexAudit:
     def notes(self) -> Iterator[str]:
         """What an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
         state = self._state[0]
-        last = state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0  # else no key of these is in the index
+        last = (
+            state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0
+        )  # else no key of these is in the index
         for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
             if count and (state["tags_indexed"] or self._indexes_tags):
                 yield (
@@ -109,7 +111,9 @@ class IndexAudit:
         state["events"] = 0
         incomplete = self._incomplete_ahead if block is None else block.incomplete
         report_missing = self._store.conf.index_enabled and not incomplete
-        data, first, skipped, header = _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
+        data, first, skipped, header = (
+            _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
+        )
         index_match.merge(
             described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
             self._found, state, self._events,
@@ -146,7 +150,9 @@ class IndexAudit:
         try:
             for block in self._raw_blocks():
                 if before is not None:
-                    following = int.from_bytes(block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True)
+                    following = int.from_bytes(
+                        block.data[INDEX_ENTRY.offset("phyOffset") :][:8].tobytes(), "big", signed=True
+                    )
                     yield self._checked(before, following, last_of_file=block.file is not before.file)
                 before = block
         except OSError as error:
@@ -164,7 +170,9 @@ class IndexAudit:
             file = index_file.file
             header = index_file.header()
             if header is None or file.size != usual or index_file.slots > SLOTS_MAX:
-                self.findings.append(Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0))
+                self.findings.append(
+                    Finding("index-length", file.name, None, length_words(file.size, usual), file_offset=0)
+                )
                 self._incomplete_ahead = True
             if header is None or index_file.slots > SLOTS_MAX:
                 continue
@@ -173,7 +181,9 @@ class IndexAudit:
             for first, data in index_file.entry_blocks(header.index_count, ENTRIES_PER_BLOCK):
                 has_entries = True
                 raw = np.frombuffer(data, np.uint8)
-                yield _Block(check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8), self._incomplete_ahead)
+                yield _Block(
+                    check, first, raw, np.zeros(len(raw) // INDEX_ENTRY.size, np.uint8), self._incomplete_ahead
+                )
             if not has_entries:
                 self._end_file(check)
 
@@ -211,9 +221,21 @@ class IndexAudit:
         kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
         entry, header = block.entry(number), block.file.header
         if kind == index_match.NO_MESSAGE:
-            self._add("index-dangling", block, number, f"entry {number} leads to {entry.phy_offset}, where no message is", count)
+            self._add(
+                "index-dangling",
+                block,
+                number,
+                f"entry {number} leads to {entry.phy_offset}, where no message is",
+                count,
+            )
         elif kind == index_match.NO_SUCH_KEY:
-            self._add("index-dangling", block, number, f"entry {number}: the message has no key with hash {entry.key_hash}", count)
+            self._add(
+                "index-dangling",
+                block,
+                number,
+                f"entry {number}: the message has no key with hash {entry.key_hash}",
+                count,
+            )
         elif kind == index_match.TIME:
             detail = f"entry {number}: timeDiff is {entry.time_diff} s, the message's is {value} s"
             self._add("index-time", block, number, detail, count)
@@ -250,7 +272,9 @@ class IndexAudit:
         return topic.decode("utf-8", "replace"), queue_id
 
     def _add_header(self, block: _Block, field: str, detail: str) -> None:
-        self.findings.append(Finding("index-header", block.file.name, None, detail, file_offset=INDEX_HEADER.offset(field)))
+        self.findings.append(
+            Finding("index-header", block.file.name, None, detail, file_offset=INDEX_HEADER.offset(field))
+        )
 
     def _add(self, code: str, block: _Block, number: int, detail: str, count: int) -> None:
         before = self._open.get(code)
@@ -283,7 +307,9 @@ class FileCheck:
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
         self.index_file = index_file
         self.header = header
-        self.bounds = np.array([header.begin_timestamp, header.end_timestamp, header.index_count], np.int64)  # what the merge needs
+        self.bounds = np.array(
+            [header.begin_timestamp, header.end_timestamp, header.index_count], np.int64
+        )  # what the merge needs
         self.name = index_file.file.name
         self.heads = np.zeros(index_file.slots, np.int32)
         self.first: IndexEntry | None = None
@@ -313,7 +339,9 @@ class FileCheck:
             if found is None and len(wrong):
                 slot = first + int(wrong[0])
                 detail = f"slot {slot} leads to entry {stored[wrong[0]]}, its newest is {self.heads[slot]}"
-                found = Finding("index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0)
+                found = Finding(
+                    "index-chain", self.name, None, detail, file_offset=INDEX_HEADER.size + slot * SLOT_SIZE, count=0
+                )
             if found is not None:
                 found.count += len(wrong)
         if found is not None:
@@ -324,9 +352,20 @@ class FileCheck:
         if not ENTRY_FIRST <= header.index_count <= self.index_file.capacity:
             yield "indexCount", f"indexCount is {header.index_count}, the file has room for {self.index_file.capacity}"
         entries = header.index_count - 1
-        if not occupied <= header.hash_slot_count <= max(entries, occupied):  # brokers up to 4.7.0 count entries, later ones slots
-            yield "hashSlotCount", f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries"
+        if (
+            not occupied <= header.hash_slot_count <= max(entries, occupied)
+        ):  # brokers up to 4.7.0 count entries, later ones slots
+            yield (
+                "hashSlotCount",
+                f"hashSlotCount is {header.hash_slot_count}: {occupied} slots are used, by {entries} entries",
+            )
         if self.first and self.first.phy_offset != header.begin_phy_offset:
-            yield "beginPhyOffset", f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}"
+            yield (
+                "beginPhyOffset",
+                f"beginPhyOffset is {header.begin_phy_offset}, the first entry leads to {self.first.phy_offset}",
+            )
         if self.last and self.last.phy_offset != header.end_phy_offset:
-            yield "endPhyOffset", f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}"
+            yield (
+                "endPhyOffset",
+                f"endPhyOffset is {header.end_phy_offset}, the last entry leads to {self.last.phy_offset}",
+            )

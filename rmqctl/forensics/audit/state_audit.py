@@ -41,7 +41,9 @@ SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
     """`abort` without a broker that holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
-        yield Finding("abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery")
+        yield Finding(
+            "abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery"
+        )
 
 
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
@@ -79,7 +81,13 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
         yield Finding("checkpoint-missing", CHECKPOINT_NAME, None, "the checkpoint is missing or shorter than 40 bytes")
         return
     if entry.size != CHECKPOINT_FILE_SIZE:
-        yield Finding("checkpoint-length", CHECKPOINT_NAME, None, f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}", file_offset=0)
+        yield Finding(
+            "checkpoint-length",
+            CHECKPOINT_NAME,
+            None,
+            f"{entry.size} bytes instead of {CHECKPOINT_FILE_SIZE}",
+            file_offset=0,
+        )
     flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
         detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down in order"
@@ -94,7 +102,9 @@ def _ahead(checkpoint: Checkpoint, newest: int, log_end: int) -> Iterator[Findin
             yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset(field.name))
     if not 0 <= checkpoint.confirm_phy_offset <= log_end:
         detail = f"confirmPhyOffset is {checkpoint.confirm_phy_offset}, the log's files end at {log_end}"
-        yield Finding("checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset("confirmPhyOffset"))
+        yield Finding(
+            "checkpoint-ahead", CHECKPOINT_NAME, None, detail, file_offset=CHECKPOINT.offset("confirmPhyOffset")
+        )
 
 
 def _moment(milliseconds: int) -> str:
@@ -109,11 +119,23 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
             instead = "; its .bak is good" if config.content is not None else ""
             yield Finding("config-invalid", f"{CONFIG}/{name}", None, config.problem + instead)
     for found in [*consumer_offsets(store), *delay_offsets(store)]:
-        end = queue_end(store, found.topic, found.queue_id) if ends is None else ends.get((found.topic, found.queue_id), 0)
+        end = (
+            queue_end(store, found.topic, found.queue_id)
+            if ends is None
+            else ends.get((found.topic, found.queue_id), 0)
+        )
         if end is not None and found.offset > end:
             detail = f"{found.owner} is at {found.offset}, the queue ends at {end}"
             path = f"{CONFIG}/{found.source}"
-            yield Finding("offset-beyond-queue", path, None, detail, topic=found.topic, queue_id=found.queue_id, queue_offset=found.offset)
+            yield Finding(
+                "offset-beyond-queue",
+                path,
+                None,
+                detail,
+                topic=found.topic,
+                queue_id=found.queue_id,
+                queue_offset=found.offset,
+            )
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:

@@ -74,7 +74,10 @@ class UnitAudit:
     """
 
     def __init__(
-        self, cursors: dict[QueueKey, QueueCursor], kind_of: Callable[[QueueKey], int], on_error: Callable[[QueueKey, OSError], None]
+        self,
+        cursors: dict[QueueKey, QueueCursor],
+        kind_of: Callable[[QueueKey], int],
+        on_error: Callable[[QueueKey, OSError], None],
     ) -> None:
         self._cursors = cursors
         self._kind_of = kind_of
@@ -127,7 +130,9 @@ class UnitAudit:
 
     def finish(self) -> None:
         """Hand out the runs that are still open."""
-        for number, (start, end) in enumerate(zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)):
+        for number, (start, end) in enumerate(
+            zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)
+        ):
             if end > start:
                 self._confirm(number, start, end)
 

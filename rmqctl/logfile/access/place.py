@@ -92,7 +92,9 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _has_link(path)):
-            raise OSError(errno.ELOOP, "a symbolic link is in its place, or on the way: not followed", str(path)) from error
+            raise OSError(
+                errno.ELOOP, "a symbolic link is in its place, or on the way: not followed", str(path)
+            ) from error
         error.filename = str(path)
         raise
 

@@ -132,7 +132,9 @@ class Appender:
     def _count(self, appended: AppendMessageResult) -> None:
         self.stored += appended.msg_num
         if appended.takes_offset:
-            self._grow((appended.topic, appended.queue_id), appended.logics_offset, appended.logics_offset + appended.msg_num)
+            self._grow(
+                (appended.topic, appended.queue_id), appended.logics_offset, appended.logics_offset + appended.msg_num
+            )
         else:
             self.unqueued += appended.msg_num
 

@@ -28,7 +28,9 @@ class LineEncoder:
     def __init__(self, rules: EncodingRules) -> None:
         self.prepare()
         unique = np.frombuffer(bytearray(UNIQUE_KEYS.process_part.encode()), np.uint8)
-        self._rules = line_encode.LineRules(rules.ends_properties_with_separator, rules.body_max, rules.record_max, unique)
+        self._rules = line_encode.LineRules(
+            rules.ends_properties_with_separator, rules.body_max, rules.record_max, unique
+        )
         self._takes = rules.takes
         self._now = rules.now
         self._hosts = host.encode(BORN_HOST), host.encode(STORE_HOST)

@@ -176,7 +176,9 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
         raise ValueError(f"the body is not {encoding}: {error}") from None
     if body_crc is not None and masked_crc32(body) != body_crc:
         differ = f"its CRC-32 is {masked_crc32(body)}, bodyCrc says {body_crc}"
-        raise ValueError(f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you changed it")
+        raise ValueError(
+            f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you changed it"
+        )
     return body
 
 
@@ -188,7 +190,9 @@ def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}
     names, values = "".join(given), "".join(given.values())
-    is_torn = _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in values or (not is_copy and _NAME_VALUE in values)
+    is_torn = (
+        _NAME_VALUE in names or _SEPARATOR in names or _SEPARATOR in values or (not is_copy and _NAME_VALUE in values)
+    )
     if "" in given or is_torn:
         raise ValueError("a property has no name, or holds a character that separates properties (0x01 or 0x02)")
     if not is_copy and properties.UNIQ_KEY not in given:

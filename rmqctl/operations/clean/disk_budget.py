@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Room:
     """`disks` are those of the log's folders, `logics_disk` that of the queues; `stored` is what log, queues and index have, in bytes."""
 
-    def __init__(self, settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> None:
+    def __init__(
+        self, settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
+    ) -> None:
         self._settings = settings
         self._profile = profile
         self._disks = list(disks)

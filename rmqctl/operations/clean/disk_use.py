@@ -71,7 +71,9 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
     return disk._replace(used=used, used_percent=_percent(used, disk.size, profile))
 
 
-def pressure(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int) -> Pressure:
+def pressure(
+    settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
+) -> Pressure:
     """What the disks ask for; of the log's `disks` the least full counts. `stored` is what log, queues and index have, in bytes."""
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -90,7 +92,9 @@ def pressure(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
     """Where a broker takes no more messages, over diskSpaceWarningLevelRatio, that in words; empty: it takes them."""
-    level = _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
+    level = (
+        _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
+    )
     full = [_why(name, disk, level) for name, disk in _named(disks, logics_disk) if disk.used_percent > level]
     return f"a broker takes no messages while {full[0]}" if full else ""
 

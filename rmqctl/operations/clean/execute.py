@@ -56,7 +56,9 @@ class Cleaned:
 class Pace:
     """How long to wait in front of the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
 
-    def __init__(self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
         self._interval = interval_ms / 1000
         self._bytes_per_second = bytes_per_second
         self._sleep = sleep
@@ -146,7 +148,9 @@ class Clean:
 
     def _remove_leftovers(self) -> None:
         for one in leftovers(self._storage, self._root):
-            self._receipts.add({"path": one.name, "bytes": one.bytes, "allocatedBytes": one.allocated_bytes, "why": LEFT_BEHIND})
+            self._receipts.add(
+                {"path": one.name, "bytes": one.bytes, "allocatedBytes": one.allocated_bytes, "why": LEFT_BEHIND}
+            )
             self._storage.remove_file(one.path)
             self.done.left += 1
             self.done.allocated_bytes += one.allocated_bytes

@@ -40,7 +40,14 @@ class ExpiredLog:
     """
 
     def __init__(
-        self, log: list[LogFile], settings: ExpirySettings, room: Room, outstanding: Outstanding, *, now_ms: int, hour: int
+        self,
+        log: list[LogFile],
+        settings: ExpirySettings,
+        room: Room,
+        outstanding: Outstanding,
+        *,
+        now_ms: int,
+        hour: int,
     ) -> None:
         self._log = log
         self._settings = settings
@@ -187,19 +194,27 @@ class ExpiredLog:
         found = [f"{one.file.name}: {one.obstacle}" for one in self._log if one.obstacle]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
-            found.append(f"deleteWhen ({self._hours}) is no hour of a day: as for a broker, time alone never deletes anything")
+            found.append(
+                f"deleteWhen ({self._hours}) is no hour of a day: as for a broker, time alone never deletes anything"
+            )
         if self._settings.by == "mtime":
             found += self._mtime_warnings()
         waiting = sum_of(self._outstanding.of(number) for number in range(len(self.gone)))
         if waiting.total:
-            found.append(f"messages in files that go wait for someone: {self._who_waits(waiting)}; --protect-unconsumed keeps them")
+            found.append(
+                f"messages in files that go wait for someone: {self._who_waits(waiting)}; --protect-unconsumed keeps them"
+            )
         return found
 
     def _mtime_warnings(self) -> list[str]:
         """Where files' times are not to be trusted."""
         found = []
         fates = [one.fate for one in self._log]
-        off = [fate for fate in fates if fate.last_store_timestamp and abs(fate.mtime_ms - fate.last_store_timestamp) > MTIME_SLACK_MS]
+        off = [
+            fate
+            for fate in fates
+            if fate.last_store_timestamp and abs(fate.mtime_ms - fate.last_store_timestamp) > MTIME_SLACK_MS
+        ]
         if off:
             first = off[0]
             found.append(
@@ -209,7 +224,9 @@ class ExpiredLog:
             )
         future = sum(fate.mtime_ms > self._now for fate in fates)
         if future:
-            found.append(f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until then they stay")
+            found.append(
+                f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until then they stay"
+            )
         return found
 
     def _who_waits(self, waiting: Waiting) -> str:
@@ -225,4 +242,6 @@ class ExpiredLog:
 def _first_names(counts: dict[str, int]) -> str:
     """Those with the highest counts."""
     names = sorted(counts, key=counts.__getitem__, reverse=True)
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else "")
+    return ", ".join(names[:NAMES_SHOWN]) + (
+        f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    )

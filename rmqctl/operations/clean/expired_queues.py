@@ -53,7 +53,9 @@ class ExpiredQueues:
         self.rises: list[QueueRise] = []
         self.warnings: list[str] = []
         if unused_topics and not self._known_topics:
-            self.warnings.append(f"{TOPICS_CONFIG} names no topic: which are unused is not known, and none is taken for it")
+            self.warnings.append(
+                f"{TOPICS_CONFIG} names no topic: which are unused is not known, and none is taken for it"
+            )
 
     def look(self) -> None:
         """Raises Unreadable, OSError where the index cannot be read. A queue that cannot be read stays, with a warning."""
@@ -118,7 +120,9 @@ class ExpiredQueues:
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
         """Whether a file goes, by the last physical offset that it has, and why; None: it has none, and should."""
         if offset is None:
-            self.warnings.append(f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer")
+            self.warnings.append(
+                f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer"
+            )
             return False, f"{what} is empty: what it stands for is not known"
         goes = offset < self._new_min_offset
         return goes, f"{what} points to {offset}, {IN_FRONT if goes else STILL_THERE}"
@@ -128,7 +132,11 @@ class ExpiredQueues:
             return
         unit = queue.find(first)
         address = unit.tags_code if unit is not None else 0
-        begin = ext_offset(address) if is_ext_address(address) and self._store.conf.consumequeue_ext_enabled is not False else 0
+        begin = (
+            ext_offset(address)
+            if is_ext_address(address) and self._store.conf.consumequeue_ext_enabled is not False
+            else 0
+        )
         for file in files:
             goes = file.end < begin
             why = f"the first unit left has its extension at {begin}" if goes else "units that are left may lead there"

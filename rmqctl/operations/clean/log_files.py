@@ -55,7 +55,9 @@ def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: s
     if file.file_from_offset in twice or (number and file.file_from_offset < files[number - 1].end):
         return "two files of the log have the same offsets: `rmqctl verify` names them"
     if file.size_on_disk != file_size:
-        return f"it has {file.size_on_disk} bytes, not {file_size}: `rmqctl recover --dry-run` shows what mending it loses"
+        return (
+            f"it has {file.size_on_disk} bytes, not {file_size}: `rmqctl recover --dry-run` shows what mending it loses"
+        )
     if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
         gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
         return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"

@@ -63,9 +63,13 @@ def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> Missi
     for item in FileScan(file, 0, ColumnReader(check_bodies=False), describer.take).items(end_position(file)):
         if isinstance(item, Stretch | Message):
             messages = (describer.of(item) if isinstance(item, Message) else item.taken).messages
-            names += ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in describer.queues[len(names) :])
+            names += (
+                (topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in describer.queues[len(names) :]
+            )
             missing += map(is_missing, names[len(missing) :])
-            has_unit = ~np.isin(messages["sys_flag"] & TRANSACTION_MASK, (TransactionType.PREPARED, TransactionType.ROLLBACK))
+            has_unit = ~np.isin(
+                messages["sys_flag"] & TRANSACTION_MASK, (TransactionType.PREPARED, TransactionType.ROLLBACK)
+            )
             for row in messages[has_unit & np.array(missing)[messages["queue"]]][:1]:
                 topic, queue_id = names[row["queue"]]
                 return MissingQueue(topic, queue_id, int(row["physical_offset"]))

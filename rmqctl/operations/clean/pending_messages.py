@@ -50,7 +50,9 @@ class Outstanding:
         self._store = store
         self._groups = ConsumerGroups(store)
         self._popped: dict[QueueKey, dict[str, int]] = {}
-        self._borders = np.array([file.file_from_offset for file in files] + [file.end for file in files[-1:]], dtype=np.int64)
+        self._borders = np.array(
+            [file.file_from_offset for file in files] + [file.end for file in files[-1:]], dtype=np.int64
+        )
         self.problems: list[str] = []
         self.slowest: dict[str, int] = {}
         """Messages in the files by the group that is farthest behind."""
@@ -66,7 +68,12 @@ class Outstanding:
 
     def of(self, number: int) -> Waiting:
         """What waits in the file with this number."""
-        return Waiting(int(self._unconsumed[number]), int(self._scheduled[number]), int(self._half[number]), int(self._dead[number]))
+        return Waiting(
+            int(self._unconsumed[number]),
+            int(self._scheduled[number]),
+            int(self._half[number]),
+            int(self._dead[number]),
+        )
 
     def timers(self, number: int) -> int:
         """How many timer messages the file with this number has, delivered or not."""
@@ -107,7 +114,9 @@ class Outstanding:
         """Report messages after the last unit of all queues (at `reached`), which no count has: someone deleted queues to rebuild them."""
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
-            self.problems.append(f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the queues")
+            self.problems.append(
+                f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the queues"
+            )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Any:
         """Return the messages that the slowest group of a queue has not consumed."""
@@ -183,7 +192,11 @@ class Outstanding:
 
     def _checked(self) -> dict[QueueKey, int]:
         """How far the check of transactions is."""
-        return {(known.topic, known.queue_id): known.offset for known in consumer_offsets(self._store) if known.owner == TRANS_GROUP}
+        return {
+            (known.topic, known.queue_id): known.offset
+            for known in consumer_offsets(self._store)
+            if known.owner == TRANS_GROUP
+        }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
         """Queue offsets of half messages: the bodies of op messages have one (4.x), or several with commas between them (5.x)."""
@@ -200,7 +213,9 @@ class Outstanding:
             if strange is None and len(numbers) < sum(map(bool, words)):  # a comma at the end leaves an empty word
                 strange = unit.queue_offset
         if strange is not None:
-            self.problems.append(f"queue {key[0]} {key[1]}: the op message at queue offset {strange} names what is no queue offset")
+            self.problems.append(
+                f"queue {key[0]} {key[1]}: the op message at queue offset {strange} names what is no queue offset"
+            )
         return decided
 
     def _nothing(self) -> Any:

@@ -40,7 +40,13 @@ GROUPS_NAMED = 5
 
 
 def plan_expiry(
-    store: ReadOnlyStore, settings: ExpirySettings, profile: Profile, *, now_ms: int, disks: Sequence[DiskUse], logics_disk: DiskUse
+    store: ReadOnlyStore,
+    settings: ExpirySettings,
+    profile: Profile,
+    *,
+    now_ms: int,
+    disks: Sequence[DiskUse],
+    logics_disk: DiskUse,
 ) -> ExpiryPlan:
     """What goes and what stays at `now_ms`, and why, of a store that was read as a whole (else a part of the log may look like a gap).
 
@@ -53,7 +59,8 @@ def plan_expiry(
     unknown = [*_unknown_offsets(store), *outstanding.problems]
     if unknown and settings.protect_unconsumed:
         raise Unreadable(
-            f"cannot find out which messages are not consumed yet, so cannot protect them: {unknown[0]}", path=str(store.path.root)
+            f"cannot find out which messages are not consumed yet, so cannot protect them: {unknown[0]}",
+            path=str(store.path.root),
         )
     room = Room(settings, profile, disks, logics_disk, stored_bytes(store))
     log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
@@ -104,7 +111,9 @@ def _way_back(store: ReadOnlyStore, topic: str) -> str:
     rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
     if topic in KnownTopics(store):
         return rebuilds
-    return f"list the topic in {store_path.CONFIG}/{TOPICS_CONFIG}, then {rebuilds}; or clean without --protect-unconsumed"
+    return (
+        f"list the topic in {store_path.CONFIG}/{TOPICS_CONFIG}, then {rebuilds}; or clean without --protect-unconsumed"
+    )
 
 
 def _local(now_ms: int) -> datetime:
@@ -121,7 +130,11 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)
     is_missing = consumer_offset.source is None and consumer_offset.content is not None
-    return [*unknown, f"{store_path.CONFIG}/{CONSUMER_OFFSET} is missing, and with it how far each group is"] if is_missing else unknown
+    return (
+        [*unknown, f"{store_path.CONFIG}/{CONSUMER_OFFSET} is missing, and with it how far each group is"]
+        if is_missing
+        else unknown
+    )
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
@@ -133,12 +146,18 @@ def _backups_used(store: ReadOnlyStore) -> list[str]:
 
 def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
     count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
-    return [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"] if count else []
+    return (
+        [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"]
+        if count
+        else []
+    )
 
 
 def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
     groups = outstanding.groups_without_topic
-    names = ", ".join(groups[:GROUPS_NAMED]) + (f" and {len(groups) - GROUPS_NAMED} more" if len(groups) > GROUPS_NAMED else "")
+    names = ", ".join(groups[:GROUPS_NAMED]) + (
+        f" and {len(groups) - GROUPS_NAMED} more" if len(groups) > GROUPS_NAMED else ""
+    )
     what = f"config/ does not say which topics {names} will read: of topics that other groups read nothing is kept for"
     return [f"{what} {'it' if len(groups) == 1 else 'them'}"] if groups else []
 
@@ -155,7 +174,11 @@ def _unread_topics(rises: Sequence[QueueRise], outstanding: Outstanding) -> tupl
 def _link_warnings(store: ReadOnlyStore, fates: Sequence[FileFate]) -> list[str]:
     links = [fate.path for fate in fates if fate.goes and is_link(store.storage, store.path.root / fate.path)]
     what = counted(len(links), "file")
-    return [f"{what} to delete, the first {links[0]}, only a link: what it leads to stays, and keeps its space"] if links else []
+    return (
+        [f"{what} to delete, the first {links[0]}, only a link: what it leads to stays, and keeps its space"]
+        if links
+        else []
+    )
 
 
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:

@@ -62,7 +62,9 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
     What cannot be read or understood is appended to `problems`.
     """
-    revived = {(known.topic, known.queue_id): known.offset for known in consumer_offsets(store) if known.owner == REVIVE_GROUP}
+    revived = {
+        (known.topic, known.queue_id): known.offset for known in consumer_offsets(store) if known.owner == REVIVE_GROUP
+    }
     found: dict[QueueKey, dict[str, int]] = {}
     for key, queue in store.queues.items():
         if key[0] != TIMER_TOPIC and not key[0].startswith(REVIVE_PREFIX):
@@ -76,7 +78,9 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
         except msgspec.MsgspecError as error:
             problems.append(f"queue {key[0]} {key[1]}: a checkpoint of POP cannot be understood: {error}")
     if store.storage.entry(store.path.root / KV_FOLDER).kind is not Kind.MISSING:
-        problems.append(f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it")
+        problems.append(
+            f"{KV_FOLDER}/ says which messages were popped (popConsumerKVServiceEnable), and rmqctl cannot read it"
+        )
     return found
 
 
@@ -84,7 +88,9 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Me
     """The checkpoints of a queue of rmq_sys_REVIVE_LOG_ from queue offset `revived` on."""
     first = max(revived, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
-        if unit.tags_code <= 0 or unit.tags_code == _CHECKPOINT_CODE:  # below 0: an address in a consume queue extension
+        if (
+            unit.tags_code <= 0 or unit.tags_code == _CHECKPOINT_CODE
+        ):  # below 0: an address in a consume queue extension
             message = store.commit_log.message_at(unit.physical_offset)
             if message is not None and message.properties.get(TAGS) == CHECKPOINT_TAG:
                 yield message

@@ -80,7 +80,10 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Any, Any]]:
         return
     if not isinstance(queue, ConsumeQueue):
         units = [(unit.physical_offset, unit.size) for unit in queue.units(first.queue_offset, queue.max_offset)]
-        yield np.array([place for place, _ in units], dtype=np.int64), np.array([size for _, size in units], dtype=np.int64)
+        yield (
+            np.array([place for place, _ in units], dtype=np.int64),
+            np.array([size for _, size in units], dtype=np.int64),
+        )
         return
     for _, data in queue.blocks(first.queue_offset, queue.max_offset):
         units_here = np.frombuffer(data, UNITS)

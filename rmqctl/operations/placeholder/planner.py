@@ -124,7 +124,11 @@ class Marks:
         """The file that has damage, or is to have it: one that is too short, or missing. Where files overlap the damage names its own."""
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
-        named = (file for file in files.files if file.name == damage.path and file.file_from_offset <= physical_offset < file.end)
+        named = (
+            file
+            for file in files.files
+            if file.name == damage.path and file.file_from_offset <= physical_offset < file.end
+        )
         file = next(named, None) or files.at_or_before(physical_offset)
         if file is None:
             raise ValueError(f"no file has {physical_offset}")
@@ -140,7 +144,9 @@ class Marks:
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
             found = [*takewhile(lambda unit: unit.physical_offset < span.end, units)]
-            topic, queue_id = self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
+            topic, queue_id = (
+                self._owner(key, queue, found[0].queue_offset, found[-1].queue_offset + 1) if found else key
+            )
             for unit in found:
                 inner = unit.batch_size if isinstance(queue, BatchConsumeQueue) else 0
                 place = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)

@@ -46,7 +46,17 @@ from rmqctl.format import crc, host, properties
 from rmqctl.format.client_check import PORT_MAX, has_bad_compression, has_bad_port
 from rmqctl.format.cq_unit import DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, properties_to_bytes, topic_field
-from rmqctl.format.message import BLANK_SIZE, HEADS, HOST_V4, MAGIC_BLANK, MAGIC_V1, MARK, MIN_SIZE, Message, topic_length_size
+from rmqctl.format.message import (
+    BLANK_SIZE,
+    HEADS,
+    HOST_V4,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MARK,
+    MIN_SIZE,
+    Message,
+    topic_length_size,
+)
 from rmqctl.format.sys_flag import (
     BORNHOST_V6,
     COMPRESSED,
@@ -64,7 +74,9 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
 
 NAME = "RMQCTL_DAMAGED"
-FILLER_SIZE_MAX = 4 * 1024 * 1024  # maxMessageSize's default; brokers take as much memory for each record that they check
+FILLER_SIZE_MAX = (
+    4 * 1024 * 1024
+)  # maxMessageSize's default; brokers take as much memory for each record that they check
 # a body that is replaced is neither compressed nor many messages
 _OF_THE_BODY = COMPRESSED | COMPRESSION_TYPE_MASK | NEED_UNWRAP | INNER_BATCH
 _V6_MASK = BORNHOST_V6 | STOREHOST_V6
@@ -172,13 +184,17 @@ def mark_message(message: Message, code: str) -> bytes:
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     kept = _whole_pairs(raw)
-    marked = _readable(message)._replace(stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK)
+    marked = _readable(message)._replace(
+        stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK
+    )
     if _body_is_right(message):
         # as long as they were: every version skips empty pairs
         padded = _marked(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
         right = marked._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
         return _encoded(right, property_crc=has_crc)
-    return _with_body(marked._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc)
+    return _with_body(
+        marked._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc
+    )
 
 
 def _readable(message: Message) -> Message:
@@ -198,7 +214,9 @@ def _with_right_port(found: host.Host) -> bytes:
 def _body_is_right(message: Message) -> bool:
     """Whether nothing is wrong with the body: its CRC says so, or it is empty. One that was too large to read is not there."""
     head_size = HEADS[message.sys_flag & _V6_MASK].size
-    around_body = head_size + topic_length_size(message.magic_code) + len(message.topic_bytes) + 2 + len(message.properties_bytes)
+    around_body = (
+        head_size + topic_length_size(message.magic_code) + len(message.topic_bytes) + 2 + len(message.properties_bytes)
+    )
     if len(message.body) != message.size - around_body:
         return False
     return not message.body or crc.masked_crc32(message.body) == message.body_crc
@@ -229,7 +247,9 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
             dropped += group
             continue
         pieces.append(_Piece(at, end, group))
-    if not _filled_up_to(pieces, span.begin, span.end, BLANK_SIZE if span.end == span.file_end else filler_size_min(around)):
+    if not _filled_up_to(
+        pieces, span.begin, span.end, BLANK_SIZE if span.end == span.file_end else filler_size_min(around)
+    ):
         raise ValueError(f"{span.end - span.begin} bytes at {span.begin} are too few for a record")
     return pieces, dropped
 
@@ -314,7 +334,9 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
     """A record without a queue, and without hosts; its topic may be cut off."""
     topic = NAME.encode()[: size - filler_size_min(around)]
-    filler = _plain(at, size, bytes(HOST_V4), around)._replace(sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic)
+    filler = _plain(at, size, bytes(HOST_V4), around)._replace(
+        sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic
+    )
     return _with_body(filler, code, property_crc=around.property_crc)
 
 
@@ -356,9 +378,15 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
         needed |= {properties.INNER_NUM: str(claim.inner_num), properties.INNER_BASE: str(claim.queue_offset)}
     if others:
         needed[properties.INNER_MULTI_DISPATCH] = properties.LMQ_SEPARATOR.join(other.topic for other in others)
-        needed[properties.INNER_MULTI_QUEUE_OFFSET] = properties.LMQ_SEPARATOR.join(str(other.queue_offset) for other in others)
+        needed[properties.INNER_MULTI_QUEUE_OFFSET] = properties.LMQ_SEPARATOR.join(
+            str(other.queue_offset) for other in others
+        )
     if claim.topic == SCHEDULE_TOPIC:
-        needed |= {properties.DELAY: str(claim.queue_id + 1), properties.REAL_TOPIC: TRANS_HALF_TOPIC, properties.REAL_QUEUE_ID: "0"}
+        needed |= {
+            properties.DELAY: str(claim.queue_id + 1),
+            properties.REAL_TOPIC: TRANS_HALF_TOPIC,
+            properties.REAL_QUEUE_ID: "0",
+        }
     if claim.topic == TIMER_TOPIC:
         due = str(around.timestamp_min)
         needed |= {properties.TIMER_OUT_MS: due, properties.REAL_TOPIC: NAME, properties.REAL_QUEUE_ID: "0"}

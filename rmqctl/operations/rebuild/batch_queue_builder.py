@@ -43,7 +43,10 @@ class BatchQueueBuilder:
     def put(self, described: DispatchColumns) -> None:
         """Messages of the log, in log order."""
         known = self._describer.queues
-        self._wanted += [self._is_wanted((topic.decode("utf-8", "replace"), queue_id)) for topic, queue_id in known[len(self._wanted) :]]
+        self._wanted += [
+            self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
+            for topic, queue_id in known[len(self._wanted) :]
+        ]
         if not any(self._wanted):
             return
         messages = described.messages
@@ -71,7 +74,9 @@ class BatchQueueBuilder:
         if len(anew) and counts is not None:
             self.queues.pop(key)
             earlier, size = (
-                (counts.units + counts.earlier, counts.bytes + counts.earlier_bytes) if key not in self._before.queues else (0, 0)
+                (counts.units + counts.earlier, counts.bytes + counts.earlier_bytes)
+                if key not in self._before.queues
+                else (0, 0)
             )
             counts = QueueCounts(*key, anew=counts.anew + 1, earlier=earlier, earlier_bytes=size)
         if len(anew):
@@ -115,8 +120,16 @@ class BatchQueueBuilder:
     def _shown(self, key: QueueKey, built: Any) -> int:
         """Return the first queue offset that the existing queue gives a batch; the batch's own where it has none."""
         before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
-        unit = before.first_where(lambda unit: unit.physical_offset >= physical_offset) if isinstance(before, BatchConsumeQueue) else None
-        return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else int(built["baseOffset"])
+        unit = (
+            before.first_where(lambda unit: unit.physical_offset >= physical_offset)
+            if isinstance(before, BatchConsumeQueue)
+            else None
+        )
+        return (
+            unit.queue_offset
+            if unit is not None and unit.physical_offset == physical_offset
+            else int(built["baseOffset"])
+        )
 
     def _append(self, counts: QueueCounts, units: Any) -> None:
         before, writer = self._before.queues.get(counts.key), self._writers[counts.key]

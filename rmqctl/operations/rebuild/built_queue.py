@@ -128,7 +128,9 @@ class BuiltQueue:
             same = _equal_units(new, self._without_addresses(old))
             counts.same += same
             if same < len(old):
-                counts.moved += int(np.count_nonzero(lead_into(old, self._log) & (old["physicalOffset"] != new["physicalOffset"])))
+                counts.moved += int(
+                    np.count_nonzero(lead_into(old, self._log) & (old["physicalOffset"] != new["physicalOffset"]))
+                )
         if self._writer is not None:
             units = self._writer.append(counts.max_offset, units, store_timestamps)
             counts.crc = zlib_ng.crc32(units.view(np.uint8), counts.crc)

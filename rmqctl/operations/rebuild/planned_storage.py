@@ -95,7 +95,11 @@ class PlannedStorage(Storage):
         for patch in planned.patches:
             begin, behind = max(patch.begin, position), min(patch.end, end)
             if begin < behind:
-                new = bytes(behind - begin) if patch.data is None else patch.data[begin - patch.begin : behind - patch.begin]
+                new = (
+                    bytes(behind - begin)
+                    if patch.data is None
+                    else patch.data[begin - patch.begin : behind - patch.begin]
+                )
                 data[begin - position : behind - position] = new
         return bytes(data)
 

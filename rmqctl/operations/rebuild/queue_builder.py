@@ -100,7 +100,9 @@ class QueueBuilder:
         messages = described.messages
         is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
         for row in messages[is_rollback & (messages["marks"] & MULTI_DISPATCH == 0)]:
-            self.lose(int(row["physical_offset"]), int(row["size"]))  # of no queue: it may be what `recover --keep-going` filled a gap with
+            self.lose(
+                int(row["physical_offset"]), int(row["size"])
+            )  # of no queue: it may be what `recover --keep-going` filled a gap with
         self._place(messages)
         self._count_left_out(messages)
 
@@ -112,7 +114,10 @@ class QueueBuilder:
     @property
     def lost(self) -> list[tuple[int, int]]:
         """(physical offset, size) of the ranges that were told to `lose`."""
-        return [(at, behind - before) for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)]
+        return [
+            (at, behind - before)
+            for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)
+        ]
 
     def is_lost(self, physical_offset: int) -> bool:
         """Whether an offset of the log lies in a range that holds no record any more."""
@@ -159,8 +164,16 @@ class QueueBuilder:
             if offset is None:
                 continue
             row = np.zeros(1, DISPATCH_COLUMNS)
-            row["queue"], row["queue_offset"], row["tags_code"] = number, offset, self._light_tags_code(destination, message)
-            row["physical_offset"], row["size"], row["store_timestamp"] = physical_offset, message.size, message.store_timestamp
+            row["queue"], row["queue_offset"], row["tags_code"] = (
+                number,
+                offset,
+                self._light_tags_code(destination, message),
+            )
+            row["physical_offset"], row["size"], row["store_timestamp"] = (
+                physical_offset,
+                message.size,
+                message.store_timestamp,
+            )
             self._place(row, own=False)
 
     def _light_place(self, number: int, destination: Destination, message: Message) -> int | None:
@@ -186,7 +199,11 @@ class QueueBuilder:
     def _first_light_place(self, destination: Destination, message: Message) -> int:
         """Return where a light queue begins that nothing shows: one wrong number does not move it."""
         found = destination.queue_offset
-        following = self._numbers.following_in_light_queue((destination.topic, destination.queue_id), message.end) if found else []
+        following = (
+            self._numbers.following_in_light_queue((destination.topic, destination.queue_id), message.end)
+            if found
+            else []
+        )
         return first_number(found, following, None)
 
     def _shown_unit(self, destination: Destination, physical_offset: int) -> CqUnit | None:
@@ -229,7 +246,9 @@ class QueueBuilder:
             queue.finish()
             self._begin(number, self._open_queue(anew))
         elif offset < state["next"]:
-            queue.counts.refuse(message, is_counted=not message["marks"] & STANDS_IN)  # what that stands for counts as lost already
+            queue.counts.refuse(
+                message, is_counted=not message["marks"] & STANDS_IN
+            )  # what that stands for counts as lost already
             if message["marks"] & MULTI_DISPATCH:
                 self._place_multi_dispatch(int(message["physical_offset"]))
             return True
@@ -248,7 +267,11 @@ class QueueBuilder:
         if own and is_folder_name(key) and self._is_wanted(key) and not self._numbers.goes_on(messages, row):
             following = self._numbers.following(messages, row, key)
             place = first_number(offset, following, self._place_before(key, messages[row]))
-        front = self._front(key, place, messages[row], self._numbers.following(messages, row, key)) if own and place > 0 else place
+        front = (
+            self._front(key, place, messages[row], self._numbers.following(messages, row, key))
+            if own and place > 0
+            else place
+        )
         if not self._begin_with(number, front):
             return bool(self._states[number]["kind"] != LEFT_OUT)  # of a left out queue `place` goes on
         if front < place and self._fill(self.queues[key], messages[row], place, is_right=True):
@@ -345,14 +368,22 @@ class QueueBuilder:
         if not isinstance(before, ConsumeQueue):
             return True
         first, last = before.find(0), before.last()
-        return first is None or last is None or last.physical_offset < physical_offset or first.physical_offset == physical_offset
+        return (
+            first is None
+            or last is None
+            or last.physical_offset < physical_offset
+            or first.physical_offset == physical_offset
+        )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
         """Whether so many places, of which so many are known, can be of messages that lay between two physical offsets.
 
         `is_right`: other records say that there are so many.
         """
-        lost = self._lost_bytes[bisect_left(self._lost_from, behind)] - self._lost_bytes[bisect_left(self._lost_from, start)]
+        lost = (
+            self._lost_bytes[bisect_left(self._lost_from, behind)]
+            - self._lost_bytes[bisect_left(self._lost_from, start)]
+        )
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
     def _fill(self, queue: BuiltQueue, message: Any, end: int, *, is_right: bool) -> bool:

@@ -61,13 +61,18 @@ class QueueNumbers:
         rest = rest[: bisect_left(rest["physical_offset"], limit)]  # searchsorted copies the column first
         places, rest = _first_of_queue(rest, message["queue"])
         good = np.concatenate(([0], np.cumsum(np.where(_may_stand_in(rest), 0, rest["size"]), dtype=np.int64)))
-        found = [Following(int(rest[at]["queue_offset"]), int(rest[at]["physical_offset"]) - begin - int(good[at])) for at in places]
+        found = [
+            Following(int(rest[at]["queue_offset"]), int(rest[at]["physical_offset"]) - begin - int(good[at]))
+            for at in places
+        ]
         behind = int(rest[-1]["physical_offset"]) + int(rest[-1]["size"]) if len(rest) else begin
         is_all_read = len(rest) < len(messages) - row - 1 or behind >= limit
         if len(found) < FOLLOWING_MAX and not is_all_read:
             lost = behind - begin - int(good[-1])
             further = self._ahead.of_queue(key, behind, limit)
-            found += [Following(after.number, lost + after.lost) for after in islice(further, FOLLOWING_MAX - len(found))]
+            found += [
+                Following(after.number, lost + after.lost) for after in islice(further, FOLLOWING_MAX - len(found))
+            ]
         return found
 
     def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
@@ -115,7 +120,9 @@ class _Part:
             key = message.topic, message.queue_id
             self.messages.setdefault(key, []).append((item.physical_offset, message.queue_offset))
             for light in queue_destinations(message)[1:] if _MULTI_DISPATCH in message.properties_bytes else ():
-                self.messages.setdefault((light.topic, light.queue_id), []).append((item.physical_offset, light.queue_offset))
+                self.messages.setdefault((light.topic, light.queue_id), []).append(
+                    (item.physical_offset, light.queue_offset)
+                )
 
     def lost_before(self, physical_offset: int) -> int:
         return self.lost[bisect_right(self.lost_at, physical_offset) - 1]

@@ -187,7 +187,9 @@ class Rebuild:
         self.hears: Callable[[DispatchColumns], None] = lambda _: None
         self.describer = Describer(with_keys=selection.index, with_tags=selection.tags)
         delays = delays_of(store, store.conf.delays_ms)
-        self._queues = QueueBuilder(store, self.describer, self._is_plain, self._open_queue, delays, self._message_at, end)
+        self._queues = QueueBuilder(
+            store, self.describer, self._is_plain, self._open_queue, delays, self._message_at, end
+        )
         self._batches = BatchQueueBuilder(store, self.describer, self._is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
         self._index = self._open_index() if selection.index and staging is not None else None
@@ -226,7 +228,9 @@ class Rebuild:
         if self._storage is None:
             raise ValueError("nothing is written")
         if any(damage.code == FILE_OVERLAP for damage in self._store.commit_log.queue.anomalies):
-            what = "files of the log overlap: the position of the interrupted rebuild does not show what it read of both"
+            what = (
+                "files of the log overlap: the position of the interrupted rebuild does not show what it read of both"
+            )
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         path = self._storage.root / REBUILD_FILE
         if self._storage.entry(path).kind is not Kind.FILE:
@@ -260,10 +264,17 @@ class Rebuild:
     def _is_of_ours(self, found: _Suspended) -> bool:
         """Tell whether this rebuild could have written `found`, which lies in the store: its names become folders, its numbers places."""
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
-        of_queues = all(map(self._is_plain, plain)) and all(map(self._is_batch, batches)) and all(map(is_folder_name, plain + batches))
+        of_queues = (
+            all(map(self._is_plain, plain))
+            and all(map(self._is_batch, batches))
+            and all(map(is_folder_name, plain + batches))
+        )
         counted = [*found.queues, *found.batch_queues]
         in_order = all(0 <= counts.min_offset <= counts.max_offset < PLACES_MAX for counts in counted)
-        numbers = [*chain.from_iterable(map(msgspec.structs.astuple, [*counted, found.log, found.index])), *chain(*found.lost)]
+        numbers = [
+            *chain.from_iterable(map(msgspec.structs.astuple, [*counted, found.log, found.index])),
+            *chain(*found.lost),
+        ]
         fit = all(-2 <= number <= OFFSET_MAX for number in numbers if isinstance(number, int))
         in_log = found.log.position in range(self.log_range.start, self.log_range.stop + 1)
         return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
@@ -385,13 +396,19 @@ class Rebuild:
         result.queues = [queue.counts for queue in self._queues.queues.values()] + list(self._batches.queues.values())
         result.queues = [counts for counts in result.queues if not self._is_stray(counts)]
         result.queues.sort(key=lambda counts: counts.key)
-        result.left_out = {topic: count for topic, count in sorted(self._queues.left_out.items()) if topic not in self._known_topics}
+        result.left_out = {
+            topic: count for topic, count in sorted(self._queues.left_out.items()) if topic not in self._known_topics
+        }
         if self.selection.queues:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
         """Whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
-        if counts.key in self._store.queues or counts.units - counts.repeated - counts.kept != 1 or not self._store.queues:
+        if (
+            counts.key in self._store.queues
+            or counts.units - counts.repeated - counts.kept != 1
+            or not self._store.queues
+        ):
             return False
         last = counts.max_offset - 1
         for key in one_bit_off(counts.key):
@@ -408,7 +425,9 @@ class Rebuild:
                 continue
             last = queue.last()
             is_empty = last is None and queue.used_end == queue.queue.min_offset
-            alone_knows = last is not None and (last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset))
+            alone_knows = last is not None and (
+                last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset)
+            )
             stays = self._is_wanted(key) and (is_empty or alone_knows)
             (self.result.as_they_are if stays else self.result.gone).append(key)
 
@@ -429,7 +448,9 @@ class Rebuild:
             else:
                 on_disk.sync_folder(path)
         plain, batches = [queue.counts for queue in self._queues.queues.values()], list(self._batches.queues.values())
-        said = _Suspended(self._of(), self.result.log, plain, batches, self.result.index, self._queues.left_out, self._queues.lost)
+        said = _Suspended(
+            self._of(), self.result.log, plain, batches, self.result.index, self._queues.left_out, self._queues.lost
+        )
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
@@ -440,8 +461,12 @@ class Rebuild:
 
     def _check_queue(self, counts: QueueCounts, storage: StagingStorage) -> None:
         folder = storage.root / store_path.CONSUMEQUEUE / counts.topic / str(counts.queue_id)
-        queue = ConsumeQueue(counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], self.geometry.consumequeue_file_size))
-        as_made = not queue.queue.anomalies and queue.max_offset == counts.max_offset and crc_of(queue, counts) == counts.crc
+        queue = ConsumeQueue(
+            counts.topic, counts.queue_id, MappedFileQueue(storage, [folder], self.geometry.consumequeue_file_size)
+        )
+        as_made = (
+            not queue.queue.anomalies and queue.max_offset == counts.max_offset and crc_of(queue, counts) == counts.crc
+        )
         queue.queue.close()
         if not as_made:
             raise _not_as_made(storage.display(folder))
@@ -476,7 +501,9 @@ class Rebuild:
         with closing(there):
             end = BatchConsumeQueue(counts.topic, counts.queue_id, there).used_end
         folder = self._folder(self._storage, store_path.BATCHCONSUMEQUEUE, counts)
-        return BatchConsumeQueueWriter(WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset)
+        return BatchConsumeQueueWriter(
+            WritableMappedFileQueue(self._storage, [folder], size, there, end), counts.end, counts.max_offset
+        )
 
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
         """The files of a queue that is gone on with; those of one that begins are deleted."""
@@ -515,4 +542,6 @@ class Rebuild:
 
 
 def _not_as_made(what: str) -> Unreadable:
-    return Unreadable("what was written is not what is there now", path=what, hint="nothing was changed; the disk may be failing")
+    return Unreadable(
+        "what was written is not what is there now", path=what, hint="nothing was changed; the disk may be failing"
+    )

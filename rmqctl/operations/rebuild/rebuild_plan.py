@@ -73,7 +73,12 @@ class IndexPlan(NamedTuple):
 
     def to_json(self) -> dict[str, int]:
         """As `rebuild -o json` prints it."""
-        return {"files": self.files, "filesNow": self.files_now, "entries": self.entries, "entriesNow": self.entries_now}
+        return {
+            "files": self.files,
+            "filesNow": self.files_now,
+            "entries": self.entries,
+            "entriesNow": self.entries_now,
+        }
 
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
@@ -83,7 +88,9 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
         now = _units_now(store, counts.key, rebuild.result.begin)
         differ = _differ(counts, now) + _slots_behind(store, counts)
         moved = counts.moved + _places_that_go(rebuild, store, counts, now)
-        plans.append(QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved))
+        plans.append(
+            QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved)
+        )
     for key in rebuild.result.gone:
         now = _units_now(store, key, rebuild.result.begin)
         plans.append(QueuePlan(*key, 0, 0, 0, len(now), len(now)))
@@ -115,7 +122,9 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
     if not isinstance(queue, ConsumeQueue):
         return 0
     blocks = queue.blocks(max(counts.max_offset, queue.max_offset), queue.slots_end)
-    return sum(int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks)
+    return sum(
+        int(np.count_nonzero(np.frombuffer(data, np.uint8).reshape(-1, CQ_UNIT.size).any(axis=1))) for _, data in blocks
+    )
 
 
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
@@ -130,7 +139,9 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
     outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
-    whole = RepairPlan(result.begin, rebuild.log_range.stop, None, result.log.messages, Loss(), outcomes, (*made, *others))
+    whole = RepairPlan(
+        result.begin, rebuild.log_range.stop, None, result.log.messages, Loss(), outcomes, (*made, *others)
+    )
     whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
     return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
 
@@ -151,7 +162,9 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
     moved = [queue.moved for queue in made.values() if queue.counts is not None and queue.moved]
     if moved:
         where = f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')}"
-        notes.append(f"{where} will lead to another message than now, or to none: consumers go on there with another message")
+        notes.append(
+            f"{where} will lead to another message than now, or to none: consumers go on there with another message"
+        )
     return replace(plan, queues=queues, lost=lost, notes=tuple(notes))
 
 
@@ -179,7 +192,10 @@ def _with_counts(queue: QueueOutcome, made: QueuePlan | None) -> QueueOutcome:
 
 def _note_of_again(queues: list[QueueCounts]) -> Iterator[str]:
     if queues:
-        where = [f"{of.topic}/{of.queue_id}: {of.unplaced}" + (f", the first at {of.again_at}" if of.again else "") for of in queues]
+        where = [
+            f"{of.topic}/{of.queue_id}: {of.unplaced}" + (f", the first at {of.again_at}" if of.again else "")
+            for of in queues
+        ]
         count = sum(of.unplaced for of in queues)
         messages, have = counted(count, "message"), "has" if count == 1 else "have"
         yield (

@@ -171,7 +171,10 @@ class RecoveryLook:
         """No broker minds: consumers are led around it."""
         count = messages_between(self.store, gap.physical_offset, gap.end)
         size = self.store.commit_log.queue.file_size
-        files, lost = counted(-(-gap.size // size), "file"), counted(count, "message") if count else "messages that no queue knows of"
+        files, lost = (
+            counted(-(-gap.size // size), "file"),
+            counted(count, "message") if count else "messages that no queue knows of",
+        )
         return (
             f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, and "
             "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with marks"
@@ -200,9 +203,13 @@ class RecoveryLook:
         """
         if self.restart.dispatch_fails:
             return self.end.offset
-        if not self._profile.knows_long_topics and any(len(topic) > LONGEST_V1_TOPIC for topic, _ in self._describer.queues):
+        if not self._profile.knows_long_topics and any(
+            len(topic) > LONGEST_V1_TOPIC for topic, _ in self._describer.queues
+        ):
             return self.end.offset
-        unmarked = (behind for at, behind in self._damaged if at < self.end.offset and self.marks.blocks.of_damage(at) is None)
+        unmarked = (
+            behind for at, behind in self._damaged if at < self.end.offset and self.marks.blocks.of_damage(at) is None
+        )
         return max(unmarked, default=0)
 
     @property
@@ -216,7 +223,11 @@ class RecoveryLook:
         Such are left where a broker cut the log, which moves positions only, and wrote on.
         """
         message = self.store.commit_log.message_at(physical_offset)
-        if message is None or message.store_timestamp >= self.last[1] or (message.topic, message.queue_id) not in self.store.queues:
+        if (
+            message is None
+            or message.store_timestamp >= self.last[1]
+            or (message.topic, message.queue_id) not in self.store.queues
+        ):
             return False
         unit = self.store.unit(message.topic, message.queue_id, message.queue_offset)
         return unit is None or unit.physical_offset != physical_offset
@@ -228,7 +239,9 @@ class RecoveryLook:
             self._passing = []
             self._renamed.good(item)
         if self._end_at is not None and not self.end.is_final and item.end > self._end_at:
-            self.end.end(self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.name} wait there for ever")
+            self.end.end(
+                self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.name} wait there for ever"
+            )
         if isinstance(item, Stretch):
             self._messages(item.taken, item.end)
         elif isinstance(item, Message):
@@ -332,7 +345,9 @@ class RecoveryLook:
     def left(self) -> list[Damage]:
         """Damage before the log's end that stays."""
         found = [damage for damage in self._left if damage.code != FILE_OVERLAP]
-        found += [damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP]  # a scan comes to them last
+        found += [
+            damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP
+        ]  # a scan comes to them last
         return [damage for damage in found if damage.physical_offset < self.end.offset and not self._has_marks(damage)]
 
     def _has_marks(self, damage: Damage) -> bool:
@@ -343,7 +358,11 @@ class RecoveryLook:
         file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
         if damage.code != "file-length" or file is None:
             return damage.code == "file-gap"
-        return file.name == damage.path and file.end == damage.physical_offset and file.size_on_disk < self.store.commit_log.queue.file_size
+        return (
+            file.name == damage.path
+            and file.end == damage.physical_offset
+            and file.size_on_disk < self.store.commit_log.queue.file_size
+        )
 
     def _is_short(self, damage: Damage) -> bool:
         """Whether these are the bytes that a file is too short."""
@@ -351,7 +370,10 @@ class RecoveryLook:
 
     def _is_in_short_file(self, damage: Damage) -> bool:
         """Whether damage lies in a file that gets bytes anyway: its new end must not end the log at a later start."""
-        file, size = self.store.commit_log.queue.at_or_before(damage.physical_offset), self.store.commit_log.queue.file_size
+        file, size = (
+            self.store.commit_log.queue.at_or_before(damage.physical_offset),
+            self.store.commit_log.queue.file_size,
+        )
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
@@ -365,10 +387,14 @@ class RecoveryLook:
             start = next_readable(longer, file.size)
             for item in FileScan(longer, start).items(end_position(longer)) if start is not None else ():
                 if isinstance(item, Message) and log.at(item.physical_offset) != item:
-                    self.losses.damage(damage._replace(physical_offset=item.physical_offset, size=item.size, message=item))
+                    self.losses.damage(
+                        damage._replace(physical_offset=item.physical_offset, size=item.size, message=item)
+                    )
                     count += 1
         if count:
-            self.notes.append(f"{file.name} is cut to {log.queue.file_size} bytes: {counted(count, 'message')} after that are lost")
+            self.notes.append(
+                f"{file.name} is cut to {log.queue.file_size} bytes: {counted(count, 'message')} after that are lost"
+            )
 
     def _pass(self, damage: Damage) -> None:
         """Damage in front of where the recovery begins."""
@@ -391,7 +417,11 @@ class RecoveryLook:
 
         After an abnormal recovery that is the third file from the end for every version: 5.x before 5.3.2 still begins there.
         """
-        bases = [file.file_from_offset for file in self.store.commit_log.queue.files if file.file_from_offset < self.end.offset]
+        bases = [
+            file.file_from_offset
+            for file in self.store.commit_log.queue.files
+            if file.file_from_offset < self.end.offset
+        ]
         if not bases:
             return self.end.offset
         if self.restart.mode is Mode.ABNORMAL:
@@ -401,7 +431,12 @@ class RecoveryLook:
     def _mark_torn_end(self) -> None:
         """The last record was not written to its end, but brokers serve it: it stays, with the properties that are whole."""
         torn = self._served
-        if torn is not None and torn.code == "torn-properties" and torn.message is not None and torn.end == self.end.offset:
+        if (
+            torn is not None
+            and torn.code == "torn-properties"
+            and torn.message is not None
+            and torn.end == self.end.offset
+        ):
             self.marks.replace([torn], self.last[0], torn.end)
             self.marks_bytes += torn.size
 
@@ -420,7 +455,9 @@ class RecoveryLook:
             if self._keep_going:
                 self._end_at_damage(damages, f"; {error}")
                 return
-            self.notes.append(f"the next start ends the log at {damages[0].physical_offset}, {damages[0].code}: {error}")
+            self.notes.append(
+                f"the next start ends the log at {damages[0].physical_offset}, {damages[0].code}: {error}"
+            )
             self._stay(damages)
             for damage in damages:
                 self._see_damaged(damage)
@@ -434,7 +471,9 @@ class RecoveryLook:
     def _check_marks_limit(self, damages: list[Damage], size: int, good: int) -> None:
         """Before any work that grows with it. Raises BadRequest where more than the limit needs marks."""
         needed = self.marks_bytes + size
-        self._marked_files += sum(damage.size // self.store.commit_log.queue.file_size for damage in damages if damage.code == "file-gap")
+        self._marked_files += sum(
+            damage.size // self.store.commit_log.queue.file_size for damage in damages if damage.code == "file-gap"
+        )
         files = self._marked_files
         if needed <= self._marks_limit and files <= MARKED_FILES_MAX:
             return
@@ -462,7 +501,9 @@ class RecoveryLook:
                 self.marked_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
         gone = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
         records = max(sum(block.served for block in marks), len(gone))
-        self.marked = Loss(self.marked.records + records, self.marked.bytes + max(size, sum(damage.size for damage in gone)))
+        self.marked = Loss(
+            self.marked.records + records, self.marked.bytes + max(size, sum(damage.size for damage in gone))
+        )
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
         """Damaged places that nothing stands for: the log ends at the first, and what they held is lost."""
@@ -478,5 +519,9 @@ class RecoveryLook:
         files = self.store.commit_log.queue.files
         start = files[third_from_end(len(files))].file_from_offset if self.restart.mode is Mode.NORMAL and files else 0
         # an empty file gets zeros, at which the log ends
-        is_empty = damage.code == "file-length" and self._is_missing(damage) and damage.size == self.store.commit_log.queue.file_size
+        is_empty = (
+            damage.code == "file-length"
+            and self._is_missing(damage)
+            and damage.size == self.store.commit_log.queue.file_size
+        )
         return damage.physical_offset >= start and (is_empty or damage.code not in BROKER_OVERLOOKS)

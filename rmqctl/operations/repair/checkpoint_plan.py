@@ -51,10 +51,14 @@ class CheckpointPlan:
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
-        changes: list[Change] = [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)] if self.size != CHECKPOINT_FILE_SIZE else []
+        changes: list[Change] = (
+            [Resize(CHECKPOINT_NAME, CHECKPOINT_FILE_SIZE)] if self.size != CHECKPOINT_FILE_SIZE else []
+        )
         for field, old, new in zip(CHECKPOINT.fields, self.before, self.after, strict=True):
             if old != new:
-                changes.append(Write(CHECKPOINT_NAME, CHECKPOINT.offset(field.name), new.to_bytes(8, "big", signed=True)))
+                changes.append(
+                    Write(CHECKPOINT_NAME, CHECKPOINT.offset(field.name), new.to_bytes(8, "big", signed=True))
+                )
         return changes
 
     def build(self, storage: WritableStorage, staging: Path) -> None:

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 
 
-def repair(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]) -> None:
+def repair(
+    store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]
+) -> None:
     """Carry `plan` out, which was made from `store` as it is now; `commit` as for Journal.execute.
 
     Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
@@ -54,7 +56,9 @@ def repair(store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, thre
         journal.execute(changes, commit)
 
 
-def without_vain_rebuilds(store: ReadOnlyStore, threads: int, audit: AuditQueues, plan: RepairPlan) -> tuple[RepairPlan, BuiltSpans]:
+def without_vain_rebuilds(
+    store: ReadOnlyStore, threads: int, audit: AuditQueues, plan: RepairPlan
+) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without queues that would be rebuilt just as they are, and what the other ones to be rebuilt will have.
 
     What is wrong with a queue that would stay the same, the log itself has wrong. The plan counts what the rebuilt queues lose, and
@@ -67,14 +71,18 @@ def without_vain_rebuilds(store: ReadOnlyStore, threads: int, audit: AuditQueues
     rebuild = Rebuild(store, selection, None, threads=threads, end=plan.max_phy_offset, marks=plan.marks)
     rebuild.run()
     made = _by_key(rebuild_plan.queue_plans(rebuild, store))
-    plain = [queue.counts for queue in made.values() if queue.counts is not None and queue.topic not in rebuild.batch_topics]
+    plain = [
+        queue.counts for queue in made.values() if queue.counts is not None and queue.topic not in rebuild.batch_topics
+    ]
     contested = frozenset(counts.key for counts in plain if is_contested(counts))
     units = None
     if contested:
         settled, units, rounds = settle(store, plan, contested, threads)
         made |= _by_key(rebuild_plan.queue_plans(settled, store))
         plan = replace(plan, contested=Contested(contested, rounds))
-    better = {key for key, queue in made.items() if queue.differ or (key in store.queues and not rebuild.files_are_right(key))}
+    better = {
+        key for key, queue in made.items() if queue.differ or (key in store.queues and not rebuild.files_are_right(key))
+    }
     vain = plan.queues_to_rebuild - better  # such as those of topics whose names can be no folder
     leaves = Counter(plan.leaves)
     steps = []
@@ -88,7 +96,9 @@ def without_vain_rebuilds(store: ReadOnlyStore, threads: int, audit: AuditQueues
     notes = [*plan.notes, *rebuild_plan.notes_of_strays(rebuild.result.strays)]
     if vain:
         agree = "does not agree" if len(vain) == 1 else "do not agree"
-        notes.append(f"{counted(len(vain), 'queue')} {agree} with the log, and no repair can change that: `rmqctl verify` shows where")
+        notes.append(
+            f"{counted(len(vain), 'queue')} {agree} with the log, and no repair can change that: `rmqctl verify` shows where"
+        )
     counts = [queue.counts for key, queue in sorted(made.items()) if key in better and queue.counts is not None]
     for of_queue in counts:
         if of_queue.key not in contested:
@@ -116,7 +126,11 @@ def _by_key(queues: list[QueuePlan]) -> dict[QueueKey, QueuePlan]:
 def _outermost(changes: list[Change]) -> list[Change]:
     """The changes without deletions inside a folder that is itself deleted or replaced: what lies there goes with the folder."""
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
-    return [change for change in changes if not (isinstance(change, Delete) and not whole.isdisjoint(Path(change.path).parents))]
+    return [
+        change
+        for change in changes
+        if not (isinstance(change, Delete) and not whole.isdisjoint(Path(change.path).parents))
+    ]
 
 
 class _Changes:
@@ -152,7 +166,9 @@ class _Changes:
         queues -= contested
         tags = plan.rebuilds_index and indexes_tags(self._store, plan.profile)
         selection = Selection(queues=bool(queues), index=plan.rebuilds_index, keys=queues, all_topics=True, tags=tags)
-        rebuild = Rebuild(self._store, selection, self._staging, threads=self._threads, end=plan.max_phy_offset, marks=plan.marks)
+        rebuild = Rebuild(
+            self._store, selection, self._staging, threads=self._threads, end=plan.max_phy_offset, marks=plan.marks
+        )
         rebuild.run()
         rebuild.check()
         if plan.rebuilds_index:

@@ -66,10 +66,14 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
     """Count what goes with the folders of rebuilt queues and index: files that do not belong there, units of expired messages."""
-    folders = {f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild}
+    folders = {
+        f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild
+    }
     if plan.rebuilds_index:
         folders.add(store_path.INDEX)
-    found = Counter(damage.code for damage in store.foreign if not folders.isdisjoint(map(str, Path(damage.path).parents)))
+    found = Counter(
+        damage.code for damage in store.foreign if not folders.isdisjoint(map(str, Path(damage.path).parents))
+    )
     for key in plan.queues_to_rebuild & store.queues.keys():
         queue = store.queues[key]
         if isinstance(queue, ConsumeQueue):

@@ -21,7 +21,9 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
     """Return how many of the lost messages of `outcomes` begin where no file of the log has a byte. Raises OSError."""
     holes = [*_holes(store.commit_log.queue)]
     lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
-    return sum(min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items())
+    return sum(
+        min(count, sum(messages_between(store, *hole, only=key) for hole in holes)) for key, count in lost.items()
+    )
 
 
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:

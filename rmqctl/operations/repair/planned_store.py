@@ -50,8 +50,16 @@ def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], del
     elif isinstance(deed, Resize | Write | Zero | MarkBlock):
         path = root / deed.path
         found = files.get(path) or PlannedFile(store.storage.entry(path).size)
-        files[path] = found._replace(size=deed.size) if isinstance(deed, Resize) else found._replace(patches=(*found.patches, _patch(deed)))
+        files[path] = (
+            found._replace(size=deed.size)
+            if isinstance(deed, Resize)
+            else found._replace(patches=(*found.patches, _patch(deed)))
+        )
 
 
 def _patch(deed: Write | Zero | MarkBlock) -> Patch:
-    return Patch(deed.begin, deed.end) if isinstance(deed, Zero) else Patch(deed.offset, deed.offset + deed.size, deed.data)
+    return (
+        Patch(deed.begin, deed.end)
+        if isinstance(deed, Zero)
+        else Patch(deed.offset, deed.offset + deed.size, deed.data)
+    )

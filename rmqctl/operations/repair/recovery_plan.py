@@ -191,7 +191,13 @@ class _Steps:
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
-        steps = [*self._foreign_steps(), *self._log_steps(end), *self._mark_steps(), *queue_steps, *self._index_steps(end)]
+        steps = [
+            *self._foreign_steps(),
+            *self._log_steps(end),
+            *self._mark_steps(),
+            *queue_steps,
+            *self._index_steps(end),
+        ]
         steps += [*self._beside_steps(bool(steps))]
         rebuilt = {(step.deed.topic, step.deed.queue_id) for step in queue_steps if isinstance(step.deed, RebuildQueue)}
         outcomes = tuple(self._outcomes(rebuilt))
@@ -258,7 +264,8 @@ class _Steps:
             pieces = tuple(blocks)
             before = files.at_or_before(pieces[0].physical_offset)
             yield Step(
-                AddLogFile(path, files.file_size, before.name if before else path, pieces), "it is missing; the records after it stay"
+                AddLogFile(path, files.file_size, before.name if before else path, pieces),
+                "it is missing; the records after it stay",
             )
 
     def _log_steps(self, end: int) -> Iterator[Step]:
@@ -308,7 +315,11 @@ class _Steps:
         """Where the queue only has units that are to go from one on, what cuts it there; None: it is to be made anew."""
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
-        if not isinstance(queue, ConsumeQueue) or len(starts) < len(findings) or any(finding.code not in CUT for finding in findings):
+        if (
+            not isinstance(queue, ConsumeQueue)
+            or len(starts) < len(findings)
+            or any(finding.code not in CUT for finding in findings)
+        ):
             return None
         cut = min(starts)
         behind = sum(finding.count for finding in findings if finding.code == BEHIND_LOG)
@@ -331,7 +342,9 @@ class _Steps:
         elif steps := [*index_steps(self._store.index, end)]:
             yield from steps
         elif self._look.index is not None and self._look.index.findings:
-            yield Step(RebuildIndex(), _in_words(self._look.index.findings) if self._store.index.files else "there is none")
+            yield Step(
+                RebuildIndex(), _in_words(self._look.index.findings) if self._store.index.files else "there is none"
+            )
 
     def _index_end(self) -> int:
         """The physical offset that the newest index file's last entry leads to; -1 without one."""

@@ -45,7 +45,12 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(
-    store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: dict[QueueKey, BuiltSpan], whole_from: int, threads: int
+    store: ReadOnlyStore,
+    plan: RepairPlan,
+    profile: Profile,
+    built: dict[QueueKey, BuiltSpan],
+    whole_from: int,
+    threads: int,
 ) -> Rehearsal:
     """Play both starts on what `plan` makes of `store`; `built` are the queues that it rebuilds.
 
@@ -53,7 +58,9 @@ def rehearse(
     """
     planned = planned_store(store, plan.steps)
     try:
-        outcomes = [_start(planned, plan, profile, built, whole_from, threads, mode) for mode in (Mode.NORMAL, Mode.ABNORMAL)]
+        outcomes = [
+            _start(planned, plan, profile, built, whole_from, threads, mode) for mode in (Mode.NORMAL, Mode.ABNORMAL)
+        ]
     finally:
         planned.close()
     return Rehearsal(*outcomes)
@@ -67,14 +74,18 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]
     for queue in store.queues.values():
-        size = geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
+        size = (
+            geometry.consumequeue_file_size if isinstance(queue, ConsumeQueue) else geometry.batchconsumequeue_file_size
+        )
         sized += [(file, size) for file in queue.queue.files]
     steps = [Step(Resize(file.name, size), "") for file, size in sized if size and file.size_on_disk != size]
     steps += [Step(Delete(damage.path), "") for damage in store.foreign if damage.code == "foreign-file"]
     return planned_store(store, steps)
 
 
-def with_next_start(store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int) -> RepairPlan:
+def with_next_start(
+    store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
+) -> RepairPlan:
     """Return `plan`, of a verb that leaves `abort` as it is, with what the next start serves less of after it than before it.
 
     Plays the start with `abort` as well, where it is not there now. `built` are the queues that the plan rebuilds. Raises OSError.
@@ -94,7 +105,9 @@ def with_next_start(store: ReadOnlyStore, plan: RepairPlan, profile: Profile, bu
     return _with_fewer_after_a_crash(plan, *starts[-1]) if len(starts) > 1 else plan
 
 
-def _listen(store: ReadOnlyStore, describer: Describer, threads: int, now: list[Restart], then: list[Restart], end: int) -> None:
+def _listen(
+    store: ReadOnlyStore, describer: Describer, threads: int, now: list[Restart], then: list[Restart], end: int
+) -> None:
     """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`. Raises OSError."""
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
@@ -188,7 +201,9 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
 
 def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome) -> RepairPlan:
     note = f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer than now"
-    own = sum(count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX))  # light queues share their messages
+    own = sum(
+        count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX)
+    )  # light queues share their messages
     lost = plan.lost._replace(records=plan.lost.records + own)
     queues = tuple(queue._replace(lost=queue.lost + fewer[queue.topic, queue.queue_id]) for queue in plan.queues)
     return replace(plan, lost=lost, queues=queues, notes=(*plan.notes, note))
@@ -212,9 +227,13 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
     """The queues that have files which change."""
-    paths = [Path(deed.path).parts for deed in (step.deed for step in plan.steps) if isinstance(deed, Delete | Resize | Zero)]
+    paths = [
+        Path(deed.path).parts for deed in (step.deed for step in plan.steps) if isinstance(deed, Delete | Resize | Zero)
+    ]
     return frozenset(
-        (parts[1], int(parts[2])) for parts in paths if parts[0] in store_path.QUEUE_PARTS and len(parts) > 2 and parts[2].isdecimal()
+        (parts[1], int(parts[2]))
+        for parts in paths
+        if parts[0] in store_path.QUEUE_PARTS and len(parts) > 2 and parts[2].isdecimal()
     )
 
 
@@ -223,7 +242,13 @@ def _in_words(fewer: Counter[QueueKey]) -> str:
 
 
 def _start(
-    planned: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: dict[QueueKey, BuiltSpan], whole_from: int, threads: int, mode: Mode
+    planned: ReadOnlyStore,
+    plan: RepairPlan,
+    profile: Profile,
+    built: dict[QueueKey, BuiltSpan],
+    whole_from: int,
+    threads: int,
+    mode: Mode,
 ) -> RestartOutcome:
     restart = Restart(planned, profile, Describer(with_keys=False), mode, built)
     if restart.refused is None and whole_from <= restart.scanned_from:

@@ -49,7 +49,9 @@ class RenamedFiles:
             base = file.file_from_offset - min(distances)
             if base >= 0 and base % self._files.file_size == 0 and base not in taken:
                 count = self._counts[file.name]
-                records, say = ("its only record", "says") if count == 1 else (f"all its {counted(count, 'record')}", "say")
+                records, say = (
+                    ("its only record", "says") if count == 1 else (f"all its {counted(count, 'record')}", "say")
+                )
                 yield (
                     f"{file.name} was renamed: {records} {say} the offsets of {base:0{FILE_NAME_DIGITS}d}; rename it back and run "
                     "recover again"

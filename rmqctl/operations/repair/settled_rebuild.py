@@ -29,7 +29,9 @@ def is_contested(counts: QueueCounts) -> bool:
     return bool(counts.strays or counts.repeated or counts.misnumbered or counts.unplaced or counts.anew)
 
 
-def settle(store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int) -> tuple[Rebuild, BuiltUnits, int]:
+def settle(
+    store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
+) -> tuple[Rebuild, BuiltUnits, int]:
     """Return the last round of rebuilding `keys`, which compares with `store`, its units, and how many rounds came to that.
 
     Raises OSError.
@@ -55,9 +57,13 @@ def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) ->
     return _judge(store, plan, units)
 
 
-def _first_round(store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int) -> tuple[Rebuild, BuiltUnits]:
+def _first_round(
+    store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
+) -> tuple[Rebuild, BuiltUnits]:
     units = BuiltUnits()
-    rebuild = Rebuild(store, _selection(keys), None, threads=threads, end=plan.max_phy_offset, marks=plan.marks, units=units)
+    rebuild = Rebuild(
+        store, _selection(keys), None, threads=threads, end=plan.max_phy_offset, marks=plan.marks, units=units
+    )
     rebuild.run()
     return rebuild, units
 
@@ -66,7 +72,9 @@ def _next_round(
     judge: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int, store: ReadOnlyStore
 ) -> tuple[Rebuild, BuiltUnits]:
     units = BuiltUnits()
-    rebuild = Rebuild(judge, _selection(keys), None, threads=threads, end=plan.max_phy_offset, compared_with=store, units=units)
+    rebuild = Rebuild(
+        judge, _selection(keys), None, threads=threads, end=plan.max_phy_offset, compared_with=store, units=units
+    )
     rebuild.run()
     return rebuild, units
 

@@ -66,7 +66,9 @@ class Truncation:
         if not log.min_offset <= to <= log.queue.end:
             hint = f"its messages reach from {log.min_offset} to {log.end()[0]}"
             raise BadRequest("the log cannot end", path=str(self._store.path.root), offset=to, hint=hint)
-        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)):
+        for item in log.scan_columns(
+            ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)
+        ):
             self._see(item)
         if not self._is_boundary and to not in (log.min_offset, log.queue.end):
             raise self._no_boundary()
@@ -83,7 +85,9 @@ class Truncation:
         outcomes = tuple(QueueOutcome(*key, low, high, lost_of.get(key, 0)) for key, low, high in ends)
         end = min(to, self._reached)
         notes = tuple(self._note_revived())
-        return RepairPlan(log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), notes, self._stamps)
+        return RepairPlan(
+            log.min_offset, end, None, None, self._losses.total(), outcomes, tuple(steps), notes, self._stamps
+        )
 
     def check_nothing_good_is_lost(self) -> None:
         """After `plan`. Raises BadRequest where good messages stand behind the end."""
@@ -134,7 +138,9 @@ class Truncation:
     def _no_boundary(self) -> BadRequest:
         near = " and ".join(str(offset) for offset in self._boundaries)
         hint = f"the nearest are {near}" if near else "`rmqctl dump` lists the records"
-        return BadRequest("no record begins or ends there", path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
+        return BadRequest(
+            "no record begins or ends there", path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint
+        )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
         """Where a queue ends afterwards, and the steps to that."""

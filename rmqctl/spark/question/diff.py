@@ -67,7 +67,9 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
         .when(f.col("a").isNull(), _only_in("b", "a", a, "extra"))
         .otherwise("different")
     )
-    return rows.select("physicalOffset", difference.alias("difference"), "fields", "a", "b").where(f.col("difference").isNotNull())
+    return rows.select("physicalOffset", difference.alias("difference"), "fields", "a", "b").where(
+        f.col("difference").isNotNull()
+    )
 
 
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:

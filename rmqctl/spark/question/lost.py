@@ -78,7 +78,9 @@ def _light_places() -> Column:
 
     def words(name: str) -> Column:
         text = f.coalesce(f.col("properties")[name], f.lit(""))
-        return f.split(f.regexp_replace(text, f"{properties.LMQ_SEPARATOR}+$", ""), properties.LMQ_SEPARATOR)  # as Java splits
+        return f.split(
+            f.regexp_replace(text, f"{properties.LMQ_SEPARATOR}+$", ""), properties.LMQ_SEPARATOR
+        )  # as Java splits
 
     names, offsets = words(properties.INNER_MULTI_DISPATCH), words(properties.INNER_MULTI_QUEUE_OFFSET)
 

@@ -29,7 +29,9 @@ class Proof:
         found = self.coverage()
         if not found.joined:
             hint = f"read {len(found.splits)} other splits: option `splits`"
-            raise Unreadable("a split of the log did not begin where the one before it ended", path=found.splits[0].root, hint=hint)
+            raise Unreadable(
+                "a split of the log did not begin where the one before it ended", path=found.splits[0].root, hint=hint
+            )
 
     def _observed(self) -> dict[str, Any]:
         """What was observed; nothing where Spark found no need to read the table: PySpark cannot take an empty row then."""
@@ -52,7 +54,9 @@ def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
 
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
-        raise BadRequest(f"the table has no column {missing[0]}", hint=f"its option `columns` must have {', '.join(NEEDED)}")
+        raise BadRequest(
+            f"the table has no column {missing[0]}", hint=f"its option `columns` must have {', '.join(NEEDED)}"
+        )
     observation = Observation()
     is_range = f.col("kind") == KIND_RANGE
     ranges = f.collect_list(f.when(is_range, f.struct(*NEEDED[1:]))).alias("ranges")

@@ -65,7 +65,9 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     names = answer.columns
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
-        raise BadRequest(f"two columns of the answer are called {twice[0]}", hint="AS renames one; JOIN ... USING makes one of both")
+        raise BadRequest(
+            f"two columns of the answer are called {twice[0]}", hint="AS renames one; JOIN ... USING makes one of both"
+        )
     return answer
 
 

@@ -23,4 +23,6 @@ def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool
     messages = messages_of(records)
     begin = f.col("storeTimestamp") - f.pmod("storeTimestamp", f.lit(interval_ms))
     keys = ["broker", "store", *(["topic"] if by_topic else [])]
-    return messages.groupBy(*keys, begin.alias("timestamp")).agg(f.count("*").alias("messages"), f.sum("size").alias("bytes"))
+    return messages.groupBy(*keys, begin.alias("timestamp")).agg(
+        f.count("*").alias("messages"), f.sum("size").alias("bytes")
+    )

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
-def verify(spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE) -> VerifyReport:
+def verify(
+    spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
+) -> VerifyReport:
     """Verify a store whose folder every executor sees under the same path. Raises Unreadable."""
     keep_in(find_folder())
     found = verification(spark, store, level=level, split_size=split_size)
@@ -24,6 +26,8 @@ def verify(spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL,
     return found.report
 
 
-def verification(spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True) -> Verification:
+def verification(
+    spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
+) -> Verification:
     """The same, not begun."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

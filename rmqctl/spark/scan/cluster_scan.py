@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 SPLIT_SIZE = SPLIT_MIB * MIB
-WAVE_SIZE = 2 * 1024 * 1024 * 1024  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
-ReadSplits = Callable[[Sequence[Split], Reading], dict[Split, Callable[[], Found]]]  # unpacked one by one, as they are needed
+WAVE_SIZE = (
+    2 * 1024 * 1024 * 1024
+)  # bytes of the log: of small messages tasks find half as much, and Spark lets 1 GiB through
+ReadSplits = Callable[
+    [Sequence[Split], Reading], dict[Split, Callable[[], Found]]
+]  # unpacked one by one, as they are needed
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
@@ -63,7 +67,11 @@ class ClusterScan:
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
     def _reading(self, describer: Describer | None) -> Reading:
-        return Reading(True, describer.with_keys, describer.with_tags) if describer is not None else Reading(False, False, False)
+        return (
+            Reading(True, describer.with_keys, describer.with_tags)
+            if describer is not None
+            else Reading(False, False, False)
+        )
 
     def _found(self, describer: Describer | None) -> Iterator[Found]:
         """What the tasks found, by the numbers of their splits."""
@@ -88,7 +96,9 @@ class ClusterScan:
 class _Parts:
     """The parts of all files in order, asked for file by file."""
 
-    def __init__(self, splits: list[Split], found: Iterator[Found], reading: Reading, describer: Describer | None) -> None:
+    def __init__(
+        self, splits: list[Split], found: Iterator[Found], reading: Reading, describer: Describer | None
+    ) -> None:
         self._splits = iter(splits)
         self._found = found
         self._reading = reading

@@ -48,7 +48,9 @@ def sequence_split(root: str) -> Split:
 def range_of(physical_offset: int, size: int, detail: str) -> Range:
     """A row of kind 'range'."""
     told = json.loads(detail)
-    return Range(Split(*told["split"]), physical_offset, physical_offset + size, told["of"], RecordCounts(*told["counts"]))
+    return Range(
+        Split(*told["split"]), physical_offset, physical_offset + size, told["of"], RecordCounts(*told["counts"])
+    )
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
@@ -77,7 +79,12 @@ def coverage(ranges: Iterable[Range]) -> Coverage:
 
 def _raise_changed(split: Split) -> NoReturn:
     what = "Spark read this file twice, and it changed in between"
-    raise Unreadable(what, path=split.path or split.root, offset=split.file_from_offset + split.start, hint="read a copy of the store")
+    raise Unreadable(
+        what,
+        path=split.path or split.root,
+        offset=split.file_from_offset + split.start,
+        hint="read a copy of the store",
+    )
 
 
 def _check_whole(ranges: Sequence[Range]) -> None:

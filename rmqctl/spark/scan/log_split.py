@@ -64,7 +64,9 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
     found = []
     for number, file in enumerate(log.queue.files):
         path = root_text(file.path.absolute())
-        whole = Split(root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size)
+        whole = Split(
+            root_text(root.absolute()), path, number, file.file_from_offset, file.size, head_of(file), 0, file.size
+        )
         found += [whole._replace(start=start, stop=stop) for start, stop in cuts(file, split_size)]
         file.close()
     return found
@@ -115,7 +117,9 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 @contextmanager
 def opened(split: Split) -> Iterator[MappedFile]:
     """The file of a split. Raises Unreadable where it is another one than the driver sees, or none."""
-    storage = storage_of(root_path(split.root), follow_links=True)  # whether links are followed was settled when the splits were made
+    storage = storage_of(
+        root_path(split.root), follow_links=True
+    )  # whether links are followed was settled when the splits were made
     with MappedFile(storage, root_path(split.path), split.file_from_offset, split.size, kept=False) as file:
         _check_is_the_same(file, split)
         yield file
@@ -130,7 +134,9 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
     except OSError as error:
         head, why = "", str(error.strerror)
     if head != split.head:
-        raise Unreadable(f"an executor finds there: {why}", path=split.path, hint="each must see the store under the same path")
+        raise Unreadable(
+            f"an executor finds there: {why}", path=split.path, hint="each must see the store under the same path"
+        )
 
 
 @cache

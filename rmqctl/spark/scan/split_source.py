@@ -91,7 +91,11 @@ def _source() -> type[DataSource]:
             from rmqctl.spark.scan.log_split import Reading, Split
 
             answer = answer_of(Split(*self._splits[partition.value]), partition.value, Reading(*self._reading))
-            columns = [pa.array([answer.number], pa.int32()), pa.array([answer.size], pa.int64()), pa.array([answer.small], pa.binary())]
+            columns = [
+                pa.array([answer.number], pa.int32()),
+                pa.array([answer.size], pa.int64()),
+                pa.array([answer.small], pa.binary()),
+            ]
             yield pa.RecordBatch.from_arrays(columns, names=answer._fields)
 
     class Source(DataSource):

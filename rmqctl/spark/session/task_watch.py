@@ -45,7 +45,9 @@ def _watch(context: SparkContext, told: Callable[[int, int], None], ended: threa
     with suppress(Py4JError, OSError):  # the JVM is gone: whoever waits for the tasks is told
         tracker = context.statusTracker()
         while not ended.wait(LOOK_SECONDS):
-            stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
+            stages = [
+                stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None
+            ]
             now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
             if stages and now != before:
                 told(*now)

@@ -41,7 +41,12 @@ class ItemRows:
         if isinstance(item, Damage):
             row = damage_row(item, path=path)
             return self._same | {"kind": KIND_DAMAGE} | row | ({} if item.message is None else _texts(item.message))
-        return self._same | {"kind": KIND_BLANK, "path": path, "physicalOffset": item.physical_offset, "size": item.size}
+        return self._same | {
+            "kind": KIND_BLANK,
+            "path": path,
+            "physicalOffset": item.physical_offset,
+            "size": item.size,
+        }
 
 
 def _texts(message: Message) -> dict[str, Any]:

@@ -30,7 +30,9 @@ class MessageColumns:
     `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
     """
 
-    def __init__(self, names: Sequence[str], constants: dict[str, str | None], scheduled: Callable[[Message], int]) -> None:
+    def __init__(
+        self, names: Sequence[str], constants: dict[str, str | None], scheduled: Callable[[Message], int]
+    ) -> None:
         self._names = names
         self._constants = constants
         self._scheduled = scheduled
@@ -45,7 +47,9 @@ class MessageColumns:
         rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
         constants = self._constants | {"path": columns.path}
         return [
-            pa.repeat(pa.scalar(constants[name], pa.string()), len(columns.rows)) if name in constants else _MAKERS[name](rows)
+            pa.repeat(pa.scalar(constants[name], pa.string()), len(columns.rows))
+            if name in constants
+            else _MAKERS[name](rows)
             for name in self._names
         ]
 
@@ -72,7 +76,9 @@ class _Texts:
 class _Rows:
     """A stretch's rows, with what several columns need of them."""
 
-    def __init__(self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool) -> None:
+    def __init__(
+        self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool
+    ) -> None:
         self.columns = columns
         self.rows = columns.rows
         self.topics = topics
@@ -82,7 +88,9 @@ class _Rows:
 
     @cached_property
     def described(self) -> Any:
-        return row_scan.describe(self.columns.buffer, self.rows, self.topics.table, self.hosts.table, with_values=self._with_values)
+        return row_scan.describe(
+            self.columns.buffer, self.rows, self.topics.table, self.hosts.table, with_values=self._with_values
+        )
 
     def scanned(self, field: str) -> Any:
         """A number that scanning found."""
@@ -140,7 +148,9 @@ class _Rows:
         import pyarrow as pa
 
         lengths = self.described[f"{field}_length"]
-        found = _texts(*row_scan.gather(self.columns.buffer, self.described[f"{field}_start"], lengths), present=lengths > 0)
+        found = _texts(
+            *row_scan.gather(self.columns.buffer, self.described[f"{field}_start"], lengths), present=lengths > 0
+        )
         if _is_text(found):
             return found
         return pa.array([self.columns.message(row).properties.get(name) for row in range(len(self.rows))], pa.string())

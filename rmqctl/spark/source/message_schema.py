@@ -67,7 +67,9 @@ def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any
     import pyarrow as pa
 
     arrays = [
-        pa.array(columns[field.name], field.type) if field.name in columns else pa.repeat(pa.scalar(same[field.name], field.type), count)
+        pa.array(columns[field.name], field.type)
+        if field.name in columns
+        else pa.repeat(pa.scalar(same[field.name], field.type), count)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -99,6 +99,7 @@ def splits_from_json(text: str) -> list[Split]:
         splits = [Split(*split) for split in json.loads(text)]
     except (TypeError, ValueError) as error:
         raise BadRequest(
-            "the option `splits` is no list of splits", hint="rmqctl.spark.source.message_source.splits_to_json makes one"
+            "the option `splits` is no list of splits",
+            hint="rmqctl.spark.source.message_source.splits_to_json makes one",
         ) from error
     return splits

@@ -32,7 +32,9 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
     column = getattr(one, "attribute", ("",))[0]
     value = getattr(one, "value", None)
     if column == "topic" and isinstance(one, spark.EqualTo | spark.In):
-        topics = frozenset(text for text in (one.value if isinstance(one, spark.In) else (value,)) if isinstance(text, str))
+        topics = frozenset(
+            text for text in (one.value if isinstance(one, spark.In) else (value,)) if isinstance(text, str)
+        )
         return [("topics", topics)] if topics else []  # no topic is equal to null
     if isinstance(one, spark.EqualTo) and column in _TEXTS:
         return [(_TEXTS[column], value)]

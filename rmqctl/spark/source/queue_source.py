@@ -65,7 +65,9 @@ class QueueSource:
 
     def read(self, task: QueueTask) -> Iterator[Any]:
         """The record batches (pyarrow) of a task. Raises Unreadable."""
-        storage = storage_of(root_path(task.root), follow_links=True)  # whether links are followed was settled when the tasks were made
+        storage = storage_of(
+            root_path(task.root), follow_links=True
+        )  # whether links are followed was settled when the tasks were made
         schema = arrow_schema(QUEUE_COLUMNS, self._columns)
         for topic, queue_id, is_batch in task.queues:
             same = {"broker": broker_of(task.root), "store": task.root, "topic": topic, "queueId": queue_id}
@@ -73,7 +75,9 @@ class QueueSource:
                 for columns in _units(storage, topic, queue_id, task.min_offset, self._stores.conf, is_batch=is_batch):
                     yield record_batch(schema, columns, same, len(columns["queueOffset"]))
             except OSError as error:
-                raise Unreadable(f"the queue {topic}/{queue_id} cannot be read: {error.strerror}", path=task.root) from error
+                raise Unreadable(
+                    f"the queue {topic}/{queue_id} cannot be read: {error.strerror}", path=task.root
+                ) from error
 
 
 def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
@@ -87,12 +91,18 @@ def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
             chosen, size = [], 0
     if chosen:
         yield QueueTask(root, store.commit_log.min_offset, tuple(chosen))
-    unread = [damage for damage in store.foreign if damage.code in UNREADABLE and damage.path.startswith((CONSUMEQUEUE, BATCHCONSUMEQUEUE))]
+    unread = [
+        damage
+        for damage in store.foreign
+        if damage.code in UNREADABLE and damage.path.startswith((CONSUMEQUEUE, BATCHCONSUMEQUEUE))
+    ]
     if unread:
         raise Unreadable(unread[0].detail, path=root_text(root_path(root) / unread[0].path))
 
 
-def _units(storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool) -> Iterator[dict[str, Any]]:
+def _units(
+    storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool
+) -> Iterator[dict[str, Any]]:
     """The units of a queue as columns. Raises OSError."""
     place = Path(topic) / str(queue_id)
     if is_batch:

@@ -101,7 +101,13 @@ class _SplitRows:
         self._schema = arrow_schema(MESSAGE_COLUMNS, reading.names)
         self._store = _Store(split.root, reading)
         self._others = ItemRows(split.root, self._store)
-        same = {"broker": broker_of(split.root), "store": split.root, "kind": KIND_MESSAGE, "damage": None, "detail": None}
+        same = {
+            "broker": broker_of(split.root),
+            "store": split.root,
+            "kind": KIND_MESSAGE,
+            "damage": None,
+            "detail": None,
+        }
         self._columns = MessageColumns(reading.names, same, self._tags_code)
         self._went_on = split.start > 0  # begins with a record then
         self._counts = RecordCounts()
@@ -118,7 +124,9 @@ class _SplitRows:
         self._store.close()
         if self._reading.ranges:
             base = split.file_from_offset
-            yield _batch([range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema)
+            yield _batch(
+                [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema
+            )
 
     def _batches_of(self, items: Iterator[Item | Stretch | Unwritten]) -> Iterator[Any]:
         """Batches of stretches, and rows of all else gathered to batches."""
@@ -146,7 +154,11 @@ class _SplitRows:
 
         if self._reading.wanted is not None:
             columns = columns._replace(rows=columns.rows[self._reading.wanted.rows(columns)])
-        return pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema) if len(columns.rows) else None
+        return (
+            pa.RecordBatch.from_arrays(self._columns.arrays(columns), schema=self._schema)
+            if len(columns.rows)
+            else None
+        )
 
     def _rows_of(self, item: Item | Unwritten) -> list[dict[str, Any]]:
         """The row of an item, counted; none of zeros at the log's end."""

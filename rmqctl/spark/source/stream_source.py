@@ -79,19 +79,26 @@ class StreamSource:
 
     def read(self, task: Task) -> Iterator[Any]:
         """The record batches of a task."""
-        return part_batches(task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True)
+        return part_batches(
+            task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True
+        )
 
     def _parts(self, root: str, log: CommitLog, position: int, end: int) -> Iterator[Split | Wrong]:
         while position < end:
             file = log.queue.find(position)
             if file is None:
-                following = min([later.file_from_offset for later in log.queue.files if later.file_from_offset > position], default=end)
+                following = min(
+                    [later.file_from_offset for later in log.queue.files if later.file_from_offset > position],
+                    default=end,
+                )
                 yield Wrong(root, (_gone(position, min(following, end)),))
                 position = following
                 continue
             base, stop = file.file_from_offset, min(file.end, end)
             if stop - position > self._split_size:
-                stop = next((step.end for step in steps(log, position) if step.end - position >= self._split_size), stop)
+                stop = next(
+                    (step.end for step in steps(log, position) if step.end - position >= self._split_size), stop
+                )
             stop = min(stop, file.end, end)
             yield Split(root, str(file.path), 0, base, file.size, head_of(file), position - base, stop - base)
             position = stop
@@ -106,4 +113,9 @@ def _written_end(log: CommitLog, position: int, most: int | None) -> int:
 
 
 def _gone(position: int, following: int) -> Damage:
-    return Damage("file-gap", position, following - position, f"{following - position} bytes from {position} on are not there any more")
+    return Damage(
+        "file-gap",
+        position,
+        following - position,
+        f"{following - position} bytes from {position} on are not there any more",
+    )

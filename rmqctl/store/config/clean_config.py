@@ -20,7 +20,9 @@ class ExpirySettings(NamedTuple):
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
     delete_when: tuple[int, ...] = (4,)  # deleteWhen: hours of the broker host's local time
     max_disk_percent: float = 75.0  # diskMaxUsedSpaceRatio; brokers take 10 for less and 95 for more
-    force_percent: float = 85.0  # diskSpaceCleanForciblyRatio of 5.x; a system property of that name, 0 to 1, in all versions
+    force_percent: float = (
+        85.0  # diskSpaceCleanForciblyRatio of 5.x; a system property of that name, 0 to 1, in all versions
+    )
     warning_percent: float = 90.0  # diskSpaceWarningLevelRatio, the same
     clean_forcibly: bool = True  # cleanFileForciblyEnable
     batch: int = 10  # deleteFileBatchMax of 5.x: files of the log in a round; 10 before
@@ -89,7 +91,9 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
     try:
         return parse_hours(text)
     except ValueError as error:
-        raise BadRequest(f"deleteWhen: {error}; a broker fails on it, and deletes nothing", path=str(said.path)) from error
+        raise BadRequest(
+            f"deleteWhen: {error}; a broker fails on it, and deletes nothing", path=str(said.path)
+        ) from error
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:

@@ -59,8 +59,14 @@ def _object(fields: Mapping[str, Kind]) -> Kind:
     def kind(value: Any, place: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{place} is {_shown(value)}, not an object")
-        known = {name: fields[name](value[name], f"{place}.{name}" if place else name) for name in fields if name in value}
-        return {name: known.get(name, other) for name, other in value.items() if name not in known or known[name] is not None}
+        known = {
+            name: fields[name](value[name], f"{place}.{name}" if place else name) for name in fields if name in value
+        }
+        return {
+            name: known.get(name, other)
+            for name, other in value.items()
+            if name not in known or known[name] is not None
+        }
 
     return kind
 
@@ -99,7 +105,14 @@ INT, LONG = _number(32), _number(64)
 _DATA_VERSION = _object({"counter": LONG, "timestamp": LONG, "stateVersion": LONG})
 VERSION: dict[str, Kind] = {"dataVersion": _data_version}
 TOPIC = _object(
-    {"readQueueNums": INT, "writeQueueNums": INT, "perm": INT, "topicSysFlag": INT, "order": _flag, "attributes": _map(_anything)}
+    {
+        "readQueueNums": INT,
+        "writeQueueNums": INT,
+        "perm": INT,
+        "topicSysFlag": INT,
+        "order": _flag,
+        "attributes": _map(_anything),
+    }
 )
 GROUP = _object(
     {"retryQueueNums": INT, "retryMaxTimes": INT, "brokerId": LONG, "whichBrokerWhenConsumeSlowly": LONG}

@@ -25,7 +25,9 @@ class JavaProperties:
         try:
             if storage.entry(path).kind is not Kind.FILE:
                 raise BadRequest("there is no such broker.conf", path=str(path))
-            self._said: dict[str, str] = javaproperties.loads(storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1"))
+            self._said: dict[str, str] = javaproperties.loads(
+                storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")
+            )
         except OSError as error:
             raise BadRequest(f"broker.conf cannot be read: {error.strerror}", path=str(path)) from error
         except ValueError as error:
@@ -62,6 +64,8 @@ class JavaProperties:
             if name in self._said:
                 text = self.text(name)
                 if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or int(text) < least:
-                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(self.path))
+                    raise BadRequest(
+                        f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(self.path)
+                    )
                 return int(text)
         return None

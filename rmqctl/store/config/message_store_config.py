@@ -39,7 +39,9 @@ def writing_conf(said: JavaProperties) -> WritingConf:
 
     sync_flush = said.text("flushDiskType") == "SYNC_FLUSH"
     light = {said.flag("enableMultiDispatch"), said.flag("enableLmq")}
-    pooled = said.flag("transientStorePoolEnable") and not sync_flush  # MessageStoreConfig.isTransientStorePoolEnable of 4.x
+    pooled = (
+        said.flag("transientStorePoolEnable") and not sync_flush
+    )  # MessageStoreConfig.isTransientStorePoolEnable of 4.x
     return WritingConf(
         max_message_size=number("maxMessageSize", USUAL.max_message_size),
         property_crc=bool(said.flag("enabledAppendPropCRC")),

@@ -38,7 +38,15 @@ EPOCH_FILE = "epochFileCheckpoint"
 LOCK = "lock"
 SINGLE_FILES = (CHECKPOINT, ABORT, ABORT_BAK, EPOCH_FILE, LOCK)
 SIGN_OF_5_4 = "rocksdbstore"  # each start makes it, whatever is kept in it
-SIGNS_OF_5 = (SIGN_OF_5_4, ABORT_BAK, "timerwheel", "timerlog", "compaction", "config/timercheck", "config/consumerOrderInfo.json")
+SIGNS_OF_5 = (
+    SIGN_OF_5_4,
+    ABORT_BAK,
+    "timerwheel",
+    "timerlog",
+    "compaction",
+    "config/timercheck",
+    "config/consumerOrderInfo.json",
+)
 PID_IN_ABORT = "a PID in abort"
 DLEDGER_PREFIX, DLEDGER_DATA = "dledger-", "data"
 ROCKSDB_SIGN = "CURRENT"
@@ -75,7 +83,13 @@ class StorePath:
     """
 
     def __init__(
-        self, root: Path, conf: BrokerConf, *, follow_links: bool = False, log_only: bool = False, storage: Storage | None = None
+        self,
+        root: Path,
+        conf: BrokerConf,
+        *,
+        follow_links: bool = False,
+        log_only: bool = False,
+        storage: Storage | None = None,
     ) -> None:
         self.root = root
         self.storage = storage or _storage_of(root, follow_links=follow_links)
@@ -93,7 +107,9 @@ class StorePath:
         if self.layout in _ONLY_THE_LOG and not log_only:
             hint = "`info`, `verify --level 1`, `dump`, `query --scan` and `query --msg-id` read its log"
             raise LayoutNotSupported(_ONLY_THE_LOG[self.layout], path=root_text(root), hint=hint)
-        _check_is_store(root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs))
+        _check_is_store(
+            root, entries, has_log=any(self.storage.entry(path).kind is Kind.DIRECTORY for path in self.commitlogs)
+        )
 
     def part(self, name: str) -> Path:
         """The path of one of the store's parts."""
@@ -106,7 +122,9 @@ class StorePath:
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
-            raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify --level 1` and `rmqctl dump` read it")
+            raise LayoutNotSupported(
+                what, path=root_text(self.root), hint="`rmqctl verify --level 1` and `rmqctl dump` read it"
+            )
         if self.layout is not Layout.FILES:
             what = f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the database"
             raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify` and `rmqctl dump` read it")
@@ -162,7 +180,9 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
     """Return the folder of DLedger's log; None: the store has an ordinary one. Raises LayoutNotSupported."""
-    found = [name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY]
+    found = [
+        name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY
+    ]
     if not (found or conf.dledger):
         return None
     wanted = sorted(name for name in found if conf.dledger_id in ("", name.removeprefix(DLEDGER_PREFIX)))
@@ -172,7 +192,9 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
         raise LayoutNotSupported(what, path=root_text(root), hint="give the broker.conf of this store, or none")
     if len(wanted) > 1:
         hint = "give --broker-conf: its dLegerSelfId says which log is this broker's"
-        raise LayoutNotSupported(f"a DLedger store with several logs: {', '.join(wanted)}", path=root_text(root), hint=hint)
+        raise LayoutNotSupported(
+            f"a DLedger store with several logs: {', '.join(wanted)}", path=root_text(root), hint=hint
+        )
     return root / wanted[0] / DLEDGER_DATA
 
 
@@ -200,5 +222,9 @@ def _check_is_store(root: Path, entries: dict[str, Entry], *, has_log: bool) -> 
             hint=f"try {root_text(root.absolute().parent)}",
         )
     if "store" in entries:
-        raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root), hint=f"try {root_text(root / 'store')}")
+        raise NotAStore(
+            "not a message store: it has no commitlog folder",
+            path=root_text(root),
+            hint=f"try {root_text(root / 'store')}",
+        )
     raise NotAStore("not a message store: it has no commitlog folder", path=root_text(root))

@@ -40,7 +40,9 @@ def queue_destinations(message: Message) -> list[Destination]:
 def light_destinations(message: Message, own: Destination) -> list[Destination]:
     """Return the units in light queues (LMQ): with the tagsCode of the message's `own` unit, a delivery time, too."""
     return [
-        own._replace(topic=name, queue_id=0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, queue_offset=offset)
+        own._replace(
+            topic=name, queue_id=0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, queue_offset=offset
+        )
         for name, offset in light_offsets(message)
     ]
 

@@ -58,7 +58,11 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
     offsets = java_split(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""))
     if len(names) != len(offsets) or _is_left_out_copy(message):
         return []
-    return [(name, int(offset)) for name, offset in zip(names, offsets, strict=True) if name and "/" not in name and is_offset(offset)]
+    return [
+        (name, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if name and "/" not in name and is_offset(offset)
+    ]
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:

@@ -26,7 +26,9 @@ class EntryReader(RecordReader):
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
         super().__init__(file, window_size)
-        self._following: tuple[int, frozenset[int], int] | None = None  # position of the next entry, the index it may have, its least term
+        self._following: tuple[int, frozenset[int], int] | None = (
+            None  # position of the next entry, the index it may have, its least term
+        )
 
     def at(self, position: int) -> Message | Blank | Damage | None:
         """Return the record of the entry at `position`, or the record there; Damage `bad-entry` where the entry's header is wrong."""
@@ -85,7 +87,11 @@ class EntryReader(RecordReader):
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
         expected = indexes if is_next else frozenset([header.entry_index])
-        self._following = (position + header.size, frozenset(index + 1 for index in {*expected, header.entry_index}), header.term)
+        self._following = (
+            position + header.size,
+            frozenset(index + 1 for index in {*expected, header.entry_index}),
+            header.term,
+        )
         if is_next and header.entry_index not in expected:
             return f"index is {header.entry_index}, the one before says {min(expected)}"
         if is_next and header.term < term:

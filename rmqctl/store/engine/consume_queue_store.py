@@ -117,7 +117,9 @@ class ConsumeQueueStore:
         if end is None:
             what = f"units of queue {key[0]}/{key[1]} have addresses that lead to no unit of its extension"
             raise NeedsRecovery(what, path=str(self._before.path.root), hint=SEE_VERIFY)
-        return ConsumeQueueExtWriter(WritableMappedFileQueue(self._storage, [folder], found.queue.file_size or size, found.queue, end))
+        return ConsumeQueueExtWriter(
+            WritableMappedFileQueue(self._storage, [folder], found.queue.file_size or size, found.queue, end)
+        )
 
     def _check_lengths(self, queue: MappedFileQueue) -> None:
         """No broker loads a queue with a file of a wrong length."""

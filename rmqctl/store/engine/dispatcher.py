@@ -79,7 +79,11 @@ class Dispatcher:
             writer.put(batch_units(rows, self._message_at))
             return
         units = np.empty(len(rows), UNITS)
-        units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], self._tags_codes(key, rows)
+        units["physicalOffset"], units["size"], units["tagsCode"] = (
+            rows["physical_offset"],
+            rows["size"],
+            self._tags_codes(key, rows),
+        )
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
 
@@ -111,7 +115,11 @@ class Dispatcher:
 
     def _light_tags_code(self, destination: Destination, message: Message) -> int:
         """The tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
-        return message.store_timestamp + self._delay_of(message.queue_id) if destination.scheduled else destination.tags_code
+        return (
+            message.store_timestamp + self._delay_of(message.queue_id)
+            if destination.scheduled
+            else destination.tags_code
+        )
 
     def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
         """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""

@@ -140,7 +140,9 @@ class GroupCommitService(_Service):
 class _Periodic(_Service):
     """Does a thing by the rule of least pages, and thoroughly now and then."""
 
-    def __init__(self, name: str, interval: float, thorough: float, least_pages: int, do: Callable[[int], object]) -> None:
+    def __init__(
+        self, name: str, interval: float, thorough: float, least_pages: int, do: Callable[[int], object]
+    ) -> None:
         super().__init__(name, interval)
         self._thorough = thorough
         self._least_pages = least_pages
@@ -153,19 +155,25 @@ class _Periodic(_Service):
         self._last = now if thorough else self._last
         try:
             self._do(0 if thorough else self._least_pages)
-        except OSError:  # after a failed flush the store takes no more, and `close` raises it again; a commit is tried again
+        except (
+            OSError
+        ):  # after a failed flush the store takes no more, and `close` raises it again; a commit is tried again
             return
 
 
 class FlushRealTimeService(_Periodic):
     """Flushes the log in the background (asynchronous flush)."""
 
-    def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, on_flushed: Callable[[], None]) -> None:
+    def __init__(
+        self, queue: WritableMappedFileQueue, intervals: FlushIntervals, on_flushed: Callable[[], None]
+    ) -> None:
         def flush(least_pages: int) -> None:
             queue.flush(least_pages)
             on_flushed()
 
-        super().__init__("FlushRealTimeService", intervals.flush, intervals.flush_thorough, intervals.least_pages, flush)
+        super().__init__(
+            "FlushRealTimeService", intervals.flush, intervals.flush_thorough, intervals.least_pages, flush
+        )
 
 
 class CommitRealTimeService(_Periodic):
@@ -176,7 +184,9 @@ class CommitRealTimeService(_Periodic):
             if not queue.commit(least_pages):
                 flusher.wake_up()
 
-        super().__init__("CommitRealTimeService", intervals.commit, intervals.commit_thorough, intervals.commit_least_pages, commit)
+        super().__init__(
+            "CommitRealTimeService", intervals.commit, intervals.commit_thorough, intervals.commit_least_pages, commit
+        )
 
 
 class FlushDiskWatcher(_Service):
@@ -196,6 +206,8 @@ class FlushDiskWatcher(_Service):
         now = time.monotonic()
         with self._lock:
             late = [request for request in self._requests if request.deadline <= now]
-            self._requests = [request for request in self._requests if request.deadline > now and not request.done.done()]
+            self._requests = [
+                request for request in self._requests if request.deadline > now and not request.done.done()
+            ]
         for request in late:
             request.finish(PutMessageStatus.FLUSH_DISK_TIMEOUT)

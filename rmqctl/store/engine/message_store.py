@@ -116,7 +116,9 @@ class MessageStore:
             held.callback(self._before.close)
             known = profile or guess_profile(self._before)
             has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic, _ in self._before.queues)
-            found = settings or put_settings(self.conf, known, property_crc=property_crc, has_light_queues=has_light_queues)
+            found = settings or put_settings(
+                self.conf, known, property_crc=property_crc, has_light_queues=has_light_queues
+            )
             self._open(root, found, geometry, held)
             self._held = held.pop_all()
 
@@ -126,7 +128,9 @@ class MessageStore:
         prepare(scan, dispatch_scan, index_build)
 
     @classmethod
-    def create(cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None) -> MessageStore:
+    def create(
+        cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None
+    ) -> MessageStore:
         """A new, empty store. Raises FileExistsError where something is there already, but for a store that never had a message."""
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and queues in files"
@@ -140,7 +144,9 @@ class MessageStore:
                 raise FileExistsError(17, "already exists and is not empty", str(folder))
         new = NewStore(storage, [root, *logs])
         try:
-            _leave_signs(storage, root, settings.profile)  # before it is a store: one of 5.x is never taken for an older one
+            _leave_signs(
+                storage, root, settings.profile
+            )  # before it is a store: one of 5.x is never taken for an older one
             for folder in (*logs, root / store_path.CONSUMEQUEUE, root / store_path.INDEX):
                 storage.make_folder(folder)
             created = cls(root, conf, settings=settings, geometry=geometry)
@@ -200,11 +206,17 @@ class MessageStore:
         """Why nothing is taken now; None: it is."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}")
+            return PutMessageResult(
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}"
+            )
         if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}")
+            return PutMessageResult(
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}"
+            )
         if self._log.is_os_page_cache_busy:
-            return PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second")
+            return PutMessageResult(
+                PutMessageStatus.OS_PAGE_CACHE_BUSY, remark="another put has been waiting for the disk for a second"
+            )
         return None
 
     def dispatch(self) -> None:
@@ -243,7 +255,9 @@ class MessageStore:
         self._log.queue.commit()
         log = self._before.commit_log
         log.queue.refresh()
-        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end):
+        for item in log.scan_columns(
+            ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end
+        ):
             described = item.taken if isinstance(item, Stretch) else None
             message = item if isinstance(item, Message) else None
             if isinstance(item, Damage) and is_served(item):
@@ -261,7 +275,9 @@ class MessageStore:
     def schedule_message_service(self) -> ScheduleMessageService:
         """Who delivers the store's delayed messages, from where config/delayOffset.json says on. Raises Unreadable."""
         offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
-        return ScheduleMessageService(self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms)
+        return ScheduleMessageService(
+            self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms
+        )
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
         """Where a queue ends; None: there is no such queue."""
@@ -347,7 +363,9 @@ class MessageStore:
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
         self._describer = Describer(with_keys=True, with_tags=settings.profile.indexes_tags)
-        self.topic_configs = TopicConfigs(self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues)
+        self.topic_configs = TopicConfigs(
+            self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues
+        )
         self.checkpoint = StoreCheckpoint(self._storage, root / store_path.CHECKPOINT)
         end = self._end_of_log()
         log_queue = self._open_log_queue(end)
@@ -398,11 +416,15 @@ class MessageStore:
         if not in_use:
             return log.min_offset
         summary, end = ScanSummary(), 0
-        for item in log.scan_columns(summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset):
+        for item in log.scan_columns(
+            summary, threads=self._threads, start=in_use[third_from_end(len(in_use))].file_from_offset
+        ):
             end = item.end
             if isinstance(item, Damage) and not is_served(item):
                 what = f"{item.code} in the log"
-                raise NeedsRecovery(what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY)
+                raise NeedsRecovery(
+                    what, path=log.path_of(item.physical_offset), offset=item.physical_offset, hint=SEE_VERIFY
+                )
         return max(summary.end, end)
 
     def _open_log_queue(self, end: int) -> WritableMappedFileQueue:
@@ -411,7 +433,13 @@ class MessageStore:
         self._allocate = AllocateMappedFileService(self._storage, pool=pool, warm=writing.warm_files)
         path = self._before.path
         return WritableMappedFileQueue(
-            self._storage, path.writable_commitlogs, size, self._before.commit_log.queue, end, self._allocate, self._is_full
+            self._storage,
+            path.writable_commitlogs,
+            size,
+            self._before.commit_log.queue,
+            end,
+            self._allocate,
+            self._is_full,
         )
 
     def _is_full(self, folder: Path) -> bool:
@@ -421,7 +449,9 @@ class MessageStore:
         geometry = self._geometry
         folder = self._root / store_path.INDEX
         slots, entries = geometry.index_slots, geometry.index_entries
-        writer = IndexWriter(self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=self.checkpoint.set_index)
+        writer = IndexWriter(
+            self._storage, folder, slots, entries, made_at=lambda _: now_ms(), on_full=self.checkpoint.set_index
+        )
         if self._before.index.files:
             writer.go_on_with(self._before.index.files[-1])
         return writer

@@ -19,7 +19,9 @@ class NewStore:
     def __init__(self, storage: WritableStorage, folders: Sequence[Path]) -> None:
         self._storage = storage
         self._folders = folders
-        self._made = sorted({made for folder in folders for made in self._missing(folder)}, reverse=True)  # what is below comes first
+        self._made = sorted(
+            {made for folder in folders for made in self._missing(folder)}, reverse=True
+        )  # what is below comes first
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:

@@ -99,7 +99,9 @@ def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
     found = message.properties
     found.pop(properties.CRC32, None)
     topic, queue_id = found.get(properties.REAL_TOPIC, TRANS_HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")
-    if topic == TRANS_HALF_TOPIC or not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX):
+    if topic == TRANS_HALF_TOPIC or not (
+        queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= QUEUE_ID_DIGITS_MAX
+    ):
         return None
     return MessageExtBrokerInner(
         topic,

@@ -48,7 +48,12 @@ class StoreServices:
     """
 
     def __init__(
-        self, store: MessageStore, *, sync_flush: bool | None = None, deliver: bool = False, intervals: FlushIntervals | None = None
+        self,
+        store: MessageStore,
+        *,
+        sync_flush: bool | None = None,
+        deliver: bool = False,
+        intervals: FlushIntervals | None = None,
     ) -> None:
         self._store = store
         self._sync_flush = store.conf.writing.sync_flush if sync_flush is None else sync_flush
@@ -63,7 +68,9 @@ class StoreServices:
         self._schedule = store.schedule_message_service() if deliver else None
         if self._schedule is not None:
             arguments = (self._schedule,)
-            self._threads.append(threading.Thread(target=self._run_schedule, args=arguments, name="ScheduleMessageService", daemon=True))
+            self._threads.append(
+                threading.Thread(target=self._run_schedule, args=arguments, name="ScheduleMessageService", daemon=True)
+            )
         self._services = (self._group, self._watcher) if self._sync_flush else (self._flusher, self._committer)
 
     def __enter__(self) -> StoreServices:
@@ -73,7 +80,9 @@ class StoreServices:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join()

@@ -45,7 +45,13 @@ def may_write(path: str, named: Collection[str]) -> bool:
         return len(parts) == 2 and is_file_name(parts[1])
     if parts[:1] == (INDEX,):
         return len(parts) == 2 and _is_number(parts[1])
-    return bool(parts) and parts[0] in QUEUE_PARTS and len(parts) == _QUEUE_FILE_PARTS and _is_number(parts[2]) and is_file_name(parts[3])
+    return (
+        bool(parts)
+        and parts[0] in QUEUE_PARTS
+        and len(parts) == _QUEUE_FILE_PARTS
+        and _is_number(parts[2])
+        and is_file_name(parts[3])
+    )
 
 
 def may_move(path: str, named: Collection[str]) -> bool:
@@ -77,7 +83,11 @@ def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
 def _faults(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
     yield from (f"it changes {image.path!r}" for image in manifest.files if not may_write(image.path, named))
     yield from (f"it moves {moved.path!r}" for moved in manifest.moved if not may_move(moved.path, named))
-    yield from (f"its sizes and ranges of {image.path!r} do not fit each other" for image in manifest.files if not _adds_up(image))
+    yield from (
+        f"its sizes and ranges of {image.path!r} do not fit each other"
+        for image in manifest.files
+        if not _adds_up(image)
+    )
     yield from (f"it keeps {moved.path!r} elsewhere" for moved in manifest.moved if not _is_ours(moved))
     above = {str(folder) for moved in manifest.moved for folder in Path(moved.path).parents}
     yield from (f"it makes {made!r}" for made in manifest.made if made not in above - {".", "/"})
@@ -88,7 +98,11 @@ def _faults(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
     moved_to = {Path(moved.path) for moved in manifest.moved}
     if len(set(touched)) < len(touched) or any(not moved_to.isdisjoint(Path(path).parents) for path in touched):
         yield "it changes the same path twice"
-    kept = [name for name in (*(image.kept for image in manifest.files), *(moved.kept for moved in manifest.moved)) if name is not None]
+    kept = [
+        name
+        for name in (*(image.kept for image in manifest.files), *(moved.kept for moved in manifest.moved))
+        if name is not None
+    ]
     if len(set(kept)) < len(kept):
         yield "it keeps two things in one place"
 
@@ -118,7 +132,11 @@ def _adds_up(image: PreImage) -> bool:
     """Whether the ranges lie in the file, in order, and the pieces in them; and whether just these are kept."""
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)
-    kept = image.kept is None if not image.pieces else image.kept is not None and _KEPT_BYTES.fullmatch(image.kept) is not None
+    kept = (
+        image.kept is None
+        if not image.pieces
+        else image.kept is not None and _KEPT_BYTES.fullmatch(image.kept) is not None
+    )
     return in_order and inside and kept
 
 

@@ -106,7 +106,9 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
     number = max((entry.number for entry in entries), default=0) + 1
     if number > NUMBER_MAX:
         last = entries[-1].folder
-        raise Unreadable(f"no change can have a number after {NUMBER_MAX}; nothing was changed", path=str(last), hint=_by_hand(last))
+        raise Unreadable(
+            f"no change can have a number after {NUMBER_MAX}; nothing was changed", path=str(last), hint=_by_hand(last)
+        )
     return number
 
 
@@ -238,7 +240,9 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """
     for entry in entries:
         if entry.is_unfinished:
-            raise NeedsRecovery(words_of_unfinished(entry), path=str(root), hint=f"rmqctl undo {quoted(root)} brings it back")
+            raise NeedsRecovery(
+                words_of_unfinished(entry), path=str(root), hint=f"rmqctl undo {quoted(root)} brings it back"
+            )
         if entry.fault is not None and not entry.may_be_forgotten:
             raise refusal(root, entry)
 
@@ -257,7 +261,12 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> Prints:
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> Prints:
     """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint. Raises OSError."""
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
-    files = [f"{folder}/{name}" for folder in folders if storage.stamp(root / folder) is not None for name in storage.names(root / folder)]
+    files = [
+        f"{folder}/{name}"
+        for folder in folders
+        if storage.stamp(root / folder) is not None
+        for name in storage.names(root / folder)
+    ]
     found = prints(storage, root, [*files, CHECKPOINT])
     return {path: value for path, value in found.items() if not any(_is_below(path, of) for of in touched)}
 
@@ -301,12 +310,16 @@ def check_not_in_use(storage: Storage, root: Path) -> None:
 
 def in_use(root: Path) -> StoreInUse:
     """What there is to say of such a store."""
-    return StoreInUse("a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy")
+    return StoreInUse(
+        "a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy"
+    )
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
     """How much of the disk a journal takes: what it would free. Files may have holes. Raises OSError."""
-    return sum(storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE)
+    return sum(
+        storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE
+    )
 
 
 def _is_below(path: str, above: str) -> bool:

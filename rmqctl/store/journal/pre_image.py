@@ -117,7 +117,10 @@ def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | Non
 def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path) -> bool:
     copy = storage.open(kept)
     try:
-        return all(storage.read(descriptor, at, size) == storage.read(copy, kept_at, size) for at, kept_at, size in _parts(pieces))
+        return all(
+            storage.read(descriptor, at, size) == storage.read(copy, kept_at, size)
+            for at, kept_at, size in _parts(pieces)
+        )
     finally:
         storage.close(copy)
 

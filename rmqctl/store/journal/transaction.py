@@ -79,7 +79,9 @@ class Journal:
 
     goes_on = False
 
-    def __init__(self, storage: WritableStorage, root: Path, lock: int, verb: str, summary: str, folder: Path, root_mtime_ns: int) -> None:
+    def __init__(
+        self, storage: WritableStorage, root: Path, lock: int, verb: str, summary: str, folder: Path, root_mtime_ns: int
+    ) -> None:
         self.staging = folder / STAGING
         self._storage = storage
         self._root = root
@@ -121,10 +123,14 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """An OSError from before `execute` becomes a ChangeFailed, too."""
         try:
-            if not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # that is stdout's reader
+            if (
+                not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
+            ):  # that is stdout's reader
                 self._is_over = True
                 raise self._taken_back(error) from error
             if not self._is_over:
@@ -191,13 +197,19 @@ class Journal:
 
     def _modes_at(self, path: str) -> file_tree.Modes:
         """Those of what stands at `path`; else of what is near it; else of the log."""
-        near = [self._root / path, *(self._root / above for above in Path(path).parents if above != Path()), self._root / COMMITLOG]
+        near = [
+            self._root / path,
+            *(self._root / above for above in Path(path).parents if above != Path()),
+            self._root / COMMITLOG,
+        ]
         return file_tree.modes_of(self._storage, near)
 
     def _manifest(self, changes: Sequence[Change]) -> Manifest:
         storage, root = self._storage, self._root
         _check_paths(root, changes, named_folders(storage))
-        moved = [self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)]
+        moved = [
+            self._moved(number, change) for number, change in enumerate(changes) if isinstance(change, Delete | Install)
+        ]
         in_place: dict[str, list[InPlace]] = {}
         for change in changes:
             if not isinstance(change, Delete | Install):
@@ -254,7 +266,12 @@ class Journal:
             for path, stamp in tree_of(self._storage, self._root / moved.path)
             if stamp.device != here and stamp.kind is Kind.FILE
         ]
-        needed = sum(image.kept_bytes for image in manifest.files) + sum(from_elsewhere) + len(to_json(manifest)) + ROOM_FOR_ITSELF
+        needed = (
+            sum(image.kept_bytes for image in manifest.files)
+            + sum(from_elsewhere)
+            + len(to_json(manifest))
+            + ROOM_FOR_ITSELF
+        )
         free = self._storage.free_bytes(self._folder)
         if needed > free:
             what = f"what is changed is kept first: that needs {needed} bytes on this disk, which has {free} free"
@@ -314,7 +331,9 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
 
 
-def undo_last(root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing) -> JournalEntry | None:
+def undo_last(
+    root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
+) -> JournalEntry | None:
     """Take the newest change back, also one that was left half done; what was taken back, None: there is nothing.
 
     `commit` is called before anything is changed: the last moment at which it can be left, by an exception.
@@ -366,7 +385,9 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
         storage.close(lock)
 
 
-def drop(root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing) -> list[JournalEntry]:
+def drop(
+    root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
+) -> list[JournalEntry]:
     """Forget changes, the oldest first: they cannot be taken back any more. Return what was forgotten.
 
     Without `damaged` those whose journals are sound: a damaged one whose change came to its end stays. With it: that damaged one, by the
@@ -447,7 +468,9 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
             yield min(size, change.size), size
             size = change.size
             continue
-        begin, end = (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
+        begin, end = (
+            (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
+        )
         if not 0 <= begin <= end <= size:
             raise ValueError(f"bytes {begin} to {end} of {change.path}, which has {size}")
         yield begin, end
@@ -455,8 +478,14 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
     """Raises ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
-    folders = [root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)]  # a moved folder's own `..` changes
-    for path in (*(root / image.path for image in manifest.files), *(root / name for name in manifest.folders), *folders):
+    folders = [
+        root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
+    ]  # a moved folder's own `..` changes
+    for path in (
+        *(root / image.path for image in manifest.files),
+        *(root / name for name in manifest.folders),
+        *folders,
+    ):
         if storage.stamp(path) is None:  # gone since, and to be undone all the same
             continue
         try:
@@ -543,7 +572,9 @@ def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_
             _remove_if_empty(storage, root / made)
         for image in manifest.files:
             if storage.stamp(root / image.path) is not None:  # gone since, and to be undone all the same
-                _put_back(storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None)
+                _put_back(
+                    storage, root / image.path, image, entry.folder / image.kept if image.kept is not None else None
+                )
         _sync_folders(storage, [*_folders_of(root, manifest), entry.folder / KEPT])
         for name, mtime_ns in manifest.folders.items():
             if name != ".":

@@ -162,7 +162,12 @@ class CommitLog:
         return file.name if file else ""
 
     def scan(
-        self, summary: ScanSummary | None = None, *, start: int | None = None, stop: int | None = None, strict: bool = False
+        self,
+        summary: ScanSummary | None = None,
+        *,
+        start: int | None = None,
+        stop: int | None = None,
+        strict: bool = False,
     ) -> Iterator[Item]:
         """Every record of [start, stop) (default: all), in order, damage included.
 
@@ -170,7 +175,9 @@ class CommitLog:
         """
         files = self._files_from(start)
         items = (self._one_by_one(file, start) for file in files)
-        for item in self._parts(summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict):
+        for item in self._parts(
+            summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict
+        ):
             if not isinstance(item, Stretch):
                 yield item
 
@@ -195,7 +202,9 @@ class CommitLog:
         files = self._files_from(start)
         begin = min(start, files[0].file_from_offset) if files and start is not None else start
         if self.has_entries:
-            yield from self._parts(summary, files, (self._one_by_one(file, None) for file in files), begin, stop, strict=False)
+            yield from self._parts(
+                summary, files, (self._one_by_one(file, None) for file in files), begin, stop, strict=False
+            )
             return
         size = segment_size or SEGMENT_SIZE
         with ParallelScan(files, take, threads, segment_size=size, border=stop, check_bodies=check_bodies) as scan:
@@ -263,7 +272,10 @@ class CommitLog:
             self.on_progress(unreported)
 
     def _items(
-        self, files: Sequence[MappedFile], items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]], start: int | None
+        self,
+        files: Sequence[MappedFile],
+        items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]],
+        start: int | None,
     ) -> Iterator[Item | Stretch]:
         """The items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)

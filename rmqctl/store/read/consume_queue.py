@@ -228,7 +228,9 @@ class ConsumeQueue:
             end = None
             for slot, data in self._units.blocks(base, base + file.size // CQ_UNIT.size):
                 used = len(data.rstrip(b"\0"))
-                for at in range(min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size):
+                for at in range(
+                    min(-(-used // CQ_UNIT.size) * CQ_UNIT.size, len(data)) - CQ_UNIT.size, -1, -CQ_UNIT.size
+                ):
                     if _cq_used(data[at : at + CQ_UNIT.size]):
                         end = slot + at // CQ_UNIT.size + 1
                         break
@@ -282,7 +284,9 @@ class BatchConsumeQueue:
             return -1
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         behind_first_file = self._unit(self.queue.files[0].end // BATCH_CQ_UNIT.size)
-        return min([unit.queue_offset for unit in (first, behind_first_file) if unit is not None], default=self.max_offset)
+        return min(
+            [unit.queue_offset for unit in (first, behind_first_file) if unit is not None], default=self.max_offset
+        )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """The first batch for which `holds`; it must hold for all behind it, too."""

@@ -28,11 +28,22 @@ if TYPE_CHECKING:
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER = "subscriptionGroup.json", "consumerFilter.json", "consumerOrderInfo.json"
+SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER = (
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+    "consumerOrderInfo.json",
+)
 GROUP_FILES = (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, SUBSCRIPTION_GROUP, CONSUMER_FILTER, CONSUMER_ORDER)
 # groups that each broker lists of its own accord (SubscriptionGroupManager.init)
 BROKER_GROUPS = frozenset(
-    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION"}
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+    }
 ) | {"CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_DefaultHeartBeatSyncerTopic"}
 BROKER_GROUP_PREFIX = "CID_RMQ_SYS_"
 POP_SEPARATORS = "_+"
@@ -65,13 +76,19 @@ class ConsumerGroups:
         for topic, group in self._said():
             self._groups.setdefault(topic, set()).add(group)
         self._known = set(self._listed).union(*self._groups.values())
-        busy = {group for topic, groups in self._groups.items() if not topic.startswith(RETRY_PREFIX) for group in groups}
+        busy = {
+            group for topic, groups in self._groups.items() if not topic.startswith(RETRY_PREFIX) for group in groups
+        }
         self.without_topic = sorted(group for group in self._listed if group not in busy and not is_broker_group(group))
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that read a topic; of a %RETRY% topic also one that no file names."""
         groups = self._groups.get(topic, set())
-        return groups | {_owner(topic.removeprefix(RETRY_PREFIX), self._known)} if topic.startswith(RETRY_PREFIX) else groups
+        return (
+            groups | {_owner(topic.removeprefix(RETRY_PREFIX), self._known)}
+            if topic.startswith(RETRY_PREFIX)
+            else groups
+        )
 
     def is_read(self, topic: str) -> bool:
         """Whether a group that a file in config/ names reads a topic."""

@@ -31,7 +31,9 @@ def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
         topic, _, group = key.partition("@")
-        found += [StoredOffset(group, topic, queue_id, offset, CONSUMER_OFFSET) for queue_id, offset in _integers(offsets)]
+        found += [
+            StoredOffset(group, topic, queue_id, offset, CONSUMER_OFFSET) for queue_id, offset in _integers(offsets)
+        ]
     for key, offset in table(store.config(LMQ_CONSUMER_OFFSET), "lmqOffsetTable").items():
         topic, _, group = key.partition("@")
         if isinstance(offset, int):

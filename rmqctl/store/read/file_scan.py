@@ -96,7 +96,9 @@ def end_position(file: MappedFile) -> int:
     return file.size + 1 if file.size else 0
 
 
-def next_readable(file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader) -> int | None:
+def next_readable(
+    file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
+) -> int | None:
     """The next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)

@@ -55,7 +55,9 @@ class IndexFile:
         return ends and self._slot_of(slots, last.key_hash) == header.index_count - 1
 
     def _slot_of(self, slots: int, key_hash: int) -> int:
-        return int.from_bytes(self.file.read(INDEX_HEADER.size + key_hash % slots * SLOT_SIZE, SLOT_SIZE), "big", signed=True)
+        return int.from_bytes(
+            self.file.read(INDEX_HEADER.size + key_hash % slots * SLOT_SIZE, SLOT_SIZE), "big", signed=True
+        )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
         """The number of slots that puts the last entry where endPhyOffset stands in the file; None when no place fits."""
@@ -86,7 +88,11 @@ class IndexFile:
     def phy_offsets(self, key_hash: int) -> list[int]:
         """Physical offsets of the entries with this hash, newest first."""
         header = self.header()
-        return [] if header is None else [entry.phy_offset for entry in self._chain(header, key_hash) if entry.key_hash == key_hash]
+        return (
+            []
+            if header is None
+            else [entry.phy_offset for entry in self._chain(header, key_hash) if entry.key_hash == key_hash]
+        )
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
         """The same, at most `max_num`, stored in [begin, end] (ms): an entry's time is exact to the second (IndexFile.selectPhyOffset)."""
@@ -176,7 +182,11 @@ class IndexService:
         if storage.entry(folder).kind is Kind.LINK_OUT:
             self.foreign.append((folder, Kind.LINK_OUT))
         entries = storage.listing(folder)
-        ours = [entry for entry in entries if entry.kind is Kind.FILE and entry.name.isdecimal() and len(entry.name) == NAME_LENGTH]
+        ours = [
+            entry
+            for entry in entries
+            if entry.kind is Kind.FILE and entry.name.isdecimal() and len(entry.name) == NAME_LENGTH
+        ]
         self.foreign += [(entry.path, entry.kind) for entry in entries if entry not in ours]
         self.allocated = sum(entry.allocated for entry in ours)
         sizes = Counter(entry.size for entry in ours)

@@ -48,7 +48,14 @@ class Part(NamedTuple):
 
 
 def scan_part(
-    file: MappedFile, start: int, stop: int, columns: ColumnReader, take: Take | None, *, exact: bool, border: int | None = None
+    file: MappedFile,
+    start: int,
+    stop: int,
+    columns: ColumnReader,
+    take: Take | None,
+    *,
+    exact: bool,
+    border: int | None = None,
 ) -> Part:
     """The items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
 
@@ -94,7 +101,9 @@ class ParallelScan:
     def __enter__(self) -> ParallelScan:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for segment, future in self._pending:
             if future.cancel():
                 segment.file.close()
@@ -128,7 +137,9 @@ class ParallelScan:
 
     def _scan(self, segment: _Segment, *, exact: bool) -> Part:
         with segment.file as file:
-            return scan_part(file, segment.start, segment.stop, self._column_reader(), self._take, exact=exact, border=self._border)
+            return scan_part(
+                file, segment.start, segment.stop, self._column_reader(), self._take, exact=exact, border=self._border
+            )
 
     def _column_reader(self) -> ColumnReader:
         """The reader of the thread that asks."""

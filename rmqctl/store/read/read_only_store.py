@@ -73,7 +73,9 @@ class ReadOnlyStore:
         for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
             found[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
         plain_topics = {topic for topic, _ in found}
-        for topic, queue_id, files in self._queue_files(store_path.BATCHCONSUMEQUEUE, self.conf.batchconsumequeue_file_size):
+        for topic, queue_id, files in self._queue_files(
+            store_path.BATCHCONSUMEQUEUE, self.conf.batchconsumequeue_file_size
+        ):
             if topic in plain_topics:
                 self.conflicting_queues.append((topic, queue_id))
             if (topic, queue_id) not in found:
@@ -97,7 +99,9 @@ class ReadOnlyStore:
         topic = self.conflicting_queues[0][0]
         both = f"{store_path.CONSUMEQUEUE}/ and {store_path.BATCHCONSUMEQUEUE}/"
         hint = f"move away those of the type that queue.type in config/{TOPICS_CONFIG} does not name (no queue.type: the batch queues)"
-        raise LayoutNotSupported(f"topic {topic} has queues in both {both}: no broker of 5.x starts", path=str(self.path.root), hint=hint)
+        raise LayoutNotSupported(
+            f"topic {topic} has queues in both {both}: no broker of 5.x starts", path=str(self.path.root), hint=hint
+        )
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
@@ -113,11 +117,15 @@ class ReadOnlyStore:
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
             return False
-        return any(self._is_unread(part, topic, queue_id) for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE))
+        return any(
+            self._is_unread(part, topic, queue_id) for part in (store_path.CONSUMEQUEUE, store_path.BATCHCONSUMEQUEUE)
+        )
 
     def is_extension_unread(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue may have an extension that was not read."""
-        return (topic, queue_id) not in self.extensions and self._is_unread(store_path.CONSUMEQUEUE_EXT, topic, queue_id)
+        return (topic, queue_id) not in self.extensions and self._is_unread(
+            store_path.CONSUMEQUEUE_EXT, topic, queue_id
+        )
 
     def _is_unread(self, part: str, topic: str, queue_id: int | None) -> bool:
         if (part,) in self._unread or (part, topic) in self._unread:
@@ -267,17 +275,24 @@ class ReadOnlyStore:
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
         told = [
-            Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path)) for path in missing
+            Damage("log-missing", 0, 0, f"there is no such commit log folder; {hint}", path=self.storage.display(path))
+            for path in missing
         ]
         kinds = dict.fromkeys(store_path.SINGLE_FILES, Kind.FILE) | {store_path.CONFIG: Kind.DIRECTORY}
         entries = [(self.storage.entry(self.path.part(part)), kind) for part, kind in kinds.items()]
-        return told + [self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)]
+        return told + [
+            self._not_ours(entry.path, entry.kind) for entry, kind in entries if entry.kind not in (kind, Kind.MISSING)
+        ]
 
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
         """(topic, queueId, files) of what can be read below one of the queue folders; everything else there goes to `foreign`."""
         for topic in self._folders(self.path.part(part)):
             for queue in self._folders(topic):
-                if not (queue.name.isdecimal() and len(queue.name) <= QUEUE_ID_DIGITS_MAX and str(int(queue.name)) == queue.name):
+                if not (
+                    queue.name.isdecimal()
+                    and len(queue.name) <= QUEUE_ID_DIGITS_MAX
+                    and str(int(queue.name)) == queue.name
+                ):
                     self.foreign.append(self._not_ours(queue, Kind.DIRECTORY))
                     continue
                 files = self._files(queue, configured)
@@ -294,8 +309,12 @@ class ReadOnlyStore:
         except OSError as error:
             self._cannot_be_read(folder, error)
             return []
-        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(store_path.CONSUMEQUEUE)
-        entries = [entry for entry in entries if not (in_rocksdb and entry.kind is Kind.FILE and is_rocksdb_name(entry.name))]
+        in_rocksdb = self.path.layout in (Layout.COMBINED, Layout.ROCKSDB) and folder == self.path.part(
+            store_path.CONSUMEQUEUE
+        )
+        entries = [
+            entry for entry in entries if not (in_rocksdb and entry.kind is Kind.FILE and is_rocksdb_name(entry.name))
+        ]
         for entry in entries:
             if entry.kind is not Kind.DIRECTORY:
                 self.foreign.append(self._not_ours(entry.path, entry.kind))

@@ -69,7 +69,11 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
 
 def _tags_of(message: Message) -> str:
     """Return the TAGS that 5.4 indexes a message by; empty where it does not."""
-    return "" if transaction_type(message.sys_flag) is TransactionType.ROLLBACK else message.properties.get(properties.TAGS, "")
+    return (
+        ""
+        if transaction_type(message.sys_flag) is TransactionType.ROLLBACK
+        else message.properties.get(properties.TAGS, "")
+    )
 
 
 def newest_indexed(store: ReadOnlyStore) -> Iterator[tuple[Message, set[int]]]:

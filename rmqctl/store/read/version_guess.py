@@ -80,7 +80,9 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
     """Return the error of a change, or the plan of one, for a store of 3.x."""
     what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
-    hint = "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"
+    hint = (
+        "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"
+    )
     return LayoutNotSupported(what, path=str(store.path.root), hint=hint)
 
 

@@ -54,7 +54,11 @@ class Losses:
         if message.stored_physical_offset == message.physical_offset:
             return False
         original = self._message_at(message.stored_physical_offset)
-        return original is not None and original.body == message.body and original.properties_bytes == message.properties_bytes
+        return (
+            original is not None
+            and original.body == message.body
+            and original.properties_bytes == message.properties_bytes
+        )
 
     def units(self, key: QueueKey, count: int) -> None:
         """Units of a queue that go."""
@@ -69,7 +73,9 @@ class Losses:
         """All of it; a message of which only a unit is left has no bytes."""
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
-        return Loss(self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes)
+        return Loss(
+            self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes
+        )
 
 
 class Loss(NamedTuple):
@@ -94,5 +100,10 @@ class QueueOutcome(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The queue with names of JSON."""
-        found = {"topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset}
+        found = {
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "minOffset": self.min_offset,
+            "maxOffset": self.max_offset,
+        }
         return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})

@@ -161,7 +161,9 @@ class RecoveryScan:
     def _rows(self, messages: Any) -> None:
         if self._dispatches_from is None:
             return
-        start = int(np.searchsorted(messages["physical_offset"], self._dispatches_from)) if self._dispatches_from > 0 else 0
+        start = (
+            int(np.searchsorted(messages["physical_offset"], self._dispatches_from)) if self._dispatches_from > 0 else 0
+        )
         if start < len(messages):
             self._dispatch.rows(messages[start:])
 
@@ -191,7 +193,11 @@ class Reput:
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
         while self._reput_from < limit and self._position < behind and self._open():
             first = _row_at(offsets, self._position)
-            until = 0 if first is None else min(self._dispatch.known_until(messages, first), int(np.searchsorted(offsets, limit)))
+            until = (
+                0
+                if first is None
+                else min(self._dispatch.known_until(messages, first), int(np.searchsorted(offsets, limit)))
+            )
             if first is None or until <= first:
                 self._step()
                 continue

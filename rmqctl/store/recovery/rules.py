@@ -164,7 +164,9 @@ class StartFile(NamedTuple):
     why: str
 
 
-def start_file(mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]) -> StartFile:
+def start_file(
+    mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
+) -> StartFile:
     """The start file among those that begin at `bases` (ascending, at least one). `matches` says of a number is_matched_recover."""
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
@@ -177,7 +179,9 @@ def start_file(mode: Mode, profile: Profile, bases: Sequence[int], queues_end: i
             return StartFile(found, f"the last file that begins before the queues end, at {queues_end}")
         return StartFile(found, f"the queues end at {queues_end}, before the log begins: the first file")
     number = third_from_end(len(bases))
-    return StartFile(number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one")
+    return StartFile(
+        number, "the third file from the end" if number else f"no more than {FILES_FROM_END} files: the first one"
+    )
 
 
 def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:

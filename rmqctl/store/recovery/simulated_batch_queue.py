@@ -91,7 +91,12 @@ class RecoveredBatchQueue:
             return
         base, count = batch_of(message)
         unit = np.zeros(1, BATCH_UNITS)
-        unit["physicalOffset"], unit["size"], unit["baseOffset"], unit["count"] = message.physical_offset, message.size, base, count
+        unit["physicalOffset"], unit["size"], unit["baseOffset"], unit["count"] = (
+            message.physical_offset,
+            message.size,
+            base,
+            count,
+        )
         if not self._files or self._files[-1].wrote == self._units_a_file:
             self._files.append(_File(None, self._units_a_file))
         self._files[-1].append(unit)

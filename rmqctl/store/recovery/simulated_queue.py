@@ -78,7 +78,13 @@ class RecoveredQueue:
     """
 
     def __init__(
-        self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int, state_of: Callable[[], Any], reader: UnitReader
+        self,
+        topic: str,
+        queue_id: int,
+        files: list[MappedFile],
+        units_a_file: int,
+        state_of: Callable[[], Any],
+        reader: UnitReader,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -151,7 +157,11 @@ class RecoveredQueue:
         """Dispatch one message; `is_odd`: `physical_offset` is not where it is."""
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
         queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
-        if is_odd and self._state["has_files"] and int(self._state["max_physical_offset"]) == physical_offset + size != physical_end:
+        if (
+            is_odd
+            and self._state["has_files"]
+            and int(self._state["max_physical_offset"]) == physical_offset + size != physical_end
+        ):
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
@@ -167,7 +177,9 @@ class RecoveredQueue:
             if kept is not None:
                 state["wrote"], state["max_physical_offset"] = kept.end - int(state["base"]), kept.physical_end
                 break
-            physical_end = next((unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end)
+            physical_end = next(
+                (unit.end_before for unit in self._odd if unit.queue_offset == state["base"]), physical_end
+            )
             self._delete_last()
         before -= sum(unit.queue_offset >= self.max_offset for unit in self._odd)  # they never led to a message
         self.cut_from = before if self.max_offset < before else None
@@ -219,7 +231,9 @@ class RecoveredQueue:
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
         """The file on the disk that has a unit."""
-        return next((file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None)
+        return next(
+            (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
+        )
 
     def _end_at(self, base: int, end: int) -> None:
         state = self._state
@@ -297,7 +311,14 @@ class RecoveredQueue:
         """Physical offset and size of a unit, in use or not; None: a new one that is not odd."""
         stretch = next(self._stretches(queue_offset, queue_offset + 1))
         if stretch.kind == _NEW:
-            return next(((unit.physical_offset, unit.size) for unit in reversed(self._odd) if unit.queue_offset == queue_offset), None)
+            return next(
+                (
+                    (unit.physical_offset, unit.size)
+                    for unit in reversed(self._odd)
+                    if unit.queue_offset == queue_offset
+                ),
+                None,
+            )
         file = self._file_at(queue_offset)
         if stretch.kind == _PRE_BLANK:
             return 0, PRE_BLANK_SIZE

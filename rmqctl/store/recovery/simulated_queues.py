@@ -61,12 +61,16 @@ class RecoveredQueues:
     Methods raise OSError when a queue cannot be read.
     """
 
-    def __init__(self, store: ReadOnlyStore, profile: Profile, describer: Describer, built: BuiltSpans = NOTHING_BUILT) -> None:
+    def __init__(
+        self, store: ReadOnlyStore, profile: Profile, describer: Describer, built: BuiltSpans = NOTHING_BUILT
+    ) -> None:
         self._store = store
         self._built = built
         self._profile = profile
         self._describer = describer
-        self._batch_topics = batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
+        self._batch_topics = (
+            batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
+        )
         self._file_size = store.conf.consumequeue_file_size or _usual_size(store)
         self._units_a_file = max(self._file_size // CQ_UNIT.size, 1)
         self._queues: dict[QueueKey, RecoveredQueue | RecoveredBatchQueue] = {}
@@ -115,7 +119,9 @@ class RecoveredQueues:
         self._know_queues_of(messages)
         row = 0
         while row < len(messages):
-            row = queue_simulate.fill(messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq)
+            row = queue_simulate.fill(
+                messages, row, self._row_of_number, self._states, self._units_a_file, self._profile.dispatches_to_lmq
+            )
             if row < len(messages):
                 message = self._store.commit_log.message_at(int(messages[row]["physical_offset"]))
                 if message is not None:
@@ -157,7 +163,9 @@ class RecoveredQueues:
     def _places_of(self, message: Message) -> int | None:
         """How many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
         profile = self._profile
-        in_light_queues = profile.dispatches_to_lmq and (profile.light_queues_for_all_topics or not is_left_out_topic(message.topic))
+        in_light_queues = profile.dispatches_to_lmq and (
+            profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
+        )
         return None if in_light_queues else 1
 
     def _know_queues_of(self, messages: Any) -> None:
@@ -188,15 +196,25 @@ class RecoveredQueues:
         files = [] if queue is None else [file for file in queue.queue.files if file.size]
         if queue.unit_size != CQ_UNIT.size if queue else key[0] in self._batch_topics:
             state["is_batch"] = 1
-            size = queue.queue.file_size if files and queue else geometry_of_conf(self._store.conf).batchconsumequeue_file_size
+            size = (
+                queue.queue.file_size
+                if files and queue
+                else geometry_of_conf(self._store.conf).batchconsumequeue_file_size
+            )
             self._queues[key] = RecoveredBatchQueue(*key, files, max(size // BATCH_CQ_UNIT.size, 1))
         else:
-            self._queues[key] = RecoveredQueue(*key, files, self._units_a_file, lambda: self._states[row : row + 1], self._reader)
+            self._queues[key] = RecoveredQueue(
+                *key, files, self._units_a_file, lambda: self._states[row : row + 1], self._reader
+            )
         return self._queues[key]
 
     def _folder_refusal(self, key: QueueKey, queue: UnitQueue, *, is_batch: bool) -> str | None:
         size = queue.queue.file_size if is_batch else self._file_size
-        if not queue.queue.foreign and not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files):
+        if (
+            not queue.queue.foreign
+            and not queue.queue.anomalies
+            and all(file.size_on_disk == size for file in queue.queue.files)
+        ):
             return None
         part = store_path.BATCHCONSUMEQUEUE if is_batch else store_path.CONSUMEQUEUE
         folder = self._store.path.part(part) / key[0] / str(key[1])

@@ -85,7 +85,12 @@ class RestartOutcome:
             "maxPhyOffset": self.max_phy_offset,
             "lost": self.lost._asdict(),
             "queues": [
-                {"topic": queue.topic, "queueId": queue.queue_id, "minOffset": queue.min_offset, "maxOffset": queue.max_offset}
+                {
+                    "topic": queue.topic,
+                    "queueId": queue.queue_id,
+                    "minOffset": queue.min_offset,
+                    "maxOffset": queue.max_offset,
+                }
                 for queue in self.queues
             ],
         }
@@ -100,7 +105,12 @@ class Restart:
     """
 
     def __init__(
-        self, store: ReadOnlyStore, profile: Profile, describer: Describer, mode: Mode | None = None, built: BuiltSpans = NOTHING_BUILT
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        describer: Describer,
+        mode: Mode | None = None,
+        built: BuiltSpans = NOTHING_BUILT,
     ) -> None:
         prepare(queue_simulate, queue_offset_range)
         self.mode = mode or rules.mode_of(has_abort=store.path.has_abort)
@@ -116,7 +126,9 @@ class Restart:
         self._reput: Reput | None = None
         self.refused = self._config_refusal() or self._log_refusal() or self._queues.load()
         size = store.commit_log.queue.file_size
-        self._log = LoadedLog([file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile)
+        self._log = LoadedLog(
+            [file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile
+        )
         self._queues_end = self._queues.end
         self._dispatch = Dispatch(self._queues, describer, profile)
         if self.refused is None and self._log.files:
@@ -244,13 +256,17 @@ class Restart:
     def _without_log(self) -> RestartOutcome:
         self._queues.destroy()
         dropped = self.dropped_index_files()
-        return RestartOutcome(self._profile, self.mode, queues_end=self._queues_end, dropped_index_files=dropped, queues=self._outcomes())
+        return RestartOutcome(
+            self._profile, self.mode, queues_end=self._queues_end, dropped_index_files=dropped, queues=self._outcomes()
+        )
 
     def _recovered(self, end: ScanEnd, start_file: StartFile) -> RestartOutcome:
         cut = rules.cuts_queues(self._queues_end, end.physical_offset)
         if cut:
             self._queues.cut(end.physical_offset)
-        hangs, hangs_at = self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
+        hangs, hangs_at = (
+            self._start(end.physical_offset, cut=cut) if self._profile.dispatches_in_start else (None, None)
+        )
         for queue in self._queues:
             if queue.cut_from is not None:
                 self._losses.units((queue.topic, queue.queue_id), max(queue.cut_from - queue.max_offset, 0))
@@ -283,16 +299,23 @@ class Restart:
         elif cut or reput_from < self._scan_start:
             hangs_at = self._catch_up(reput_from, log_end)
         else:  # the scan dispatched all of it: once more changes nothing
-            hangs_at = rules.first_gap(((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end)
+            hangs_at = rules.first_gap(
+                ((file.file_from_offset, file.end) for file in self._log.files), reput_from, log_end
+            )
         if hangs_at is None:
             return None, None
-        return f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has", hangs_at
+        return (
+            f"start() dispatches from {reput_from} to {log_end}, and waits for bytes at {hangs_at}, which no file has",
+            hangs_at,
+        )
 
     def _catch_up(self, reput_from: int, log_end: int) -> int | None:
         reput = Reput(self._log, reput_from, self._dispatch)
         if log_end - reput_from > SMALL_CATCH_UP:
             summary = ScanSummary()
-            for item in self._store.commit_log.scan_columns(summary, self._describer.take, threads=1, start=reput_from, stop=log_end):
+            for item in self._store.commit_log.scan_columns(
+                summary, self._describer.take, threads=1, start=reput_from, stop=log_end
+            ):
                 if isinstance(item, Stretch):
                     reput.see(item.taken.messages, log_end)
         reput.finish(log_end)

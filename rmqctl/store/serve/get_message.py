@@ -139,8 +139,16 @@ class _Batch:
         limits = self._limits
         behind = self._log.max_offset - unit.physical_offset
         in_memory = limits.memory_bytes is None or behind <= limits.memory_bytes
-        most_bytes, most = (limits.bytes_in_memory, limits.count_in_memory) if in_memory else (limits.bytes_in_disk, limits.count_in_disk)
-        return self._count + unit.batch_size > self._max_messages or self._bytes + unit.size > most_bytes or self._count >= most
+        most_bytes, most = (
+            (limits.bytes_in_memory, limits.count_in_memory)
+            if in_memory
+            else (limits.bytes_in_disk, limits.count_in_disk)
+        )
+        return (
+            self._count + unit.batch_size > self._max_messages
+            or self._bytes + unit.size > most_bytes
+            or self._count >= most
+        )
 
     def take(self, unit: CqUnit, subscription: Subscription) -> None:
         """Take a unit's message, if it goes through and is there."""

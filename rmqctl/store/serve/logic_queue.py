@@ -22,7 +22,12 @@ class LogicQueue:
     """The units of `queue` below `max_offset`, over `log`. Offsets in units; methods raise OSError and Unreadable."""
 
     def __init__(
-        self, queue: UnitQueue, max_offset: int, log: ReadableLog, profile: Profile, extension: ConsumeQueueExt | None = None
+        self,
+        queue: UnitQueue,
+        max_offset: int,
+        log: ReadableLog,
+        profile: Profile,
+        extension: ConsumeQueueExt | None = None,
     ) -> None:
         self.queue = queue
         self.max_offset = max_offset

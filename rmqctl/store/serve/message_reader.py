@@ -13,7 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.format.host import parse_msg_id
-from rmqctl.store.serve.get_message import BROKER_LIMITS, EVERYTHING, GetMessageResult, GetMessageStatus, TransferLimits, get_message
+from rmqctl.store.serve.get_message import (
+    BROKER_LIMITS,
+    EVERYTHING,
+    GetMessageResult,
+    GetMessageStatus,
+    TransferLimits,
+    get_message,
+)
 from rmqctl.store.serve.logic_queue import LogicQueue
 from rmqctl.store.serve.offset_by_time import offset_in_queue_by_time
 from rmqctl.store.serve.readable_log import ReadableLog

@@ -37,7 +37,13 @@ from rmqctl.store.config.message_store_config import USUAL
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rmqctl.store.dispatch.dispatch_rules import INNER_NUM_MAX
 from rmqctl.store.dispatch.light_queues import is_left_out_topic, is_light_name, java_split
-from rmqctl.store.write.put_message import AppendMessageResult, EncodingRules, PutEncodedResult, PutMessageResult, PutMessageStatus
+from rmqctl.store.write.put_message import (
+    AppendMessageResult,
+    EncodingRules,
+    PutEncodedResult,
+    PutMessageResult,
+    PutMessageStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +66,11 @@ TOPICS_KNOWN = 65536
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
     """Whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
-    return 0 < len(name) <= TOPIC_LENGTH_MAX and name.isascii() and all(character.isalnum() or character in "%|-_" for character in name)
+    return (
+        0 < len(name) <= TOPIC_LENGTH_MAX
+        and name.isascii()
+        and all(character.isalnum() or character in "%|-_" for character in name)
+    )
 
 
 class PutSettings(NamedTuple):
@@ -74,7 +84,9 @@ class PutSettings(NamedTuple):
     os_page_cache_busy_ms: int = USUAL.os_page_cache_busy_ms
 
 
-def put_settings(conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False) -> PutSettings:
+def put_settings(
+    conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False
+) -> PutSettings:
     """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says.
 
     Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
@@ -155,10 +167,18 @@ class CommitLogWriter:
         first = messages[0]
         for message in messages:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only")
+                return PutMessageResult(
+                    PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has messages of one queue only"
+                )
             delayed = _delay_level(message) > 0 and message.topic != SCHEDULE_TOPIC
-            if message.sys_flag & (TRANSACTION_MASK | INNER_BATCH) or delayed or properties.INNER_NUM in message.properties:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches")
+            if (
+                message.sys_flag & (TRANSACTION_MASK | INNER_BATCH)
+                or delayed
+                or properties.INNER_NUM in message.properties
+            ):
+                return PutMessageResult(
+                    PutMessageStatus.MESSAGE_ILLEGAL, remark="a batch has no transactions, delays or inner batches"
+                )
         batch = []
         for message in messages:
             encoded = self._encoded(message)
@@ -166,7 +186,9 @@ class CommitLogWriter:
                 return encoded
             batch.append(encoded)
         if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be")
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be"
+            )
         return self._put(first, batch)
 
     def encoding_rules(self) -> EncodingRules | None:
@@ -195,7 +217,9 @@ class CommitLogWriter:
         try:
             file = self._file_with_room(int(rows[0]["size"]))
         except OSError as error:
-            failed = PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+            failed = PutMessageResult(
+                PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}"
+            )
             return PutEncodedResult(1, failed, [])
         stored = self._now()
         firsts = [self.topic_queue_table.get(key, 0) for key in encoded.queues]
@@ -206,7 +230,11 @@ class CommitLogWriter:
         refused = self._write(file, memoryview(encoded.records)[start:end], stored)
         if refused is not None:
             return PutEncodedResult(count, refused, [])
-        grown = [(key, first, behind) for key, first, behind in zip(encoded.queues, firsts, nexts.tolist(), strict=True) if behind > first]
+        grown = [
+            (key, first, behind)
+            for key, first, behind in zip(encoded.queues, firsts, nexts.tolist(), strict=True)
+            if behind > first
+        ]
         self.topic_queue_table.update((key, behind) for key, _, behind in grown)
         self._written_queues.update(key for key, _, _ in grown)
         return PutEncodedResult(count, None, grown)
@@ -228,7 +256,11 @@ class CommitLogWriter:
         if level <= 0 or message.sys_flag & TRANSACTION_MASK in _NO_UNIT:
             return message
         level = min(level, self._settings.delay_level_max)
-        real = {properties.DELAY: str(level), properties.REAL_TOPIC: message.topic, properties.REAL_QUEUE_ID: str(message.queue_id)}
+        real = {
+            properties.DELAY: str(level),
+            properties.REAL_TOPIC: message.topic,
+            properties.REAL_QUEUE_ID: str(message.queue_id),
+        }
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
@@ -238,7 +270,9 @@ class CommitLogWriter:
             return topic
         if message.queue_id < 0:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=f"queueId {message.queue_id} is negative")
-        raw = properties_to_bytes(message.properties, end_with_separator=self._end_with_separator, property_crc=self._property_crc)
+        raw = properties_to_bytes(
+            message.properties, end_with_separator=self._end_with_separator, property_crc=self._property_crc
+        )
         if len(raw) > PROPERTIES_LENGTH_MAX:
             remark = f"properties of {len(raw)} bytes, at most {PROPERTIES_LENGTH_MAX} fit"
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, remark=remark)
@@ -274,7 +308,9 @@ class CommitLogWriter:
             try:
                 file = self._file_with_room(size)
             except OSError as error:
-                return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+                return PutMessageResult(
+                    PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}"
+                )
         key = (first.topic, first.queue_id)
         takes_offset = first.sys_flag & TRANSACTION_MASK not in _NO_UNIT
         begin = self.topic_queue_table.get(key, 0) if takes_offset else 0
@@ -285,7 +321,12 @@ class CommitLogWriter:
             record = batch[0].placed(begin, wrote_offset, stored)
         else:
             offsets = tuple(accumulate((encoded.size for encoded in batch[:-1]), initial=wrote_offset))
-            record = b"".join([encoded.placed(begin + n, at, stored) for n, (encoded, at) in enumerate(zip(batch, offsets, strict=True))])
+            record = b"".join(
+                [
+                    encoded.placed(begin + n, at, stored)
+                    for n, (encoded, at) in enumerate(zip(batch, offsets, strict=True))
+                ]
+            )
         failed = self._write(file, record, stored)
         if failed is not None:
             return failed
@@ -301,7 +342,10 @@ class CommitLogWriter:
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
         """Where a message of a waiting room will go on to."""
-        real, queue_id = message.properties.get(properties.REAL_TOPIC, ""), message.properties.get(properties.REAL_QUEUE_ID, "")
+        real, queue_id = (
+            message.properties.get(properties.REAL_TOPIC, ""),
+            message.properties.get(properties.REAL_QUEUE_ID, ""),
+        )
         if is_topic(real) and queue_id.isascii() and queue_id.isdecimal():
             self._written_queues.add((real, int(queue_id)))
 
@@ -334,7 +378,9 @@ class CommitLogWriter:
         try:
             file = self._file_with_room(run[0][1].size)
         except OSError as error:
-            return [PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")]
+            return [
+                PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, remark=f"no new file: {error.strerror}")
+            ]
         stored = self._now()
         at = file.file_from_offset + file.wrote_position
         limit = file.end - BLANK_SIZE
@@ -400,9 +446,13 @@ class CommitLogWriter:
         keys = [(name, 0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id) for name in names]
         with self._put_lock:
             offsets = [self.topic_queue_table.get(key, 0) for key in keys]
-            numbered = message.properties | {properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))}
+            numbered = message.properties | {
+                properties.INNER_MULTI_QUEUE_OFFSET: properties.LMQ_SEPARATOR.join(map(str, offsets))
+            }
             result = self._append_numbered(message._replace(properties=numbered))
-            if result.append is not None and (result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets):
+            if result.append is not None and (
+                result.append.takes_offset or self._settings.profile.half_messages_take_light_offsets
+            ):
                 self.topic_queue_table.update({key: offset + 1 for key, offset in zip(keys, offsets, strict=True)})
             return result
 
@@ -410,15 +460,21 @@ class CommitLogWriter:
         """Many messages in one record of a topic with queue.type=BatchCQ (5.x): it takes INNER_NUM queue offsets from INNER_BASE on."""
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH")
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, remark="INNER_NUM is for records with the flag INNER_BATCH"
+            )
         if message.topic not in self._batch_topics:
             remark = "an inner batch needs a topic with queue.type=BatchCQ in config/topics.json"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         if message.sys_flag & TRANSACTION_MASK in _NO_UNIT or not _is_inner_num(number):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM")
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, remark="an inner batch is no half message and has an INNER_NUM"
+            )
         with self._put_lock:
             base = self.topic_queue_table.get(key, 0)
-            result = self._append_numbered(message._replace(properties=message.properties | {properties.INNER_BASE: str(base)}))
+            result = self._append_numbered(
+                message._replace(properties=message.properties | {properties.INNER_BASE: str(base)})
+            )
             if result.append is None:
                 return result
             self.topic_queue_table[key] = base + int(number)
@@ -445,7 +501,9 @@ def _is_plain(message: MessageExtBrokerInner) -> bool:
 
 
 def _is_inner_num(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(INNER_NUM_MAX)) and 0 < int(text) <= INNER_NUM_MAX
+    return (
+        text.isascii() and text.isdecimal() and len(text) <= len(str(INNER_NUM_MAX)) and 0 < int(text) <= INNER_NUM_MAX
+    )
 
 
 def _delay_level(message: MessageExtBrokerInner) -> int:

@@ -25,7 +25,9 @@ class ConsumeQueueWriter:
     With an `ext` the tags codes go there, and units have addresses.
     """
 
-    def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None) -> None:
+    def __init__(
+        self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, ext: ConsumeQueueExtWriter | None = None
+    ) -> None:
         self.queue = queue
         self.max_physical_offset = max_physical_offset
         self.ext = ext

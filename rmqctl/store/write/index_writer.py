@@ -134,7 +134,14 @@ class IndexWriter:
             return
         descriptor = self._file.descriptor
         self._write_slots(descriptor)
-        names = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset", "hash_slot_count", "index_count")
+        names = (
+            "begin_timestamp",
+            "end_timestamp",
+            "begin_phy_offset",
+            "end_phy_offset",
+            "hash_slot_count",
+            "index_count",
+        )
         self._storage.write(descriptor, 0, INDEX_HEADER.struct.pack(*(int(state[name]) for name in names)))
         state["changed"] = 0
         self._synced = False

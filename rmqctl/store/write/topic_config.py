@@ -44,7 +44,12 @@ class TopicConfigs:
     """
 
     def __init__(
-        self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int], queues: Collection[QueueKey] = ()
+        self,
+        storage: WritableStorage,
+        folder: Path,
+        profile: Profile,
+        now: Callable[[], int],
+        queues: Collection[QueueKey] = (),
     ) -> None:
         config = load_config(storage, folder, TOPICS_CONFIG)
         self.problem = config.problem if config.content is None else ""
@@ -65,7 +70,11 @@ class TopicConfigs:
             self._note(topic, queue_id)
 
     def _note(self, topic: str, queue_id: int) -> None:
-        if queue_id < self._known.get(topic, 0) or queue_id >= QUEUE_NUMS_MAX or topic.startswith(properties.LMQ_PREFIX):
+        if (
+            queue_id < self._known.get(topic, 0)
+            or queue_id >= QUEUE_NUMS_MAX
+            or topic.startswith(properties.LMQ_PREFIX)
+        ):
             return
         with self._lock:
             nums = queue_id + 1 if topic in self._topics else max(queue_id + 1, usual_queue_nums(topic))
@@ -96,9 +105,19 @@ class TopicConfigs:
     def _next_version(self) -> dict[str, Any]:
         """DataVersion.nextVersion: by this name servers and slaves see that there is news."""
         before = self._content.get(VERSION)
-        version = before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
+        version = (
+            before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
+        )
         counter = version.get("counter")
-        return dict(sorted({**version, "counter": (counter if isinstance(counter, int) else 0) + 1, "timestamp": self._now()}.items()))
+        return dict(
+            sorted(
+                {
+                    **version,
+                    "counter": (counter if isinstance(counter, int) else 0) + 1,
+                    "timestamp": self._now(),
+                }.items()
+            )
+        )
 
 
 def usual_queue_nums(topic: str) -> int:

@@ -79,7 +79,14 @@ def test_export_writes_nothing_where_something_is(golden: Golden, tmp_path: Path
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     before = sorted(path for path in tmp_path.rglob("*"))
-    for target in (tmp_path / "full", tmp_path / "file", tmp_path / "link", tmp_path / "none" / "out", root / "out", root):
+    for target in (
+        tmp_path / "full",
+        tmp_path / "file",
+        tmp_path / "link",
+        tmp_path / "none" / "out",
+        root / "out",
+        root,
+    ):
         result = rmqctl("job", "export", root, "--to", target)
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert sorted(path for path in tmp_path.rglob("*")) == before

@@ -12,7 +12,11 @@ FILLERS = "\u115f\u1160\u3164\uffa0\u034f\u17b4\ufe0f\U000e0100\u2800\u00a0\u200
 
 
 def test_no_character_that_nobody_sees_is_left() -> None:
-    hidden = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+    hidden = [
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    ]
     for character in [*hidden, *FILLERS]:
         assert printable(character).isascii(), hex(ord(character))
 

@@ -16,10 +16,18 @@ ONE_MESSAGE = ("--create", "--topic", "T", "--body", "hi")
 
 @pytest.mark.parametrize(
     "line",
-    [("append", "URL", *ONE_MESSAGE), ("info", "URL"), ("recover", "URL", "--yes"), ("clean", "URL", "--yes"), ("undo", "URL", "--yes")],
+    [
+        ("append", "URL", *ONE_MESSAGE),
+        ("info", "URL"),
+        ("recover", "URL", "--yes"),
+        ("clean", "URL", "--yes"),
+        ("undo", "URL", "--yes"),
+    ],
     ids=lambda line: line[0],
 )
-def test_of_a_url_nothing_is_made(line: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_url_nothing_is_made(
+    line: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = rmqctl(*("s3://bucket/store" if word == "URL" else word for word in line))
     assert found.code == 2
@@ -27,7 +35,9 @@ def test_of_a_url_nothing_is_made(line: tuple[str, ...], tmp_path: Path, rmqctl:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unset_variable_is_not_the_current_folder(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_variable_is_not_the_current_folder(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(golden("326-basic"))
     for verb in ("info", "recover"):
         found = rmqctl(verb, "")
@@ -42,7 +52,9 @@ def test_what_a_message_proposes_can_be_typed(golden: Golden, rmqctl: Rmqctl, tm
     assert f"`rmqctl undo '{store}'` takes it back" in found.err
 
 
-@pytest.mark.parametrize("option", [("--tail", "3"), ("--limit", "1"), ("--from-offset", "2")], ids=lambda option: option[0])
+@pytest.mark.parametrize(
+    "option", [("--tail", "3"), ("--limit", "1"), ("--from-offset", "2")], ids=lambda option: option[0]
+)
 def test_units_are_those_of_one_queue(option: tuple[str, str], golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("326-basic")
     assert rmqctl("queue", str(store), *option).code == 2
@@ -137,7 +149,9 @@ def test_a_log_in_the_store_that_broker_conf_names(
     assert (undone.code, tree_hash(store)) == (0, before), undone.err
 
 
-def test_clean_and_append_in_a_log_that_broker_conf_names(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_and_append_in_a_log_that_broker_conf_names(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = unpack("497-basic", tmp_path)
     conf = conf_that_names(tmp_path, storePathRootDir=store, storePathCommitLog=store / "commitlog")
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,11 @@ OWNER = 65534
 SWAPS_MIN = 200
 PAUSE_SECONDS_MAX = 0.002
 # what is there from the moment on that a verb writes; of others its journal
-BEGUN = {"append": "abort", "clean": "rmqctl-clean.log", "undo": "commitlog"}  # an undo shows nothing: from its start on
+BEGUN = {
+    "append": "abort",
+    "clean": "rmqctl-clean.log",
+    "undo": "commitlog",
+}  # an undo shows nothing: from its start on
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 CHANGES = {
     "clean": ("--keep-files", "1", "--interval", "5", "--yes"),
@@ -89,7 +93,9 @@ def test_a_dry_run_says_as_whom_the_change_would_go_on(verb: str, tmp_path: Path
     os.chown(store / "checkpoint", 0, 0)
     assert "the change itself would be refused: " in rmqctl(verb, store, *options, "--dry-run").err
     os.chown(store / "checkpoint", OWNER, OWNER)
-    assert {path: found[:2] for path, found in fingerprint(store).items()} == {path: found[:2] for path, found in before.items()}
+    assert {path: found[:2] for path, found in fingerprint(store).items()} == {
+        path: found[:2] for path, found in before.items()
+    }
 
 
 def test_a_dry_run_of_an_undo_says_so_too(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -158,20 +164,27 @@ def test_a_job_refuses_stores_of_several_users(tmp_path: Path, rmqctl: Rmqctl) -
     before = [fingerprint(store) for store in stores]
     result = rmqctl("job", "rebuild", *stores, "--yes")
     assert (result.code, [fingerprint(store) for store in stores]) == (4, before)
-    assert f"the stores belong to several users: {stores[0]} to root (uid 0), {stores[1]} to nobody (uid {OWNER})" in result.err
+    assert (
+        f"the stores belong to several users: {stores[0]} to root (uid 0), {stores[1]} to nobody (uid {OWNER})"
+        in result.err
+    )
 
 
 def test_a_job_whose_python_the_owner_may_not_read_says_so(tmp_path: Path) -> None:
     store = owned(unpack("471-basic", tmp_path))
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
-    package = shutil.copytree(Path(rmqctl_package.__file__).parent, private / "rmqctl", ignore=shutil.ignore_patterns("__pycache__"))
+    package = shutil.copytree(
+        Path(rmqctl_package.__file__).parent, private / "rmqctl", ignore=shutil.ignore_patterns("__pycache__")
+    )
     before = fingerprint(store)
     environ = {**os.environ, "PYTHONPATH": str(private), "PYTHONSAFEPATH": "1"}
     line = [sys.executable, "-m", "rmqctl", "job", "rebuild", str(store), "--yes"]
     result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, fingerprint(store)) == (4, before)
-    assert re.search(f"({re.escape(sys.executable)}|{package}/__init__.py): the owner of the store may not read it", result.stderr)
+    assert re.search(
+        f"({re.escape(sys.executable)}|{package}/__init__.py): the owner of the store may not read it", result.stderr
+    )
 
 
 @pytest.mark.parametrize("verb", ["checkpoint", "clean", "recover", "rebuild", "truncate", "append"])
@@ -180,7 +193,9 @@ def test_a_program_that_only_root_may_read_changes_the_store(verb: str, tmp_path
     store = owned(unpack("471-basic", tmp_path / "there"))
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
-    shutil.copytree(Path(rmqctl_package.__file__).parent, private / "rmqctl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(rmqctl_package.__file__).parent, private / "rmqctl", ignore=shutil.ignore_patterns("__pycache__")
+    )
     environ = {**os.environ, "PYTHONPATH": str(private), "PYTHONSAFEPATH": "1"}
     line = [sys.executable, "-m", "rmqctl", verb, str(store), *CHANGES[verb]]
     result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=120, check=False)
@@ -232,7 +247,9 @@ class Swapper:
                 self._aside.rename(path)
 
 
-@pytest.mark.parametrize("as_root", [(), pytest.param(("--as-root",), marks=pytest.mark.slow)], ids=["as-owner", "as-root"])
+@pytest.mark.parametrize(
+    "as_root", [(), pytest.param(("--as-root",), marks=pytest.mark.slow)], ids=["as-owner", "as-root"]
+)
 @pytest.mark.parametrize("verb", [*CHANGES, "undo"])
 def test_no_swap_leads_out_of_the_store(verb: str, as_root: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     whole = unpack("471-basic", tmp_path / "whole")

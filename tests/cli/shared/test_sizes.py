@@ -24,7 +24,9 @@ def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GB", "500G", "-1", "1e9", "1.5", "5 XB", "9223372036854775808", "9999999TiB", "\u0665GB"])
+@pytest.mark.parametrize(
+    "text", ["", "GB", "500G", "-1", "1e9", "1.5", "5 XB", "9223372036854775808", "9999999TiB", "\u0665GB"]
+)
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a number of bytes|more than"):
         parse_size(text)

@@ -32,7 +32,16 @@ from tests.conftest import READABLE_NAMES, Rmqctl, tree_hash, unpack
 
 Golden = Callable[[str], Path]
 SIZES = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
-LARGE = ("--commitlog-file-size", 262144, "--consumequeue-file-size", 6000, "--index-slots", 1000, "--index-entries", 4000)
+LARGE = (
+    "--commitlog-file-size",
+    262144,
+    "--consumequeue-file-size",
+    6000,
+    "--index-slots",
+    1000,
+    "--index-entries",
+    4000,
+)
 GIVEN_ANEW = {"queueOffset", "physicalOffset", "size", "storeTimestamp", "storeTime", "msgId", "path", "tagsCode"}
 
 
@@ -43,14 +52,19 @@ def rows_of(rmqctl: Rmqctl, store: Path) -> list[dict[str, Any]]:
 def kept(row: dict[str, Any]) -> dict[str, Any]:
     """What a copy has in common with the original."""
     own = {key: value for key, value in row.items() if key not in GIVEN_ANEW}
-    own["properties"] = {key: value for key, value in row["properties"].items() if key not in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET")}
+    own["properties"] = {
+        key: value for key, value in row["properties"].items() if key not in ("__CRC32#", "INNER_MULTI_QUEUE_OFFSET")
+    }
     return own
 
 
 @pytest.fixture
 def store(tmp_path: Path, rmqctl: Rmqctl) -> Path:
     root = tmp_path / "store"
-    assert rmqctl("append", root, "--create", "--profile", "4.9", *SIZES, "--topic", "OrderPaid", "--body", "first").code == 0
+    assert (
+        rmqctl("append", root, "--create", "--profile", "4.9", *SIZES, "--topic", "OrderPaid", "--body", "first").code
+        == 0
+    )
     return root
 
 
@@ -66,11 +80,15 @@ def test_dump_and_append_copy_a_stores_messages(name: str, tmp_path: Path, rmqct
 
 
 def test_from_stdin_and_in_batches(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "".join(json.dumps({"topic": "T", "queueId": number // 10, "body": f"b{number}"}) + "\n" for number in range(40))
+    lines = "".join(
+        json.dumps({"topic": "T", "queueId": number // 10, "body": f"b{number}"}) + "\n" for number in range(40)
+    )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     result = rmqctl("append", store, "--from", "-", "--batch", 7, "-o", "jsonl")
     assert result.code == 0
-    assert [(row["queueId"], row["queueOffset"]) for row in result.rows()] == [(number // 10, number % 10) for number in range(40)]
+    assert [(row["queueId"], row["queueOffset"]) for row in result.rows()] == [
+        (number // 10, number % 10) for number in range(40)
+    ]
     bodies = [row["body"] for row in rmqctl("dump", store, "--topic", "T", "--body", "utf8", "-o", "jsonl").rows()]
     assert bodies == [f"b{number}" for number in range(40)]
     assert rmqctl("verify", store).code == 0
@@ -83,11 +101,17 @@ def test_lines_that_come_in_pieces(store: Path, rmqctl: Rmqctl, monkeypatch: pyt
             return super().read1(7)
 
     lines = (
-        "".join(json.dumps({"topic": "T", "body": f"b{number}"}) + "\n" for number in range(40)) + "7\n\n" + '{"topic":"T","body":"last"}'
+        "".join(json.dumps({"topic": "T", "body": f"b{number}"}) + "\n" for number in range(40))
+        + "7\n\n"
+        + '{"topic":"T","body":"last"}'
     )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pipe(lines.encode())))
     result = rmqctl("append", store, "--from", "-", "-o", "json")
-    assert (result.code, "line 41: not stored: " in result.err, "41 messages appended as 4.9 does, 1 refused" in result.err) == (
+    assert (
+        result.code,
+        "line 41: not stored: " in result.err,
+        "41 messages appended as 4.9 does, 1 refused" in result.err,
+    ) == (
         4,
         True,
         True,
@@ -156,11 +180,19 @@ def test_one_message_with_everything(store: Path, rmqctl: Rmqctl) -> None:
     schema = json.loads(files("rmqctl.cli").joinpath("schema", "append.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(result.document())
     stats = result.document()["stats"]
-    assert (stats["putMessageTimesTotal"], stats["putMessageTopicTimesTotal"], stats["putMessageFailedTimes"]) == (1, {"T": 1}, 0)
+    assert (stats["putMessageTimesTotal"], stats["putMessageTopicTimesTotal"], stats["putMessageFailedTimes"]) == (
+        1,
+        {"T": 1},
+        0,
+    )
     assert re.search(r"^putMessageTopicTimesTotal T +1$", result.err, re.MULTILINE)
     row = rmqctl("query", store, "--topic", "T", "--key", "k2", "--body", "utf8", "-o", "jsonl").rows()[0]
     assert (row["body"], row["sysFlag"], row["queueId"]) == ("\u00e9", 8, 3)
-    assert {key: row["properties"][key] for key in ("TAGS", "KEYS", "a")} == {"TAGS": "paid", "KEYS": "k1 k2", "a": "b=c"}
+    assert {key: row["properties"][key] for key in ("TAGS", "KEYS", "a")} == {
+        "TAGS": "paid",
+        "KEYS": "k1 k2",
+        "a": "b=c",
+    }
     assert len(row["properties"]["UNIQ_KEY"]) == 32
 
 
@@ -223,7 +255,10 @@ def test_what_is_no_store_is_told(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_the_property_crc_covers_every_record(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "crc"
-    assert rmqctl("append", root, "--create", *SIZES, "--property-crc", "--topic", "T", "--body", "x", "--tags", "t").code == 0
+    assert (
+        rmqctl("append", root, "--create", *SIZES, "--property-crc", "--topic", "T", "--body", "x", "--tags", "t").code
+        == 0
+    )
     assert rmqctl("append", root, "--property-crc", "--topic", "T", "--body", "y").code == 0
     assert all("__CRC32#" in row["properties"] for row in rows_of(rmqctl, root))
     assert rmqctl("verify", root).code == 0
@@ -247,8 +282,20 @@ def test_a_line_that_is_no_utf_8_is_told(store: Path, tmp_path: Path, rmqctl: Rm
 
 
 def test_sigterm_ends_it_in_order(store: Path) -> None:
-    command = [sys.executable, "-c", "from rmqctl.cli.main import main; main()", "append", str(store), "--from", "-", "-o", "jsonl"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command = [
+        sys.executable,
+        "-c",
+        "from rmqctl.cli.main import main; main()",
+        "append",
+        str(store),
+        "--from",
+        "-",
+        "-o",
+        "jsonl",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdin is not None
         process.stdin.write(b'{"topic":"T","body":"x"}\n' * 2000)
         process.stdin.flush()
@@ -302,7 +349,9 @@ def test_sizes_that_are_not_the_stores_are_refused(store: Path, tmp_path: Path, 
 
 def test_what_cannot_go_as_a_batch_goes_one_by_one(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     lines = tmp_path / "lines"
-    lines.write_text("".join(json.dumps({"topic": "T", "body": "x" * (70000 if number == 3 else 10)}) + "\n" for number in range(8)))
+    lines.write_text(
+        "".join(json.dumps({"topic": "T", "body": "x" * (70000 if number == 3 else 10)}) + "\n" for number in range(8))
+    )
     result = rmqctl("append", store, "--from", lines, "--batch", 4)
     assert result.code == 4
     assert "line 4: not stored: " in result.err
@@ -312,7 +361,9 @@ def test_what_cannot_go_as_a_batch_goes_one_by_one(store: Path, tmp_path: Path, 
 def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
     """What was read is stored and told, whatever still comes."""
     command = [sys.executable, "-m", "rmqctl", "append", str(store), "--from", "-", "-o", "json"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as appending:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as appending:
         assert appending.stdin is not None
         appending.stdin.write('{"topic":"T"}\n{"topic":"T"}\n')
         appending.stdin.flush()
@@ -329,7 +380,9 @@ def test_an_interruption_ends_in_order_and_says_what_is_in(store: Path) -> None:
 
 def test_more_queues_than_files_may_be_open(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
-    lines.write_text("".join(json.dumps({"topic": f"T{number}", "queueId": number % 3}) + "\n" for number in range(400)))
+    lines.write_text(
+        "".join(json.dumps({"topic": f"T{number}", "queueId": number % 3}) + "\n" for number in range(400))
+    )
     sizes = "--commitlog-file-size 65536 --consumequeue-file-size 1000 --index-slots 100 --index-entries 400"
     words = f"ulimit -n 256; exec {sys.executable} -m rmqctl append {tmp_path / 's'} --create {sizes} --from {lines}"
     done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=120, check=False)
@@ -408,7 +461,9 @@ def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path
 def test_a_key_that_is_none_is_named(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     lines = tmp_path / "lines"
     lines.write_text('{"topic":"T","tags":"a"}\n')
-    assert rmqctl("append", store, "--from", lines).err.startswith("line 1: not stored: tags: a line has no such key; TAGS, KEYS and")
+    assert rmqctl("append", store, "--from", lines).err.startswith(
+        "line 1: not stored: tags: a line has no such key; TAGS, KEYS and"
+    )
 
 
 def test_a_byte_order_mark_in_front_is_none_of_the_first_line(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -488,7 +543,9 @@ def test_lines_that_are_stored_keep_the_new_store(tmp_path: Path, rmqctl: Rmqctl
     assert len(rmqctl("dump", tmp_path / "new", "-o", "jsonl").rows()) == 1
 
 
-@pytest.mark.parametrize("what", ["abort", "other", "commitlog/00000000000000000000", "config/topics.json", "checkpoint"])
+@pytest.mark.parametrize(
+    "what", ["abort", "other", "commitlog/00000000000000000000", "config/topics.json", "checkpoint"]
+)
 def test_create_takes_no_other_store(what: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "new"
     (root / what).parent.mkdir(parents=True)
@@ -507,7 +564,10 @@ def test_create_where_a_file_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 def test_a_store_with_abort_is_for_recover(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = unpack("497-crash", tmp_path)
-    assert f"(`rmqctl recover {root} --dry-run` shows what it takes)" in rmqctl("append", root, "--topic", "T", "--body", "x").err
+    assert (
+        f"(`rmqctl recover {root} --dry-run` shows what it takes)"
+        in rmqctl("append", root, "--topic", "T", "--body", "x").err
+    )
 
 
 def append_command(store: Path, *arguments: object) -> list[str]:
@@ -527,15 +587,22 @@ def test_a_reader_that_goes_away_does_not_change_what_is_told(store: Path, tmp_p
     stored = len(rows_of(rmqctl, store)) - 1
     assert appending.returncode == 141
     assert 0 < stored < 3000
-    assert told == f"{stored} messages appended as 4.9 does; go on with line {stored + 1} (`tail -n +{stored + 1} {lines}`)\n"
+    assert (
+        told
+        == f"{stored} messages appended as 4.9 does; go on with line {stored + 1} (`tail -n +{stored + 1} {lines}`)\n"
+    )
     assert rmqctl("verify", store).code == 0
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl"])
-def test_an_output_that_cannot_be_written_is_told_beside_what_is_stored(output: str, store: Path, rmqctl: Rmqctl) -> None:
+def test_an_output_that_cannot_be_written_is_told_beside_what_is_stored(
+    output: str, store: Path, rmqctl: Rmqctl
+) -> None:
     with Path(os.devnull).open("rb") as not_for_writing:
         command = append_command(store, "--topic", "T", "--body", "x", "-o", output)
-        result = subprocess.run(command, stdout=not_for_writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        result = subprocess.run(
+            command, stdout=not_for_writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
     told = "1 message appended as 4.9 does; the output could not be written: Bad file descriptor\n"
     assert (result.returncode, result.stderr) == (4, told)
     assert len(rows_of(rmqctl, store)) == 2
@@ -582,7 +649,9 @@ def test_one_message_on_a_full_disk(store: Path, rmqctl: Rmqctl, monkeypatch: py
     assert rmqctl("verify", store).code == 0
 
 
-def test_a_flush_that_fails_ends_it_at_its_line(store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_fails_ends_it_at_its_line(
+    store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = tmp_path / "lines"
     lines.write_text('{"topic":"T"}\n' * 9)
     flushes = iter([True] * 4)
@@ -606,7 +675,10 @@ def test_a_flush_that_fails_ends_it_at_its_line(store: Path, tmp_path: Path, rmq
 
 @pytest.mark.parametrize(
     ("ahead", "told"),
-    [(2**20, "20 messages appended as 4.9 does"), (0, "2 messages appended as 4.9 does; go on with line 3 (`tail -n +3 {lines}`)")],
+    [
+        (2**20, "20 messages appended as 4.9 does"),
+        (0, "2 messages appended as 4.9 does; go on with line 3 (`tail -n +3 {lines}`)"),
+    ],
 )
 def test_queues_that_cannot_be_written_are_for_recover(
     ahead: int, told: str, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
@@ -687,7 +759,9 @@ def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqc
         "M.dispatch = lambda self: self.max_phy_offset and os.kill(os.getpid(), signal.SIGKILL); sys.exit(run(sys.argv[1:]))"
     )
     command = ["append", root, "--create", *SIZES, "--profile", "5.3", "--topic", "T", "--tags", "t", "--body", "x"]
-    assert subprocess.run([sys.executable, "-c", program, *map(str, command)], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", program, *map(str, command)], check=False).returncode == -signal.SIGKILL
+    )
     assert not (root / "config").exists()
     asked = rmqctl("recover", root, "--yes")
     assert asked.code == 2
@@ -699,9 +773,20 @@ def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqc
 
 
 @pytest.mark.parametrize(("profile", "count"), [("4.7", 0), ("4.9", 0), ("5.3", 1)])
-def test_an_index_file_without_an_entry_is_filled_from_entry_1(profile: str, count: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_an_index_file_without_an_entry_is_filled_from_entry_1(
+    profile: str, count: int, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     root = tmp_path / "s"
-    sizes = ("--commitlog-file-size", 65536, "--consumequeue-file-size", 1000, "--index-slots", 100, "--index-entries", 400)
+    sizes = (
+        "--commitlog-file-size",
+        65536,
+        "--consumequeue-file-size",
+        1000,
+        "--index-slots",
+        100,
+        "--index-entries",
+        400,
+    )
     line = tmp_path / "line"
     line.write_text('{"topic": "T", "body": "x", "properties": {}}\n')
     assert rmqctl("append", root, "--create", "--profile", profile, *sizes, "--from", line).code == 0
@@ -714,4 +799,7 @@ def test_an_index_file_without_an_entry_is_filled_from_entry_1(profile: str, cou
     (slots_used, entries) = struct.unpack(">ii", path.read_bytes()[32:40])
     assert 0 < slots_used < entries  # two keys may have one slot
     assert path.read_bytes()[440:460] == bytes(20)
-    assert [row["body"] for row in rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()] == ["y"]
+    assert [
+        row["body"]
+        for row in rmqctl("query", root, "--topic", "T", "--key", "k", "--body", "utf8", "-o", "jsonl").rows()
+    ] == ["y"]

@@ -46,7 +46,9 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert plan.code == 1
     assert tree_hash(store) == before
     assert fields(plan)["physicMsgTimestamp"]["newTime"] == "2026-11-21T09:15:16.848Z"
-    assert plan.document()["actions"] == [{"action": "write", "path": "checkpoint", "fileOffset": at, "bytes": 8} for at in (0, 32)]
+    assert plan.document()["actions"] == [
+        {"action": "write", "path": "checkpoint", "fileOffset": at, "bytes": 8} for at in (0, 32)
+    ]
     result = rmqctl(*arguments, "--yes", "-o", "json")
     assert (result.code, result.out) == (0, plan.out)
     assert values(store) == (MOMENT, *old[1:4], 77)
@@ -58,7 +60,9 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
 
 
 @pytest.mark.parametrize("size", [None, 0, 39, 40, 100, 5000])
-def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(size: int | None, golden: Golden, rmqctl: Rmqctl) -> None:
+def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(
+    size: int | None, golden: Golden, rmqctl: Rmqctl
+) -> None:
     store = golden("471-basic")
     path = store / "checkpoint"
     data = path.read_bytes() + b"behind" * 200
@@ -72,7 +76,11 @@ def test_a_checkpoint_that_is_missing_or_of_a_wrong_length_is_made_whole(size: i
     assert len(shown.document()["fields"]) == (5 if size is not None and size >= 40 else 0)
     assert "1970" not in rmqctl("checkpoint", store).out or (size or 0) >= 40
     assert state == (
-        "missing" if size is None else f"too short: {size} bytes" if size < 40 else f"of a wrong length: {size} bytes instead of 4096"
+        "missing"
+        if size is None
+        else f"too short: {size} bytes"
+        if size < 40
+        else f"of a wrong length: {size} bytes instead of 4096"
     )
     assert rmqctl("checkpoint", store, "set", "--logics-msg-timestamp", "5", "--yes").code == 0
     kept = data[:size].ljust(4096, b"\0")[:4096] if size is not None and size >= 40 else bytes(4096)
@@ -121,4 +129,7 @@ def test_a_time_ahead_of_the_log_is_warned_of(golden: Golden, rmqctl: Rmqctl) ->
     warned = rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "2027-01-01T00:00:00Z", "--dry-run")
     assert warned.code == 1
     assert "warning: physicMsgTimestamp is later than the log's last message, 2026-11-21T" in warned.err
-    assert rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "5", "--confirm-phy-offset", "9", "--dry-run").err == ""
+    assert (
+        rmqctl("checkpoint", store, "set", "--physic-msg-timestamp", "5", "--confirm-phy-offset", "9", "--dry-run").err
+        == ""
+    )

@@ -57,9 +57,13 @@ def test_a_dry_run_shows_each_file_and_changes_nothing(store: Path, rmqctl: Rmqc
     result = rmqctl("clean", store, *KEEP_ONE, "--dry-run", "-o", "json")
     document = result.document()
     assert result.code == 1
-    assert [row["path"] for row in document["files"]][:3] == [f"commitlog/{number * FILE_SIZE:020d}" for number in range(3)]
+    assert [row["path"] for row in document["files"]][:3] == [
+        f"commitlog/{number * FILE_SIZE:020d}" for number in range(3)
+    ]
     assert {row["kind"] for row in document["files"]} == {"commitlog", "consumequeue", "index"}
-    assert all(row["goes"] and row["why"] and row["bytes"] == (store / row["path"]).stat().st_size for row in document["files"])
+    assert all(
+        row["goes"] and row["why"] and row["bytes"] == (store / row["path"]).stat().st_size for row in document["files"]
+    )
     assert document["bytes"] == sum(row["bytes"] for row in document["files"])
     assert [row["path"] for row in document["kept"] if row["kind"] == "commitlog"] == [f"commitlog/{LAST:020d}"]
     assert not any(row["goes"] for row in document["kept"])
@@ -129,7 +133,9 @@ def test_nothing_is_done_without_a_yes(store: Path, rmqctl: Rmqctl) -> None:
 
 def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
     before = tree(store)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         result = rmqctl("clean", store, *KEEP_ONE, "--lock-wait", 0.5, "--yes")
@@ -139,7 +145,10 @@ def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
     assert "has the store open: without --dry-run nothing is deleted (exit 11)" in dry.err
     assert f"commitlog/{0:020d}" in dry.out
     assert (result.out, result.err.count("\n")) == ("", 1)
-    assert "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others delete)" in result.err
+    assert (
+        "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others delete)"
+        in result.err
+    )
     assert f"(pid {holder.pid})" in result.err
     assert tree(store) == before
 
@@ -207,8 +216,14 @@ def test_a_commit_log_in_two_places(store: Path, tmp_path: Path, rmqctl: Rmqctl)
     assert run("--keep-files", 3, "--yes").code == 0
     assert [path.name for path in sorted(other.iterdir())] == [f"{2 * FILE_SIZE:020d}"]
     document = run(*KEEP_ONE, "--dry-run", "-o", "json").document()
-    assert [Path(row["path"]).name for row in document["files"]][:2] == [f"{number * FILE_SIZE:020d}" for number in (1, 2)]
-    assert [disk["path"] for disk in document["disks"]] == [str(store / "commitlog"), str(other), str(store / "consumequeue")]
+    assert [Path(row["path"]).name for row in document["files"]][:2] == [
+        f"{number * FILE_SIZE:020d}" for number in (1, 2)
+    ]
+    assert [disk["path"] for disk in document["disks"]] == [
+        str(store / "commitlog"),
+        str(other),
+        str(store / "consumequeue"),
+    ]
     assert run(*KEEP_ONE, "--yes").code == 0
     assert (list(other.iterdir()), log_files(store)) == ([], [f"{LAST:020d}"])
 
@@ -227,10 +242,18 @@ def test_a_commit_log_in_two_places(store: Path, tmp_path: Path, rmqctl: Rmqctl)
     ],
 )
 def test_broker_conf_and_options(
-    conf: str, options: tuple[str, ...], code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+    conf: str,
+    options: tuple[str, ...],
+    code: int,
+    store: Path,
+    tmp_path: Path,
+    rmqctl: Rmqctl,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The files are old; an hour that is not now and a disk that is not full: nothing goes."""
-    monkeypatch.setattr(Storage, "disk_space", lambda *_: DiskSpace(total=1 << 30, free=1 << 29, usable=1 << 29, device=1))
+    monkeypatch.setattr(
+        Storage, "disk_space", lambda *_: DiskSpace(total=1 << 30, free=1 << 29, usable=1 << 29, device=1)
+    )
     hour = str(time.localtime().tm_hour)
     for path in (store / "commitlog").iterdir():
         os.utime(path, (0, 0))
@@ -259,16 +282,23 @@ def test_the_hour_is_this_hosts(store: Path, monkeypatch: pytest.MonkeyPatch, rm
         found.append((document["nowTime"], document["localHour"], document["timeZone"]))
     monkeypatch.delenv("TZ")
     time.tzset()
-    assert found == [("2026-03-29T00:30:00.000Z", 1, "CET (UTC+0100)"), ("2026-03-29T01:30:00.000Z", 3, "CEST (UTC+0200)")]
+    assert found == [
+        ("2026-03-29T00:30:00.000Z", 1, "CET (UTC+0100)"),
+        ("2026-03-29T01:30:00.000Z", 3, "CEST (UTC+0200)"),
+    ]
 
 
 @pytest.mark.parametrize("option", ["--metrics", "--log-json"])
 @pytest.mark.parametrize("place", ["commitlog/00000000000001048576", "x.prom", "../log/x"])
-def test_nothing_is_written_among_a_brokers_files(option: str, place: str, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_nothing_is_written_among_a_brokers_files(
+    option: str, place: str, store: Path, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "broker.conf").write_text(f"storePathCommitLog={store / 'commitlog'},{tmp_path / 'log'}\n")
     before = tree(store)
-    result = rmqctl("clean", store, *KEEP_ONE, "--broker-conf", tmp_path / "broker.conf", "--yes", option, store / place)
+    result = rmqctl(
+        "clean", store, *KEEP_ONE, "--broker-conf", tmp_path / "broker.conf", "--yes", option, store / place
+    )
     assert result.code == 2
     assert option in result.err
     assert tree(store) == before
@@ -299,7 +329,12 @@ def test_metrics(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert metrics_of(path)["exit_status"] == 12
     assert run(*KEEP_ONE, "--yes").code == 0
     done = metrics_of(path)
-    assert (done["exit_status"], done["deleted_files"], done["kept_files"], done["log_min_offset_bytes"]) == (0, 8, 1, LAST)
+    assert (done["exit_status"], done["deleted_files"], done["kept_files"], done["log_min_offset_bytes"]) == (
+        0,
+        8,
+        1,
+        LAST,
+    )
     assert done["deleted_bytes"] > 0
     assert done["last_run_timestamp_seconds"] > dry["last_run_timestamp_seconds"] > 1.7e9
     assert rmqctl("clean", tmp_path / "no store", "--yes", "--metrics", path).code == 10
@@ -316,7 +351,9 @@ def test_metrics(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
         ("storePathCommitLog=/no/where\n", 4),
     ],
 )
-def test_metrics_of_a_run_that_could_not_begin(conf: str | None, code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_metrics_of_a_run_that_could_not_begin(
+    conf: str | None, code: int, store: Path, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     if conf is not None:
         (tmp_path / "broker.conf").write_text(conf)
     words = ("--broker-conf", tmp_path / "broker.conf", "--metrics", tmp_path / "m.prom", "--yes")
@@ -326,10 +363,15 @@ def test_metrics_of_a_run_that_could_not_begin(conf: str | None, code: int, stor
 
 def test_metrics_of_a_store_in_use(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
     """What would go is known all the same."""
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        codes = [rmqctl("clean", store, *words, "--metrics", tmp_path / "m", "--yes").code for words in (("--when", 99), KEEP_ONE)]
+        codes = [
+            rmqctl("clean", store, *words, "--metrics", tmp_path / "m", "--yes").code
+            for words in (("--when", 99), KEEP_ONE)
+        ]
         holder.communicate()
     assert codes == [11, 11]
     found = metrics_of(tmp_path / "m")
@@ -370,7 +412,9 @@ def test_without_receipts_nothing_goes(store: Path, rmqctl: Rmqctl) -> None:
     assert tree(store) == before
 
 
-def test_whom_the_system_does_not_let_is_told_what_to_do(store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whom_the_system_does_not_let_is_told_what_to_do(
+    store: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(_storage: Storage, path: Path, _mode: int) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -412,7 +456,10 @@ def test_after_a_clean_verify_finds_nothing_missing(store: Path, rmqctl: Rmqctl)
     after = rmqctl("verify", store, "-o", "json")
     found.append({finding["code"] for finding in after.document()["findings"]})
     assert found == [set(), set()]
-    assert "deleted by `rmqctl clean`, as a receipt in the store says (rmqctl-clean.log). The receipt came with the store" in after.err
+    assert (
+        "deleted by `rmqctl clean`, as a receipt in the store says (rmqctl-clean.log). The receipt came with the store"
+        in after.err
+    )
     assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["leaves"] == []
 
 
@@ -457,10 +504,16 @@ def test_what_an_interrupted_clean_left_counts(store: Path, tmp_path: Path, rmqc
     left.write_bytes(b"x" * 5000)
     allocated = left.stat().st_blocks * 512
     run = partial(rmqctl, "clean", store, "--when", 99, "--metrics", tmp_path / "m")
-    assert run("--dry-run", "-o", "json").document()["leftBehind"] == {"files": 1, "bytes": 5000, "allocatedBytes": allocated}
+    assert run("--dry-run", "-o", "json").document()["leftBehind"] == {
+        "files": 1,
+        "bytes": 5000,
+        "allocatedBytes": allocated,
+    }
     assert metrics_of(tmp_path / "m")["expired_bytes"] == allocated
     result = run("--yes")
-    assert result.out.startswith(f"{store}: 1 file that an interrupted clean left deleted, {allocated} bytes on the disk; ")
+    assert result.out.startswith(
+        f"{store}: 1 file that an interrupted clean left deleted, {allocated} bytes on the disk; "
+    )
     assert metrics_of(tmp_path / "m")["deleted_bytes"] == allocated
     (receipt,) = map(json.loads, (store / "rmqctl-clean.log").read_text().splitlines())
     assert (receipt["path"], receipt["bytes"], receipt["allocatedBytes"]) == (f"commitlog/{0:020d}", 5000, allocated)
@@ -481,7 +534,9 @@ def test_no_undo_takes_what_an_interrupted_clean_left(store: Path, rmqctl: Rmqct
     assert "log-start-missing" not in rmqctl("verify", store, "-o", "json").out
 
 
-STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(17, id="some")])
+STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(17, id="some")]
+)
 
 
 def cleaned(root: Path) -> Ran:
@@ -490,7 +545,9 @@ def cleaned(root: Path) -> Ran:
 
 @STEPS
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.IO_ERROR, Fault.DEAD_DISK, Fault.FULL_DISK])
-def test_an_error_at_every_call_is_one_line(fault: Fault, step: int, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_at_every_call_is_one_line(
+    fault: Fault, step: int, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda _: None)
     left = stays(store)
@@ -527,7 +584,11 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_pat
         assert (process.returncode, err.split("\n")[-2]) == (130, "rmqctl: interrupted")
         assert out.startswith(f"{store}: 1 file deleted, ")
         found_metrics = metrics_of(tmp_path / "m")
-        assert (found_metrics["exit_status"], found_metrics["deleted_files"], found_metrics["expired_files"]) == (130, 1, 8)
+        assert (found_metrics["exit_status"], found_metrics["deleted_files"], found_metrics["expired_files"]) == (
+            130,
+            1,
+            8,
+        )
         assert found_metrics["log_min_offset_bytes"] == FILE_SIZE
         assert not (store / ".rmqctl").exists()
     assert log_files(store)[0] == f"{FILE_SIZE:020d}"
@@ -536,7 +597,9 @@ def test_a_signal_between_two_files(number: signal.Signals, store: Path, tmp_pat
     assert found == left
 
 
-def test_a_thousand_large_files_are_hardly_read(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_large_files_are_hardly_read(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = thousand_files(tmp_path / "store")
     read: list[int] = []
     real = Storage.read
@@ -562,7 +625,9 @@ def thousand_files(root: Path) -> Path:
     for number in range(1000):
         with (folder / f"{number * gib:020d}").open("wb") as file:
             data = encode(Record(), number * gib)
-            file.write(data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194")))
+            file.write(
+                data + (b"" if number == 999 else (gib - len(data)).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+            )
             file.truncate(gib)
     return root
 
@@ -570,7 +635,9 @@ def thousand_files(root: Path) -> Path:
 def test_a_signal_that_the_caller_ignores_does_not_end_it(store: Path) -> None:
     """As nohup does."""
     words = f"{shlex.quote(sys.executable)} -m rmqctl clean {store} --keep-files 1 --interval 200 --yes"
-    with subprocess.Popen(["/bin/sh", "-c", f"trap '' HUP; exec {words}"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        ["/bin/sh", "-c", f"trap '' HUP; exec {words}"], stdout=subprocess.PIPE, text=True
+    ) as process:
         while process.poll() is None and not (store / "rmqctl-clean.log").exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGHUP)

@@ -44,12 +44,18 @@ def dump(rmqctl: Rmqctl, store: Path, *arguments: object) -> list[dict[str, Any]
         (("--queue", "2"), lambda m: m["queueId"] == 2),
         (("--tag", "TagA"), lambda m: m["properties"].get("TAGS") == "TagA"),
         (("--key", "c0"), lambda m: "c0" in m["properties"].get("KEYS", "").split(" ")),
-        (("--since", "1795253358049", "--until", "1795253358110"), lambda m: 1795253358049 <= m["storeTimestamp"] <= 1795253358110),
+        (
+            ("--since", "1795253358049", "--until", "1795253358110"),
+            lambda m: 1795253358049 <= m["storeTimestamp"] <= 1795253358110,
+        ),
         (("--from-offset", "300000", "--to-offset", "400000"), lambda m: 300000 <= m["physicalOffset"] < 400000),
         (("--transaction", "commit"), lambda m: m["sysFlag"] & 12 == 8),
         (("--transaction", "prepared"), lambda m: m["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"),  # of 4.3 and later
         (("--transaction", "none"), lambda m: m["sysFlag"] & 12 == 0 and m["topic"] != "RMQ_SYS_TRANS_HALF_TOPIC"),
-        (("--transaction", "none", "--topic", "payments"), lambda m: m["sysFlag"] & 12 == 0 and m["topic"] == "payments"),
+        (
+            ("--transaction", "none", "--topic", "payments"),
+            lambda m: m["sysFlag"] & 12 == 0 and m["topic"] == "payments",
+        ),
     ],
 )
 def test_filters_keep_what_they_say(
@@ -68,7 +74,9 @@ def test_a_topic_that_is_not_there_is_told_with_the_nearest_name(store: Path, rm
 
 def test_seconds_are_told_from_milliseconds(store: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("dump", store, "--since", "1795253358", "-o", "jsonl")
-    assert set(offsets(result.rows())) == {m["physicalOffset"] for m in MESSAGES if m["storeTimestamp"] >= 1795253358000}
+    assert set(offsets(result.rows())) == {
+        m["physicalOffset"] for m in MESSAGES if m["storeTimestamp"] >= 1795253358000
+    }
     assert "note: 1795253358 is read as seconds since 1970: 2026-11-21T09:29:18.000Z\n" in result.err
 
 
@@ -107,7 +115,9 @@ def test_around_shows_the_damaged_record_between_its_neighbours(store: Path, rmq
 
 
 def test_what_the_index_covers_is_said_once_however_many_are_found(store: Path, rmqctl: Rmqctl) -> None:
-    key = next(row["properties"]["KEYS"] for row in rmqctl("dump", store, "-o", "jsonl").rows() if "KEYS" in row["properties"]).split()[0]
+    key = next(
+        row["properties"]["KEYS"] for row in rmqctl("dump", store, "-o", "jsonl").rows() if "KEYS" in row["properties"]
+    ).split()[0]
     for number in range(3):
         assert rmqctl("append", store, "--topic", "OrderPaid", "--keys", key, "--body", number).code == 0
     result = rmqctl("query", store, "--topic", "OrderPaid", "--key", key, "-o", "jsonl")
@@ -172,7 +182,20 @@ def test_bad_conditions_are_usage(store: Path, rmqctl: Rmqctl) -> None:
 
 
 def follow(store: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-u", "-m", "rmqctl", "dump", str(store), "--follow", "-o", "jsonl", "--body", "hex", *arguments]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "rmqctl",
+        "dump",
+        str(store),
+        "--follow",
+        "-o",
+        "jsonl",
+        "--body",
+        "hex",
+        *arguments,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -73,7 +73,9 @@ def test_a_deleted_topics_queues_go_as_a_whole(golden: Golden, rmqctl: Rmqctl) -
     listed = {topic: {"topicName": topic} for topic, _ in ReadOnlyStore(store).queues if topic != "OrderPaid"}
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": listed}))
     made = rmqctl("rebuild", store, "queues", "--yes", "-o", "json")
-    assert [action["path"] for action in made.document()["actions"] if action["action"] == "delete"] == ["consumequeue/OrderPaid"]
+    assert [action["path"] for action in made.document()["actions"] if action["action"] == "delete"] == [
+        "consumequeue/OrderPaid"
+    ]
     assert made.document()["deletedTopics"] == [{"topic": "OrderPaid", "messages": 154}]
     assert not (store / "consumequeue" / "OrderPaid").exists()
     assert rmqctl("rebuild", store, "queues", "--all-topics", "--yes").code == 3
@@ -176,7 +178,9 @@ def test_sizes_that_nothing_shows(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert [path.stat().st_size for path in (tmp_path / "index").iterdir()] == [40 + 10 * 4 + 40 * 20]
 
 
-def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden("broker-533")
     queues, index, before = queue_bytes(store), index_content(store), tree_hash(store)
     see = Rebuild._see
@@ -193,7 +197,10 @@ def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(golden: Golden, rm
     assert (queue_bytes(store), index_content(store)) == (queues, index)
     result = rmqctl("rebuild", store, "all", "--yes", "--resume", "-o", "json")
     assert result.code == 3
-    assert re.search(r"resuming at step 1 of 2, reading the log, at offset [1-9]\d* of \d+: \d+ queues and \d+ keys in the", result.err)
+    assert re.search(
+        r"resuming at step 1 of 2, reading the log, at offset [1-9]\d* of \d+: \d+ queues and \d+ keys in the",
+        result.err,
+    )
     assert result.document()["unitsDiffer"] == 0
     assert (queue_bytes(store), index_content(store)) == (queues, index)
     assert undo_last(store, WritableStorage(store)) is not None
@@ -239,7 +246,9 @@ def damage_length(store: Path) -> None:
         file.write(bytes(20))
 
 
-@pytest.mark.parametrize(("damage", "what", "other"), [(damage_index, "index", "queues"), (damage_length, "queues", "index")])
+@pytest.mark.parametrize(
+    ("damage", "what", "other"), [(damage_index, "index", "queues"), (damage_length, "queues", "index")]
+)
 def test_what_differs_is_told_without_a_wrong_unit(
     damage: Callable[[Path], None], what: str, other: str, golden: Golden, rmqctl: Rmqctl
 ) -> None:
@@ -255,7 +264,9 @@ def test_what_differs_is_told_without_a_wrong_unit(
     [(("--topic", "nope"), "topic nope"), (("--topic", "OrderPaid", "--queue", "99"), "queue OrderPaid/99")],
 )
 @pytest.mark.parametrize("how", ["--yes", "--dry-run"])
-def test_what_the_store_has_not_is_told(how: str, arguments: tuple[str, ...], name: str, golden: Golden, rmqctl: Rmqctl) -> None:
+def test_what_the_store_has_not_is_told(
+    how: str, arguments: tuple[str, ...], name: str, golden: Golden, rmqctl: Rmqctl
+) -> None:
     store = golden("497-basic")
     before = tree_hash(store)
     result = rmqctl("rebuild", store, "queues", *arguments, how)
@@ -274,7 +285,9 @@ def test_a_deleted_topic_is_told(golden: Golden, rmqctl: Rmqctl) -> None:
     assert rmqctl("rebuild", store, "queues", "--topic", "OrderPaid", "--all-topics", "--yes").code == 3
 
 
-def test_a_store_that_changes_under_it_is_left_alone(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_changes_under_it_is_left_alone(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A starting broker does not mind the lock."""
     store = golden("497-basic")
     see = Rebuild._see
@@ -292,7 +305,9 @@ def test_a_store_that_changes_under_it_is_left_alone(golden: Golden, rmqctl: Rmq
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_among_the_changes_does_not_end_them(number: int, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_among_the_changes_does_not_end_them(
+    number: int, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor one behind them: the exit status says what was done."""
     store = golden("497-basic")
     shutil.rmtree(store / "consumequeue" / "OrderPaid" / "0")
@@ -327,7 +342,11 @@ KILLED_AT = {
         3,
         "resuming at step 1 of 2, reading the log, at offset",
     ),
-    "all is built": ("rmqctl.operations.rebuild.rebuild.Rebuild.check", 2, "nothing to resume: the interrupted rebuild was killed before"),
+    "all is built": (
+        "rmqctl.operations.rebuild.rebuild.Rebuild.check",
+        2,
+        "nothing to resume: the interrupted rebuild was killed before",
+    ),
     "the store is half changed": (
         "rmqctl.store.journal.transaction._apply",
         1,
@@ -356,7 +375,9 @@ def test_resume_says_what_a_killed_rebuild_left(moment: str, golden: Golden, rmq
     method, code, said = KILLED_AT[moment]
     store = golden("broker-533")
     before = tree_hash(store)
-    killed = subprocess.run([sys.executable, "-c", KILLED_REBUILD, store, method], capture_output=True, timeout=120, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_REBUILD, store, method], capture_output=True, timeout=120, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     result = rmqctl("rebuild", store, "all", "--yes", "--resume")
     assert (result.code, said in result.err) == (code, True), result.err
@@ -375,8 +396,16 @@ def test_what_the_next_start_serves_less_is_lost(golden: Golden, rmqctl: Rmqctl)
     del listed["topicConfigTable"][rows[0]["topic"]]
     (store / "config" / "topics.json").write_text(json.dumps(listed))
     looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json")
-    gone = {(row["topic"], row["queueId"]): row["maxOffset"] - row["minOffset"] for row in rows if row["topic"] == rows[0]["topic"]}
-    lost = {(queue["topic"], queue["queueId"]): queue.get("lost", 0) for queue in looked.document()["queues"] if queue["units"] == 0}
+    gone = {
+        (row["topic"], row["queueId"]): row["maxOffset"] - row["minOffset"]
+        for row in rows
+        if row["topic"] == rows[0]["topic"]
+    }
+    lost = {
+        (queue["topic"], queue["queueId"]): queue.get("lost", 0)
+        for queue in looked.document()["queues"]
+        if queue["units"] == 0
+    }
     assert {key: lost[key] for key in gone} == gone
     assert looked.document()["lost"]["records"] == sum(gone.values()) > 0
     assert "fewer than now" in looked.err
@@ -387,11 +416,17 @@ def test_messages_of_another_store_are_counted_and_named(golden: Golden, tmp_pat
     name = f"{65536:020d}"
     shutil.copy(other / "commitlog" / name, store / "commitlog" / name)
     looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()
-    again = {(queue["topic"], queue["queueId"]): queue["again"] for queue in looked["queues"] if "again" in queue and queue["differ"]}
+    again = {
+        (queue["topic"], queue["queueId"]): queue["again"]
+        for queue in looked["queues"]
+        if "again" in queue and queue["differ"]
+    }
     assert looked["lost"]["records"] == sum(again.values()) > 0
     assert looked["lost"]["bytes"] > looked["lost"]["records"] * 91
     assert {(queue["topic"], queue["queueId"]): queue["lost"] for queue in looked["queues"] if "lost" in queue} == again
-    assert all(f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in again.items())
+    assert all(
+        f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in again.items()
+    )
     assert sum(queue.get("moved", 0) for queue in looked["queues"]) > 0
     assert rmqctl("rebuild", store, "queues", "--yes", "-o", "json").document()["lost"] == looked["lost"]
     assert rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()["lost"]["records"] == 0

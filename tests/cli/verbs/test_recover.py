@@ -43,7 +43,11 @@ def damaged(name: str, into: Path) -> Path:
 
 
 def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in queues if queue["maxOffset"] > 0}
+    return {
+        (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
+        for queue in queues
+        if queue["maxOffset"] > 0
+    }
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -86,7 +90,9 @@ def test_a_repair_leaves_nothing_to_do_and_can_be_taken_back(name: str, tmp_path
     assert ranges(again.document()["queues"]) == ranges(plan["queues"])
     if case["case"] != SILENT:
         findings = rmqctl("verify", store, "-o", "json").document()["findings"]
-        assert {finding["code"] for finding in findings} <= ({"log-start-missing"} if case["case"] == "first-file-expired" else set())
+        assert {finding["code"] for finding in findings} <= (
+            {"log-start-missing"} if case["case"] == "first-file-expired" else set()
+        )
     assert kept(again.document()) >= served(case["expected"])
     if plan["actions"]:
         assert rmqctl("undo", store, "--yes").code in (0, 3)
@@ -104,7 +110,9 @@ def served(expected: dict[str, Any]) -> int:
     return sum(isinstance(entry, list) for queue in expected["restart"]["queues"] for entry in queue["entries"])
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDEN_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"])
+@pytest.mark.parametrize(
+    "name", [name for name in GOLDEN_NAMES if "crash" not in name and "kill" not in name and name[:3] != "326"]
+)
 def test_a_store_that_was_shut_down_in_order_needs_nothing(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack(name, tmp_path)
     result = rmqctl("recover", store)
@@ -136,7 +144,9 @@ HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.
 def test_a_store_in_use_is_left_alone(verb: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
     before = tree_hash(store)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as broker:
         assert broker.stdout is not None
         assert broker.stdout.readline() == b"held\n"
         result = rmqctl(verb[0], store, *verb[1:], "--yes")
@@ -202,7 +212,9 @@ def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path
 def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """A broker of 4.x counts the pre-allocated file, which recover deletes: the next normal start begins one file earlier."""
     store = unpack("497-tx", tmp_path)
-    apply_damage(store, [{"op": "write", "path": f"commitlog/{0:020d}", "offset": 54300, "hex": bytes(range(1, 200)).hex()}])
+    apply_damage(
+        store, [{"op": "write", "path": f"commitlog/{0:020d}", "offset": 54300, "hex": bytes(range(1, 200)).hex()}]
+    )
     (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert plan["restart"]["lost"]["records"] == 0
@@ -266,7 +278,9 @@ def test_a_mode_can_be_asked_for(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 @pytest.mark.parametrize("verb", [("recover",), ("truncate", "--dirty"), ("rebuild", "queues")])
 @pytest.mark.parametrize("linked", [True, False])
-def test_a_log_that_was_not_read_is_not_an_empty_one(verb: tuple[str, ...], linked: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_log_that_was_not_read_is_not_an_empty_one(
+    verb: tuple[str, ...], linked: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack("533-basic", tmp_path)
     (store / "commitlog").rename(tmp_path / "elsewhere")
     if linked:
@@ -371,7 +385,9 @@ def test_abort_that_is_a_folder_goes(tmp_path: Path, rmqctl: Rmqctl) -> None:
 
 @pytest.mark.parametrize("base", ["471-basic", "533-basic"])
 @pytest.mark.parametrize("case", ["last", "keep-going", "short"])
-def test_what_was_gone_before_is_told_apart_from_what_the_repair_loses(case: str, base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_what_was_gone_before_is_told_apart_from_what_the_repair_loses(
+    case: str, base: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack(base, tmp_path)
     log = sorted((store / "commitlog").iterdir())
     file = log[-1] if case == "last" else log[1]
@@ -388,7 +404,8 @@ def test_what_was_gone_before_is_told_apart_from_what_the_repair_loses(case: str
     rest = plan["lost"]["records"] - gone
     assert rest == 0 if case != "short" else rest > 0
     assert (
-        f"{gone} of them: no file of the log has their bytes; this repair loses {rest}" in rmqctl("recover", store, *words, "--dry-run").out
+        f"{gone} of them: no file of the log has their bytes; this repair loses {rest}"
+        in rmqctl("recover", store, *words, "--dry-run").out
     )
 
 
@@ -413,7 +430,9 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
 
 @pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
 @pytest.mark.parametrize("points_to", [2**20, 0x7F7F7F7F7F7F7F7F])
-def test_a_unit_that_points_behind_the_log_loses_no_message(base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_unit_that_points_behind_the_log_loses_no_message(
+    base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is made anew."""
     store = unpack(base, tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
@@ -442,7 +461,9 @@ def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -
     assert [row["lost"] for row in plan["queues"] if "lost" in row] == [2]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056), b"\xd2" * 24 + bytes(4072)])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\0" * 100, b"\0" * 4096, b"\x7f" * 40 + bytes(4056), b"\xd2" * 24 + bytes(4072)]
+)
 def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     checkpoint = store / "checkpoint"
@@ -458,7 +479,9 @@ def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: 
 
 
 @pytest.mark.parametrize("base", ["471-basic", "497-basic", "533-basic"])
-@pytest.mark.parametrize(("vouched", "lacks_file", "made_anew"), [(True, False, False), (True, True, True), (False, False, True)])
+@pytest.mark.parametrize(
+    ("vouched", "lacks_file", "made_anew"), [(True, False, False), (True, True, True), (False, False, True)]
+)
 def test_an_index_that_the_checkpoint_vouches_for_stays(
     base: str, vouched: bool, lacks_file: bool, made_anew: bool, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
@@ -513,7 +536,9 @@ def test_documents_fit_their_schema(options: tuple[str, ...], tmp_path: Path, rm
     jsonschema.validate(document, json.loads(files("rmqctl.cli").joinpath("schema", "recover.json").read_text()))
 
 
-def test_a_lock_that_cannot_be_opened_is_named_once(tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_cannot_be_opened_is_named_once(
+    tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = damaged("471-crash--body-flip-first-abnormal", tmp_path)
 
     def lock(_: WritableStorage, path: Path) -> int:
@@ -546,7 +571,9 @@ def test_a_stray_file_goes_with_the_queue_that_is_made_anew(stray: str, tmp_path
 @pytest.mark.parametrize("keep_going", [(), ("--keep-going",)])
 @pytest.mark.parametrize("behind", ["zeros", "the next file", "the next file, which is gone"])
 @pytest.mark.parametrize("number", [0, 2])
-def test_a_log_file_of_double_length(number: int, behind: str, keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_log_file_of_double_length(
+    number: int, behind: str, keep_going: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """It is cut; messages that no other file has are counted and named."""
     store = unpack("533-basic", tmp_path)
     file, following = (store / "commitlog" / f"{65536 * at:020d}" for at in (number, number + 1))
@@ -578,13 +605,17 @@ def test_a_queue_file_that_is_there_twice_goes(tmp_path: Path, rmqctl: Rmqctl) -
 
 
 @pytest.mark.parametrize("letter", [b"\xff", b"/"])
-def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(letter: bytes, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(
+    letter: bytes, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack("533-basic", tmp_path)
     first = store / "commitlog" / f"{0:020d}"
     data = first.read_bytes()
     at = data.index(b"%RETRY%billing")
     first.write_bytes(data[:at] + letter + data[at + 1 :])
-    assert rmqctl("recover", store, "--yes").code == 3  # the index; the unit stays in its queue, as brokers serve the message
+    assert (
+        rmqctl("recover", store, "--yes").code == 3
+    )  # the index; the unit stays in its queue, as brokers serve the message
     again = rmqctl("recover", store, "--dry-run")
     assert (again.code, again.err.count("2 queues do not agree with the log, and no repair can change that")) == (0, 1)
 
@@ -605,7 +636,9 @@ def heal(rmqctl: Rmqctl, store: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("base", "number"), [("broker-533-kill", 2), ("471-tx", 1)])
-def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(base: str, number: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(
+    base: str, number: int, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """A mark without a frame to take over has no tags: its unit's tags code is 0."""
     store = unpack(base, tmp_path)
     poke(sorted((store / "commitlog").iterdir())[number], 0, bytes(60))
@@ -636,12 +669,16 @@ def test_bytes_behind_a_queues_end_go(gap: int, tmp_path: Path, rmqctl: Rmqctl) 
 @pytest.mark.parametrize(
     ("queue_id", "why"), [(0, "the same queue is in consumequeue/"), (9, "the topic has other queues in consumequeue/")]
 )
-def test_a_topic_with_queues_in_both_folders_is_told_and_refused(queue_id: int, why: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_topic_with_queues_in_both_folders_is_told_and_refused(
+    queue_id: int, why: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """5.x loads no queue in a folder of another type than the topic has (ConsumeQueueStore.queueTypeShouldBe)."""
     root = unpack("533-basic", tmp_path)
     (root / "batchconsumequeue" / "OrderPaid" / str(queue_id)).mkdir(parents=True)
     found = rmqctl("verify", root, "-o", "json").document()["findings"]
-    assert [(row["code"], row["path"]) for row in found] == [("queue-in-both-folders", f"batchconsumequeue/OrderPaid/{queue_id}")]
+    assert [(row["code"], row["path"]) for row in found] == [
+        ("queue-in-both-folders", f"batchconsumequeue/OrderPaid/{queue_id}")
+    ]
     assert found[0]["detail"].startswith(why)
     for words in (["recover"], ["rebuild", "all"], ["append"]):
         source = ["--from", root.parent / "none"] if words == ["append"] else ["--yes"]
@@ -669,7 +706,9 @@ def test_the_plan_says_what_verify_finds_afterwards(code: str, tmp_path: Path, r
     assert code in leaves
     assert f"{leaves[code]} {code}" in plan["notes"][-1]
     assert rmqctl("recover", store, "--yes").code in (0, 3)
-    assert {finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]} == leaves.keys()
+    assert {
+        finding["code"] for finding in rmqctl("verify", store, "-o", "json").document()["findings"]
+    } == leaves.keys()
 
 
 @pytest.mark.parametrize("first", [0, 5])
@@ -696,14 +735,21 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
     As the real 4.9.7 does: 282 messages of this store without its queues, 300 after recover, after a crash as well.
     """
     store = unpack("497-basic", tmp_path)
-    row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if (row["topic"], row["queueId"]) == ("audit-log", 2))
+    row = next(
+        row for row in rmqctl("dump", store, "-o", "jsonl").rows() if (row["topic"], row["queueId"]) == ("audit-log", 2)
+    )
     poke(store / "commitlog" / f"{0:020d}", row["physicalOffset"] + 28, struct.pack(">q", 1 << 40))
     (store / "abort").touch()
     if not has_queues:
         shutil.rmtree(store / "consumequeue")
     plan = rmqctl("recover", store, "--yes", "-o", "json").document()
-    served = {(queue["topic"], queue["queueId"]): queue["maxOffset"] - queue["minOffset"] for queue in plan["restart"]["queues"]}
-    assert (served["audit-log", 2], sum(served.values())) == ((18, 300) if has_queues else (1, 283))  # the one leads nowhere
+    served = {
+        (queue["topic"], queue["queueId"]): queue["maxOffset"] - queue["minOffset"]
+        for queue in plan["restart"]["queues"]
+    }
+    assert (served["audit-log", 2], sum(served.values())) == (
+        (18, 300) if has_queues else (1, 283)
+    )  # the one leads nowhere
     assert plan["restart"]["lost"] == plan["lost"] == {"records": 0, "bytes": 0}
     assert not [note for note in plan["notes"] if "fewer" in note]
     assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == (not has_queues)
@@ -755,7 +801,9 @@ def test_a_damaged_message_whose_queue_offset_another_has_counts_once(tmp_path: 
     second = bytearray(log_bytes(records, 4096).ljust(4096, b"\0"))
     second[second.index(records[3].body, second.index(b"key-2"))] ^= 1
     (tmp_path / "store" / "commitlog" / f"{4096:020d}").write_bytes(second)
-    plan = rmqctl("recover", tmp_path / "store", "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json").document()
+    plan = rmqctl(
+        "recover", tmp_path / "store", "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json"
+    ).document()
     assert plan["lost"] == {"records": 9, "bytes": sum(len(log_bytes([record])) for record in records)}
     assert [queue["lost"] for queue in plan["queues"]] == [3, 3, 3]
     assert any(note.startswith("8 messages have a queue offset that another") for note in plan["notes"])
@@ -765,7 +813,9 @@ OVERLAP = 1024  # physical offset at which the second file begins, inside the fi
 
 
 @pytest.mark.parametrize(("number", "hurt"), [(0, 6), (1, 0), (1, 2)])
-def test_damage_where_files_overlap_is_mended_in_its_own_file(number: int, hurt: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_damage_where_files_overlap_is_mended_in_its_own_file(
+    number: int, hurt: int, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """The offsets alone do not tell the file: a placeholder must not go over good messages of the other one, and has its unit."""
     store = tmp_path / "store"
     records = [sample_records(9), sample_records(9)]
@@ -778,13 +828,22 @@ def test_damage_where_files_overlap_is_mended_in_its_own_file(number: int, hurt:
     poke(files[number], files[number].read_bytes().index(body), b"\0")
     before = [file.read_bytes() for file in files]
     plan = rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--yes", "-o", "json").document()
-    assert [action["path"] for action in plan["actions"] if action["action"] == "write"] == [f"commitlog/{files[number].name}"]
+    assert [action["path"] for action in plan["actions"] if action["action"] == "write"] == [
+        f"commitlog/{files[number].name}"
+    ]
     assert files[1 - number].read_bytes() == before[1 - number]
     assert [(queue["minOffset"], queue["maxOffset"]) for queue in plan["queues"]] == [(0, 6)] * 3
-    places = [row["queueOffset"] for queue_id in range(3) for row in rmqctl("queue", store, "OrderPaid", queue_id, "-o", "jsonl").rows()]
+    places = [
+        row["queueOffset"]
+        for queue_id in range(3)
+        for row in rmqctl("queue", store, "OrderPaid", queue_id, "-o", "jsonl").rows()
+    ]
     assert places == [*range(6)] * 3
     assert [row["code"] for row in rmqctl("verify", store, "-o", "json").document()["findings"]] == ["file-overlap"]
-    assert rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json").document()["actions"] == []
+    assert (
+        rmqctl("recover", store, "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json").document()["actions"]
+        == []
+    )
     assert rmqctl("undo", store, "--yes").code == 0
     assert [file.read_bytes() for file in files] == before
 
@@ -804,20 +863,31 @@ def test_a_file_that_was_short_ends_the_log_at_no_later_start(cut: int, tmp_path
     assert rmqctl("verify", store).code == 0
     assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["actions"] == []
     (store / "abort").touch()
-    assert rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]["maxPhyOffset"] == plan["maxPhyOffset"]
+    assert (
+        rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]["maxPhyOffset"]
+        == plan["maxPhyOffset"]
+    )
     (store / "abort").unlink()
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
 
-@pytest.mark.parametrize(("kind", "codes"), [("flip-queue-id", set()), ("flip-topic", {"rebuild-index", "set-checkpoint"})])
-def test_a_record_of_a_queue_one_bit_off_makes_no_queue(kind: str, codes: set[str], tmp_path: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize(
+    ("kind", "codes"), [("flip-queue-id", set()), ("flip-topic", {"rebuild-index", "set-checkpoint"})]
+)
+def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
+    kind: str, codes: set[str], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """A real 4.9.7 that starts with `abort` makes it, and serves the message twice; the queue that leads to it is enough."""
     store = unpack("497-basic", tmp_path)
     row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["queueOffset"] == 13)
     at = row["physicalOffset"] % 65536
     file = store / "commitlog" / f"{row['physicalOffset'] - at:020d}"
-    poke(file, at + 13 if kind == "flip-queue-id" else file.read_bytes().index(row["topic"].encode(), at), b"\1" if "id" in kind else b"N")
+    poke(
+        file,
+        at + 13 if kind == "flip-queue-id" else file.read_bytes().index(row["topic"].encode(), at),
+        b"\1" if "id" in kind else b"N",
+    )
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert {action["action"] for action in plan["actions"]} == codes
     assert [note for note in plan["notes"] if f"the record at {row['physicalOffset']} says that it is of queue" in note]
@@ -828,7 +898,9 @@ def test_a_record_of_a_queue_one_bit_off_makes_no_queue(kind: str, codes: set[st
 
 @pytest.mark.parametrize("gone", ["all", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "orders"])
 @pytest.mark.parametrize("abort", [False, True])
-def test_topics_of_the_broker_and_of_groups_are_not_taken_for_deleted(gone: str, abort: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_topics_of_the_broker_and_of_groups_are_not_taken_for_deleted(
+    gone: str, abort: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """4.9.7 writes RMQ_SYS_TRANS_OP_HALF_TOPIC into no file, and serves its 60 messages after a start without the folder as before."""
     store = unpack("broker-497", tmp_path)
     served = ranges(rmqctl("queue", store, "-o", "jsonl").rows())
@@ -856,6 +928,8 @@ def test_messages_of_a_deleted_topic_are_not_served(tmp_path: Path, rmqctl: Rmqc
     del topics["topicConfigTable"]["events"]
     (store / "config/topics.json").write_text(json.dumps(topics))
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert ranges(plan["restart"]["queues"]).keys() - ranges(plan["queues"]).keys() == {("events", queue_id) for queue_id in range(4)}
+    assert ranges(plan["restart"]["queues"]).keys() - ranges(plan["queues"]).keys() == {
+        ("events", queue_id) for queue_id in range(4)
+    }
     assert plan["lost"]["records"] == 0
     assert not [note for note in plan["notes"] if "fewer" in note]

@@ -113,7 +113,9 @@ def test_explain_shows_each_step(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     end = boundaries(rmqctl, store)[100]
     steps = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json").document()["actions"]
-    short, each = (rmqctl("truncate", store, "--to", end, "--dry-run", *options).out for options in ((), ("--explain",)))
+    short, each = (
+        rmqctl("truncate", store, "--to", end, "--dry-run", *options).out for options in ((), ("--explain",))
+    )
     assert "(--explain shows each)" in short
     zeroed = sum(step["action"] == "zero" and step["path"].startswith("consumequeue/") for step in steps)
     assert f"zero {zeroed} ranges of consumequeue\n" in short

@@ -48,7 +48,9 @@ def test_undone_newest_first(name: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert (result.code, result.err) == (0, "nothing to undo: no change by rmqctl is kept here\n")
 
 
-def test_a_dry_run_and_no_terminal_change_nothing(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_and_no_terminal_change_nothing(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden("471-basic")
     assert rmqctl("undo", store, "--dry-run").code == 0
     rmqctl("checkpoint", store, *SET)
@@ -91,7 +93,9 @@ def test_dropped_it_cannot_be_undone(golden: Golden, rmqctl: Rmqctl) -> None:
     after = rmqctl("checkpoint", store).out
     result = rmqctl("undo", store, "--drop", "--yes")
     assert result.code == 0
-    assert re.fullmatch(r"dropped: 2, which took \d{4,5} bytes of the disk; they cannot be taken back any more\n", result.err)
+    assert re.fullmatch(
+        r"dropped: 2, which took \d{4,5} bytes of the disk; they cannot be taken back any more\n", result.err
+    )
     assert not (store / ".rmqctl").exists()
     assert rmqctl("checkpoint", store).out == after
     result = rmqctl("undo", store, "--list")
@@ -149,7 +153,9 @@ def test_it_is_said_what_an_undo_does(golden: Golden, rmqctl: Rmqctl) -> None:
     assert row["undo"][-1] == {"action": "restore", "path": "checkpoint", "bytes": 8}
 
 
-def test_a_signal_does_not_end_an_undo_that_began(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_does_not_end_an_undo_that_began(
+    golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden("471-basic")
     before = tree_hash(store)
     rmqctl("checkpoint", store, *SET)
@@ -217,7 +223,9 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
     rmqctl("checkpoint", store, *SET)
     before = tree_hash(store)
     program = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as broker:
         assert broker.stdout is not None
         broker.stdout.readline()
         for arguments in (
@@ -230,7 +238,10 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
         ):
             result = rmqctl(*arguments)
             assert result.code == 11
-            assert result.err == f"rmqctl: {store}: a broker, or another rmqctl, has the store open (stop it, or work on a copy)\n"
+            assert (
+                result.err
+                == f"rmqctl: {store}: a broker, or another rmqctl, has the store open (stop it, or work on a copy)\n"
+            )
         assert rmqctl("undo", store, "--list").code == rmqctl("checkpoint", store, "show").code == 0
         broker.communicate()
     assert tree_hash(store) == before
@@ -240,7 +251,11 @@ def test_a_damaged_journal(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("471-basic")
     rmqctl("checkpoint", store, *SET)
     (store / ".rmqctl/journal/0001-checkpoint/journal.json").write_bytes(b"{")
-    for arguments in (("undo", store, "--yes"), ("undo", store, "--list"), ("checkpoint", store, *SET[:2], "5", "--yes")):
+    for arguments in (
+        ("undo", store, "--yes"),
+        ("undo", store, "--list"),
+        ("checkpoint", store, *SET[:2], "5", "--yes"),
+    ):
         result = rmqctl(*arguments)
         assert result.code == 4
         assert "the journal is damaged" in result.out + result.err
@@ -271,7 +286,9 @@ def test_a_damaged_journal_does_not_hide_the_sound_ones(golden: Golden, rmqctl: 
     assert f"`rmqctl undo {store} --drop-damaged 0002-checkpoint` forgets this change" in result.err
     jsonschema.validate(result.document(), json.loads(files("rmqctl.cli").joinpath("schema", "undo.json").read_text()))
     findings = rmqctl("verify", store, "-o", "json").document()["findings"]
-    assert [each["path"] for each in findings if each["code"] == "bad-journal"] == [".rmqctl/journal/0002-checkpoint/journal.json"]
+    assert [each["path"] for each in findings if each["code"] == "bad-journal"] == [
+        ".rmqctl/journal/0002-checkpoint/journal.json"
+    ]
 
 
 def test_a_newer_change_than_a_damaged_one_is_taken_back(golden: Golden, rmqctl: Rmqctl) -> None:
@@ -354,7 +371,10 @@ def test_a_reader_of_the_plan_who_goes_away(plan: str, golden: Golden, rmqctl: R
     command = [sys.executable, "-m", "rmqctl", verb, str(store), *more, "--yes"]
     result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, text=True)
     os.close(writer)
-    assert (result.returncode, result.stderr.splitlines()[-1]) == (141, "nothing was changed: the reader of the plan went away")
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (
+        141,
+        "nothing was changed: the reader of the plan went away",
+    )
     assert tree_hash(store) == before
 
 

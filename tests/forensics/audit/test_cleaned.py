@@ -30,7 +30,9 @@ def test_where_files_of_the_log_ended(rows: list[Any], ends: list[int], tmp_path
 
 
 def test_lines_that_are_none_are_named(tmp_path: Path) -> None:
-    (tmp_path / RECEIPTS_NAME).write_bytes(b'\xff\xfe\n\n{"path":"comm\n{"path":"a","bytes":"100"}\n' + json.dumps(LOG).encode())
+    (tmp_path / RECEIPTS_NAME).write_bytes(
+        b'\xff\xfe\n\n{"path":"comm\n{"path":"a","bytes":"100"}\n' + json.dumps(LOG).encode()
+    )
     found = read_receipts(Storage(tmp_path), tmp_path, 100)
     assert found == (True, [f"{RECEIPTS_NAME}:{line}" for line in (1, 3, 4)])
 

@@ -29,7 +29,9 @@ def overwrite(store: Path, physical_offset: int, data: bytes) -> None:
         ("bad-compression", SYS_FLAG, b"\x00\x00\x05\x01", "compressed (unknown)"),
     ],
 )
-def test_a_message_that_clients_reject(code: str, at: int, data: bytes, words: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_message_that_clients_reject(
+    code: str, at: int, data: bytes, words: str, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     store = unpack("497-basic", tmp_path)
     messages = [item for item in ReadOnlyStore(store).commit_log.scan() if isinstance(item, Message)]
     for message in (messages[30], messages[31], messages[60]):

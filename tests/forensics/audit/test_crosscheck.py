@@ -53,7 +53,15 @@ def said(root: Path, level: int = LEVEL_ALL, conf: BrokerConf | None = None) -> 
     """What verify finds. A message and the unit in its place may be a finding each; nothing else is said twice."""
     store = ReadOnlyStore(root, conf)
     found = Counter(
-        Said(finding.code, finding.path, finding.file_offset, finding.topic, finding.queue_id, finding.queue_offset, finding.count)
+        Said(
+            finding.code,
+            finding.path,
+            finding.file_offset,
+            finding.topic,
+            finding.queue_id,
+            finding.queue_offset,
+            finding.count,
+        )
         for finding in verify(store, level).findings
     )
     store.close()
@@ -97,7 +105,9 @@ def at_unit(code: str, number: int, count: int = 1) -> Said:
     return Said(code, QUEUE_FILE, number * UNIT, "OrderPaid", 0, number, count)
 
 
-def write_queue(root: Path, topic: str, queue_id: int, units: Iterable[tuple[int, int, int]], *, slots: int = 50) -> str:
+def write_queue(
+    root: Path, topic: str, queue_id: int, units: Iterable[tuple[int, int, int]], *, slots: int = 50
+) -> str:
     """A queue of one file; returns its name in the store."""
     name = f"consumequeue/{topic}/{queue_id}/{FIRST_FILE}"
     (root / name).parent.mkdir(parents=True)
@@ -128,7 +138,18 @@ def basic(golden: Golden) -> Path:
     return golden("497-basic")
 
 
-HEALTHY = ("326-tx-crash", "471-delay", "471-tx", "497-basic", "497-crash", "497-delay", "497-lmq", "497-tx", "533-lmq", "broker-497")
+HEALTHY = (
+    "326-tx-crash",
+    "471-delay",
+    "471-tx",
+    "497-basic",
+    "497-crash",
+    "497-delay",
+    "497-lmq",
+    "497-tx",
+    "533-lmq",
+    "broker-497",
+)
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -146,14 +167,17 @@ def test_units_that_are_missing_at_the_end_count_as_one(basic: Path, count: int)
 
 def test_a_queue_that_is_missing_has_no_file_to_name(basic: Path) -> None:
     shutil.rmtree(basic / "consumequeue/OrderPaid/0")
-    assert said(basic, LEVEL_QUEUES) == {Said("missing-unit", "consumequeue/OrderPaid/0", None, "OrderPaid", 0, 0, QUEUE_UNITS)}
+    assert said(basic, LEVEL_QUEUES) == {
+        Said("missing-unit", "consumequeue/OrderPaid/0", None, "OrderPaid", 0, 0, QUEUE_UNITS)
+    }
 
 
 def test_a_topic_that_is_missing_is_not_deleted_without_a_topics_json(basic: Path) -> None:
     shutil.rmtree(basic / "consumequeue/audit-log")
     counts = {0: 9, 1: 11, 2: 18, 3: 8}
     wanted = {
-        Said("missing-unit", f"consumequeue/audit-log/{queue}", None, "audit-log", queue, 0, count) for queue, count in counts.items()
+        Said("missing-unit", f"consumequeue/audit-log/{queue}", None, "audit-log", queue, 0, count)
+        for queue, count in counts.items()
     }
     assert said(basic, LEVEL_QUEUES) == wanted
 
@@ -161,7 +185,9 @@ def test_a_topic_that_is_missing_is_not_deleted_without_a_topics_json(basic: Pat
 @pytest.mark.parametrize("number", [0, 5, 25, 38])
 def test_a_unit_that_points_at_another_queues_message(basic: Path, number: int) -> None:
     own, _, tags_code = get_unit(basic, number)
-    following = (message for message in sorted(expected("497-basic")["messages"], key=lambda row: int(row["physicalOffset"])))
+    following = (
+        message for message in sorted(expected("497-basic")["messages"], key=lambda row: int(row["physicalOffset"]))
+    )
     other = next(message for message in following if message["physicalOffset"] > own)
     assert (other["cqTopic"], other["cqQueueId"]) != ("OrderPaid", 0)
     set_unit(basic, number, (other["physicalOffset"], other["size"], tags_code))
@@ -180,9 +206,13 @@ def test_a_flipped_high_bit_in_a_units_offset_touches_no_neighbour(basic: Path, 
     physical_offset, size, tags_code = get_unit(basic, number)
     set_unit(basic, number, (physical_offset | HIGH_BIT, size, tags_code))
     found = said(basic, LEVEL_QUEUES)
-    assert {finding for finding in found if finding.code in ("dangling-unit", "unit-order")} == {at_unit("dangling-unit", number)}
+    assert {finding for finding in found if finding.code in ("dangling-unit", "unit-order")} == {
+        at_unit("dangling-unit", number)
+    }
     assert {replace(finding, code="") for finding in found} == {at_unit("", number)}
-    assert {finding.code for finding in found} in ({"dangling-unit", code} for code in ("missing-unit", "unit-mismatch"))
+    assert {finding.code for finding in found} in (
+        {"dangling-unit", code} for code in ("missing-unit", "unit-mismatch")
+    )
 
 
 @pytest.mark.parametrize("number", [5, 20])
@@ -262,7 +292,9 @@ def test_units_behind_the_end_of_the_log_are_one_finding_a_queue(basic: Path) ->
         gone = [number for number, physical_offset, _ in queue["entries"] if physical_offset >= log_end]
         name = f"consumequeue/{queue['topic']}/{queue['queueId']}/{FIRST_FILE}"
         if gone:
-            wanted.add(Said("dangling-unit", name, gone[0] * UNIT, queue["topic"], queue["queueId"], gone[0], len(gone)))
+            wanted.add(
+                Said("dangling-unit", name, gone[0] * UNIT, queue["topic"], queue["queueId"], gone[0], len(gone))
+            )
     assert len(wanted) > 10
     assert said(basic, LEVEL_QUEUES) == wanted
 
@@ -307,7 +339,9 @@ def test_a_short_first_file_of_a_queue_of_two(golden: Golden) -> None:
         ("file-gap", f"consumequeue/orders/2/{6000:020d}"),
     }
     missing = {
-        (finding.topic, finding.queue_id, finding.queue_offset, finding.count) for finding in found if finding.code == "missing-unit"
+        (finding.topic, finding.queue_id, finding.queue_offset, finding.count)
+        for finding in found
+        if finding.code == "missing-unit"
     }
     assert missing == {("orders", 2, 290, 10)}
     assert "file-length" in {finding.code for finding in found}
@@ -325,9 +359,9 @@ def test_a_missing_first_file_of_a_queue(golden: Golden) -> None:
     root = golden("broker-497")
     (root / "consumequeue/orders/2" / FIRST_FILE).unlink()
     found = said(root, LEVEL_QUEUES)
-    assert {(finding.code, finding.topic, finding.queue_id, finding.queue_offset, finding.count) for finding in found} == {
-        ("missing-unit", "orders", 2, 0, 300)
-    }
+    assert {
+        (finding.code, finding.topic, finding.queue_id, finding.queue_offset, finding.count) for finding in found
+    } == {("missing-unit", "orders", 2, 0, 300)}
 
 
 # --- the extension
@@ -389,18 +423,24 @@ def test_a_deleted_topic_is_a_note(golden: Golden) -> None:
 def test_a_listed_topic_without_its_queues_is_a_finding(golden: Golden) -> None:
     root = golden("broker-497")
     shutil.rmtree(root / "consumequeue/payments")
-    wanted = {Said("missing-unit", f"consumequeue/payments/{queue}", None, "payments", queue, 0, 10) for queue in range(4)}
+    wanted = {
+        Said("missing-unit", f"consumequeue/payments/{queue}", None, "payments", queue, 0, 10) for queue in range(4)
+    }
     assert said(root, LEVEL_QUEUES) == wanted
 
 
 def test_expired_units_are_a_note(basic: Path) -> None:
     (basic / "commitlog" / FIRST_FILE).unlink()
     expired = sum(
-        physical_offset < LOG_FILE_SIZE for queue in expected("497-basic")["queues"] for _, physical_offset, _ in queue["entries"]
+        physical_offset < LOG_FILE_SIZE
+        for queue in expected("497-basic")["queues"]
+        for _, physical_offset, _ in queue["entries"]
     )
     assert said(basic, LEVEL_QUEUES) == set()
     at_once = ReadOnlyStore(basic, BrokerConf(expiry=ExpirySettings(reserved_ms=0)))
-    assert verify(at_once).notes == [f"{expired} queue units before the log's first file: expired, or deleted by `rmqctl clean`"]
+    assert verify(at_once).notes == [
+        f"{expired} queue units before the log's first file: expired, or deleted by `rmqctl clean`"
+    ]
 
 
 @pytest.mark.parametrize("blanks", [1, 7, 50])
@@ -433,7 +473,9 @@ def recreated(root: Path, *, before: int, after: int, units_from: int) -> list[t
 def test_a_topic_deleted_and_created_again(tmp_path: Path, before: int, after: int) -> None:
     recreated(tmp_path, before=before, after=after, units_from=before)
     assert said(tmp_path, LEVEL_QUEUES) == set()
-    assert notes(tmp_path) == [f"{before} messages of OrderPaid/0 are from before the topic was deleted and created again"]
+    assert notes(tmp_path) == [
+        f"{before} messages of OrderPaid/0 are from before the topic was deleted and created again"
+    ]
 
 
 def test_a_topic_created_again_misses_its_own_units_all_the_same(tmp_path: Path) -> None:
@@ -502,15 +544,23 @@ def test_expired_units_must_ascend_too(basic: Path) -> None:
 def test_a_queue_file_that_was_cut_in_its_units(basic: Path) -> None:
     (basic / QUEUE_FILE).write_bytes((basic / QUEUE_FILE).read_bytes()[: 30 * UNIT])
     found = said(basic, LEVEL_QUEUES)
-    assert {(finding.code, finding.path) for finding in found if finding.code != "missing-unit"} == {("file-length", QUEUE_FILE)}
+    assert {(finding.code, finding.path) for finding in found if finding.code != "missing-unit"} == {
+        ("file-length", QUEUE_FILE)
+    }
     missing = [finding for finding in found if finding.code == "missing-unit"]
-    assert [(finding.topic, finding.queue_id, finding.queue_offset, finding.count) for finding in missing] == [("OrderPaid", 0, 30, 9)]
+    assert [(finding.topic, finding.queue_id, finding.queue_offset, finding.count) for finding in missing] == [
+        ("OrderPaid", 0, 30, 9)
+    ]
 
 
 # no consumequeue_ext at all: the address is taken for a tags code
 def test_an_extension_that_is_gone(cqext: Path) -> None:
     name = f"consumequeue/{EXT_QUEUE[0]}/{EXT_QUEUE[1]}/{FIRST_FILE}"
-    units = next(queue["maxOffset"] for queue in expected("471-cqext")["queues"] if (queue["topic"], queue["queueId"]) == EXT_QUEUE)
+    units = next(
+        queue["maxOffset"]
+        for queue in expected("471-cqext")["queues"]
+        if (queue["topic"], queue["queueId"]) == EXT_QUEUE
+    )
     shutil.rmtree(cqext / "consumequeue_ext")
     assert of_ext_queue(said(cqext, LEVEL_QUEUES)) == {Said("ext-missing", name, 0, *EXT_QUEUE, 0, units)}
 
@@ -525,7 +575,11 @@ def test_a_queue_file_of_garbage_has_few_findings_that_count_all(basic: Path) ->
     path, units = basic / QUEUE_FILE, 60_000
     path.write_bytes(random.Random(7).randbytes(units * 20))
     with closing(ReadOnlyStore(basic)) as store:
-        found = [one for one in verify(store, LEVEL_QUEUES).findings if one.path == QUEUE_FILE and one.queue_offset is not None]
+        found = [
+            one
+            for one in verify(store, LEVEL_QUEUES).findings
+            if one.path == QUEUE_FILE and one.queue_offset is not None
+        ]
     of_units = [one for one in found if one.code in ("unit-hole", "unit-behind-end", "dangling-unit")]
     counts = Counter(one.code for one in of_units)
     assert counts["unit-hole"] == counts["dangling-unit"] == FINDINGS_MAX

@@ -48,7 +48,18 @@ def basic(golden: Golden) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["326-basic", "326-tx-crash", "471-batch", "471-tx", "497-basic", "533-basic", "533-lmq", "broker-497", "broker-533"]
+    "name",
+    [
+        "326-basic",
+        "326-tx-crash",
+        "471-batch",
+        "471-tx",
+        "497-basic",
+        "533-basic",
+        "533-lmq",
+        "broker-497",
+        "broker-533",
+    ],
 )
 def test_a_healthy_index_has_no_finding(name: str, golden: Golden) -> None:
     root = golden(name)
@@ -72,10 +83,16 @@ def test_an_only_file_that_is_empty_is_said_to_be_so(basic: Path) -> None:
     queue = basic / "consumequeue/OrderPaid/0"
     for path in queue.iterdir():
         path.write_bytes(b"")
-    details = {finding.path: finding.detail for finding in verify(ReadOnlyStore(basic)).findings if finding.code.endswith("-length")}
+    details = {
+        finding.path: finding.detail
+        for finding in verify(ReadOnlyStore(basic)).findings
+        if finding.code.endswith("-length")
+    }
     assert [details.pop(name) for name in FILES] == ["the file is empty: no index file has this length"] * 2
     assert details
-    assert all(detail.startswith("the file is empty") and "0 bytes" not in detail.split() for detail in details.values())
+    assert all(
+        detail.startswith("the file is empty") and "0 bytes" not in detail.split() for detail in details.values()
+    )
 
 
 @pytest.mark.parametrize(("value", "before"), [(0, 0), (1, 0), (0, 999)])
@@ -179,7 +196,10 @@ def test_an_entrys_predecessor(basic: Path, name: str, number: int, difference: 
 def test_predecessors_of_neighbours_are_one_finding(basic: Path) -> None:
     for number in (200, 201, 202, 300):
         poke(basic / FIRST, entry_at(number) + PREV_INDEX, "i", 399)
-    assert said(basic) == {Said("index-chain", FIRST, entry_at(200), count=3), Said("index-chain", FIRST, entry_at(300))}
+    assert said(basic) == {
+        Said("index-chain", FIRST, entry_at(200), count=3),
+        Said("index-chain", FIRST, entry_at(300)),
+    }
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -220,7 +240,9 @@ def test_an_entry_that_leads_beside_its_message(basic: Path) -> None:
     assert {finding.file_offset for finding in found if finding.path == FIRST} == {entry_at(200)}
 
 
-@pytest.mark.parametrize(("name", "number"), [(FIRST, 1), (FIRST, 2), (FIRST, 200), (FIRST, 398), (SECOND, 1), (SECOND, 113)])
+@pytest.mark.parametrize(
+    ("name", "number"), [(FIRST, 1), (FIRST, 2), (FIRST, 200), (FIRST, 398), (SECOND, 1), (SECOND, 113)]
+)
 def test_a_flipped_high_bit_in_an_entrys_offset_is_one_finding(basic: Path, name: str, number: int) -> None:
     (phy_offset,) = peek(basic / name, entry_at(number) + PHY_OFFSET, "q")
     poke(basic / name, entry_at(number) + PHY_OFFSET, "q", phy_offset | HIGH_BIT)
@@ -268,7 +290,11 @@ def test_the_first_entrys_time_counts_from_the_file_before_and_is_not_checked(ba
 def test_entries_behind_the_end_of_the_log_dangle(basic: Path) -> None:
     log_end = 3 * 65536
     (basic / f"commitlog/{log_end:020d}").unlink()
-    gone = [number for number in range(1, COUNTS[SECOND] + 1) if peek(basic / SECOND, entry_at(number) + PHY_OFFSET, "q")[0] >= log_end]
+    gone = [
+        number
+        for number in range(1, COUNTS[SECOND] + 1)
+        if peek(basic / SECOND, entry_at(number) + PHY_OFFSET, "q")[0] >= log_end
+    ]
     index_findings = {finding for finding in said(basic) if finding.code.startswith("index")}
     assert index_findings == {Said("index-dangling", SECOND, entry_at(gone[0]), count=len(gone))}
 
@@ -287,7 +313,12 @@ def test_no_index_at_all_is_one_finding(basic: Path) -> None:
     report = verify(ReadOnlyStore(basic))
     (finding,) = report.findings
     last = max(messages)
-    assert (finding.code, finding.path, finding.physical_offset, finding.count) == ("index-missing", "index", min(messages), len(messages))
+    assert (finding.code, finding.path, finding.physical_offset, finding.count) == (
+        "index-missing",
+        "index",
+        min(messages),
+        len(messages),
+    )
     assert finding.size == last + messages[last] - min(messages)
 
 
@@ -302,7 +333,9 @@ def test_a_lost_first_file(basic: Path) -> None:
     messages = with_keys("497-basic")
     count = sum(offset <= straddler for offset in messages)
     found = verify(ReadOnlyStore(basic)).findings
-    assert [(finding.code, finding.physical_offset, finding.count) for finding in found] == [("index-missing", 0, count)]
+    assert [(finding.code, finding.physical_offset, finding.count) for finding in found] == [
+        ("index-missing", 0, count)
+    ]
 
 
 def test_a_lost_last_file(basic: Path) -> None:
@@ -310,7 +343,9 @@ def test_a_lost_last_file(basic: Path) -> None:
     (straddler,) = peek(basic / FIRST, entry_at(399) + PHY_OFFSET, "q")
     count = sum(offset >= straddler for offset in with_keys("497-basic"))
     found = verify(ReadOnlyStore(basic)).findings
-    assert [(finding.code, finding.physical_offset, finding.count) for finding in found] == [("index-missing", straddler, count)]
+    assert [(finding.code, finding.physical_offset, finding.count) for finding in found] == [
+        ("index-missing", straddler, count)
+    ]
 
 
 def test_a_stray_file_in_the_index_folder(basic: Path) -> None:

@@ -1,4 +1,4 @@
-"""Light message queues of stores that the real stores of seven versions wrote, from `tests.support.light_traffic`, with a restart in between."""
+"""Light message queues of stores that seven versions of the real store wrote (`tests/support/light_traffic.py`), with a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def light_store(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def queue_bytes(store: Path) -> dict[str, bytes]:
     """The bytes of all queues' files."""
-    return {str(path.relative_to(store)): path.read_bytes() for path in (store / "consumequeue").rglob("0*") if path.is_file()}
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in (store / "consumequeue").rglob("0*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -50,6 +54,8 @@ def test_so_are_those_of_a_store_that_lost_them(version: str, light_store: Path,
     for name in before:
         (light_store / name).unlink()
     conf = light_store.parent / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=100\nmaxIndexNum=400\n")
+    conf.write_text(
+        "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+    )
     assert rmqctl("rebuild", light_store, "queues", "--broker-conf", conf, "--yes").code == 3
     assert queue_bytes(light_store) == before

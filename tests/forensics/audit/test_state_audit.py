@@ -157,9 +157,15 @@ def test_a_config_folder_that_is_gone_is_an_empty_configuration(broker: Path) ->
 
 @pytest.mark.parametrize(
     ("old", "new", "queue_id", "offset"),
-    [("0:375", "0:376", 0, 376), ("2:376", "2:1000000", 2, 1_000_000), ("3:375", "3:9223372036854775807", 3, 2**63 - 1)],
+    [
+        ("0:375", "0:376", 0, 376),
+        ("2:376", "2:1000000", 2, 1_000_000),
+        ("3:375", "3:9223372036854775807", 3, 2**63 - 1),
+    ],
 )
-def test_a_groups_offset_behind_the_end_of_its_queue(broker: Path, old: str, new: str, queue_id: int, offset: int) -> None:
+def test_a_groups_offset_behind_the_end_of_its_queue(
+    broker: Path, old: str, new: str, queue_id: int, offset: int
+) -> None:
     set_config(broker, "consumerOffset.json", old, new)
     assert said(broker) == {Said("offset-beyond-queue", "config/consumerOffset.json", None, "orders", queue_id, offset)}
 
@@ -180,10 +186,16 @@ def test_a_groups_offset_zero_in_a_queue_that_is_not_there(broker: Path) -> None
     assert said(broker) == set()
 
 
-@pytest.mark.parametrize(("old", "new", "queue_id", "offset"), [("1:13", "1:14", 0, 14), ("2:13", "2:99", 1, 99), ("3:32", "3:33", 2, 33)])
-def test_a_delay_level_behind_the_end_of_its_queue(broker: Path, old: str, new: str, queue_id: int, offset: int) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "queue_id", "offset"), [("1:13", "1:14", 0, 14), ("2:13", "2:99", 1, 99), ("3:32", "3:33", 2, 33)]
+)
+def test_a_delay_level_behind_the_end_of_its_queue(
+    broker: Path, old: str, new: str, queue_id: int, offset: int
+) -> None:
     set_config(broker, "delayOffset.json", old, new)
-    assert said(broker) == {Said("offset-beyond-queue", "config/delayOffset.json", None, "SCHEDULE_TOPIC_XXXX", queue_id, offset)}
+    assert said(broker) == {
+        Said("offset-beyond-queue", "config/delayOffset.json", None, "SCHEDULE_TOPIC_XXXX", queue_id, offset)
+    }
 
 
 def test_a_delay_level_that_is_behind_is_usual(broker: Path) -> None:
@@ -205,13 +217,17 @@ def test_offsets_after_units_were_lost(broker: Path) -> None:
 
 def test_a_lost_first_file_of_the_log(basic: Path) -> None:
     (basic / "commitlog" / FIRST_FILE).unlink()
-    expired = sum(offset < LOG_FILE_SIZE for queue in expected("497-basic")["queues"] for _, offset, _ in queue["entries"])
+    expired = sum(
+        offset < LOG_FILE_SIZE for queue in expected("497-basic")["queues"] for _, offset, _ in queue["entries"]
+    )
     (finding,) = verify(ReadOnlyStore(basic)).findings
     assert (finding.code, finding.path) == ("log-start-missing", f"commitlog/{LOG_FILE_SIZE:020d}")
     assert (finding.physical_offset, finding.size, finding.count) == (0, LOG_FILE_SIZE, expired)
 
 
-@pytest.mark.parametrize(("hours", "codes"), [("0", set()), ("1", {"log-start-missing"}), ("72", {"log-start-missing"})])
+@pytest.mark.parametrize(
+    ("hours", "codes"), [("0", set()), ("1", {"log-start-missing"}), ("72", {"log-start-missing"})]
+)
 def test_how_long_messages_are_kept_says_the_broker_conf(
     basic: Path, tmp_path: Path, hours: str, codes: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,7 +252,9 @@ def test_the_age_of_what_is_left_is_told_by_the_store_itself(basic: Path, more: 
     first = min(left, key=lambda message: int(message["physicalOffset"]))
     age = max(message["storeTimestamp"] for message in left) - first["storeTimestamp"]
     assert age > 0
-    assert {finding.code for finding in said(basic, conf=BrokerConf(expiry=ExpirySettings(reserved_ms=age + more)))} == codes
+    assert {
+        finding.code for finding in said(basic, conf=BrokerConf(expiry=ExpirySettings(reserved_ms=age + more)))
+    } == codes
 
 
 def test_a_log_that_is_missing_altogether(basic: Path) -> None:

@@ -49,7 +49,9 @@ def _clock_and_single_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Store:
     """A new store that lines go into."""
 
-    def __init__(self, root: Path, *, by_kernel: bool, settings: PutSettings | None = None, geometry: Geometry = SMALL) -> None:
+    def __init__(
+        self, root: Path, *, by_kernel: bool, settings: PutSettings | None = None, geometry: Geometry = SMALL
+    ) -> None:
         UNIQUE_KEYS.counter = 0xFFFFFFF0
         self.root = root
         self.store = MessageStore.create(root, settings or PutSettings(), geometry)
@@ -113,12 +115,17 @@ RAW_TEXT = st.one_of(
 INTEGER = st.one_of(
     st.integers(0, 2),
     st.integers(-(2**31), 2**31 - 1),
-    st.sampled_from((0, -1, 2**31 - 1, 2**31, -(2**31) - 1, 10**17, 10**18 - 1, 10**18, 2**63 - 1, 2**63, -(2**63), 10**40)),
+    st.sampled_from(
+        (0, -1, 2**31 - 1, 2**31, -(2**31) - 1, 10**17, 10**18 - 1, 10**18, 2**63 - 1, 2**63, -(2**63), 10**40)
+    ),
 ).map(str)
 NUMBER = st.one_of(INTEGER, st.sampled_from(("-0", "01", "1.0", "1.5", "1e2", "+1", "-", "1_0", "0x1", "NaN", "--1")))
 OTHER = st.sampled_from(("null", "true", "[]", "{}", '{"a":"b"}', '"7"', '["x"]', "nul", ""))
 NAME = st.one_of(
-    st.sampled_from(("KEYS", "TAGS", "UNIQ_KEY", "DELAY", "REAL_TOPIC", "INNER_NUM", "INNER_MULTI_DISPATCH", "__CRC32#", "a", "")), RAW_TEXT
+    st.sampled_from(
+        ("KEYS", "TAGS", "UNIQ_KEY", "DELAY", "REAL_TOPIC", "INNER_NUM", "INNER_MULTI_DISPATCH", "__CRC32#", "a", "")
+    ),
+    RAW_TEXT,
 )
 BASE64 = st.one_of(
     st.binary(max_size=30).map(lambda body: base64.b64encode(body).decode()),
@@ -126,7 +133,15 @@ BASE64 = st.one_of(
 )
 HOST = st.one_of(
     st.sampled_from(
-        ("10.1.2.3:30001", "255.255.255.255:2147483647", "0.0.0.0:0", "[2001:db8::1]:9", "[10.1.2.3]:9", "1.2.3.4:+5", "1.2.3.4:05")
+        (
+            "10.1.2.3:30001",
+            "255.255.255.255:2147483647",
+            "0.0.0.0:0",
+            "[2001:db8::1]:9",
+            "[10.1.2.3]:9",
+            "1.2.3.4:+5",
+            "1.2.3.4:05",
+        )
     ),
     st.text("0123456789.:-", max_size=14),
 )
@@ -200,14 +215,21 @@ def crc_of(said: dict[str, str]) -> str:
 @st.composite
 def line(draw: st.DrawFn) -> bytes:
     """A line with at most a few things wrong."""
-    keys = ["topic", "body", *draw(st.lists(st.sampled_from(sorted({*USUAL} - {"topic", "body"})), max_size=6, unique=True))]
+    keys = [
+        "topic",
+        "body",
+        *draw(st.lists(st.sampled_from(sorted({*USUAL} - {"topic", "body"})), max_size=6, unique=True)),
+    ]
     if rarely(draw):
         keys.append(draw(st.sampled_from([*keys, "damage"])))
     if rarely(draw):
         keys.remove(draw(st.sampled_from(keys)))
     keys = draw(st.permutations(keys))
     strange = draw(st.sampled_from(["", *keys]))
-    values = (OTHER if key == strange and rarely(draw) else STRANGE[key] if key in (strange, "damage") else USUAL[key] for key in keys)
+    values = (
+        OTHER if key == strange and rarely(draw) else STRANGE[key] if key in (strange, "damage") else USUAL[key]
+        for key in keys
+    )
     said = [(key, draw(value)) for key, value in zip(keys, values, strict=True)]
     crc = crc_of(dict(said))
     items = []
@@ -223,7 +245,9 @@ def line(draw: st.DrawFn) -> bytes:
     return text.replace(b"\n", b" ") + draw(st.sampled_from((b"\n", b"\n", b"\n", b"\r\n")))
 
 
-LINES = st.lists(st.one_of(line(), line(), line(), line(), st.sampled_from((b"\n", b" \r\n", b"[]\n"))), min_size=1, max_size=12)
+LINES = st.lists(
+    st.one_of(line(), line(), line(), line(), st.sampled_from((b"\n", b" \r\n", b"[]\n"))), min_size=1, max_size=12
+)
 
 
 @settings(PROPERTY, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -236,7 +260,18 @@ def test_lines_are_stored_as_one_by_one(lines: list[bytes], size: int, profile: 
         assert in_blocks(Path(folder) / "b", lines, size, settings=of_store) == wanted
 
 
-NOT_READ = ("queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path", "detail")
+NOT_READ = (
+    "queueOffset",
+    "size",
+    "bodyLength",
+    "bornTime",
+    "storeTimestamp",
+    "storeTime",
+    "msgId",
+    "tagsCode",
+    "path",
+    "detail",
+)
 PLAIN = {
     "topic only": b'{"topic":"T"}',
     "blanks": b' {\t"topic" : "T"\r, "queueId" : 2 } \r\n',
@@ -248,7 +283,9 @@ PLAIN = {
     "the CRC of its body": b'{"topic":"T","body":"123456789","bodyCrc":1274296614}',
     "the CRC of a body in base64": b'{"topic":"T","body":"MTIzNDU2Nzg5","bodyEncoding":"base64","bodyCrc":1274296614}',
     "the CRC of no body": b'{"topic":"T","bodyCrc":0}',
-    "all keys of dump": json.dumps(dict.fromkeys(NOT_READ, 7) | dict.fromkeys(("topic", "msgId", "storeTime"), "T")).encode(),
+    "all keys of dump": json.dumps(
+        dict.fromkeys(NOT_READ, 7) | dict.fromkeys(("topic", "msgId", "storeTime"), "T")
+    ).encode(),
     "hosts": b'{"topic":"T","bornHost":"255.0.0.1:9","storeHost":"1.2.3.4:65535"}',
     "numbers": b'{"topic":"T","flag":-2147483648,"bornTimestamp":-5,"sysFlag":49,"reconsumeTimes":2147483647}',
 }
@@ -294,7 +331,10 @@ def test_the_kernel_leaves(not_plain: bytes) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_files_roll_and_every_size_finds_its_end(profile: str, tmp_path: Path) -> None:
-    lines = [json.dumps({"topic": "T", "queueId": number % 3, "body": "b" * (number * 7 % 900)}).encode() + b"\n" for number in range(400)]
+    lines = [
+        json.dumps({"topic": "T", "queueId": number % 3, "body": "b" * (number * 7 % 900)}).encode() + b"\n"
+        for number in range(400)
+    ]
     of_store = PutSettings(PROFILES[profile])
     wanted = one_by_one(tmp_path / "a", lines, settings=of_store)
     assert wanted[2] == 400
@@ -310,7 +350,10 @@ def test_more_than_the_kernel_has_room_for(tmp_path: Path, monkeypatch: pytest.M
 def test_limits_of_sizes(tmp_path: Path) -> None:
     large = Geometry(65536, 200, 10, 40)
     bodies = [{"topic": "T", "body": "b" * size} for size in (999, 1000, 1001)]
-    values = [{"topic": "T", "body": "", "physicalOffset": 0, "properties": {"n": "v" * size}} for size in (32763, 32764, 32765, 40000)]
+    values = [
+        {"topic": "T", "body": "", "physicalOffset": 0, "properties": {"n": "v" * size}}
+        for size in (32763, 32764, 32765, 40000)
+    ]
     lines = [json.dumps(row).encode() + b"\n" for row in (*bodies, *values)]
     of_store = PutSettings(max_message_size=1000)
     wanted = one_by_one(tmp_path / "a", lines, settings=of_store, geometry=large)
@@ -379,6 +422,8 @@ def test_queues_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return found
 
     monkeypatch.setattr(LineEncoder, "encode", spied)
-    lines = [json.dumps({"topic": f"new-{number % 4}", "queueId": number % 5}).encode() + b"\n" for number in range(500)]
+    lines = [
+        json.dumps({"topic": f"new-{number % 4}", "queueId": number % 5}).encode() + b"\n" for number in range(500)
+    ]
     assert in_blocks(tmp_path / "b", lines, 500)[2] == 500
     assert sum(runs) == 480

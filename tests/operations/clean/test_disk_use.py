@@ -29,7 +29,9 @@ SPACE = DiskSpace(total=1000, free=400, usable=350, device=7)  # 600 are used; 5
         (None, PROFILE_4_9, CANNOT_BE_READ),
     ],
 )
-def test_a_disks_use(space: DiskSpace | None, profile: Profile, percent: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disks_use(
+    space: DiskSpace | None, profile: Profile, percent: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(Storage, "disk_space", lambda _storage, _path: space)
     assert disk_use(Storage(tmp_path), tmp_path, profile).used_percent == percent
 
@@ -60,4 +62,8 @@ def test_the_real_disk(tmp_path: Path) -> None:
 
 def test_a_folder_that_a_broker_has_yet_to_make_is_on_its_parents_disk(tmp_path: Path) -> None:
     found = disk_use(Storage(tmp_path), tmp_path / "consumequeue", PROFILE_4_9)
-    assert (found.path, found.device, found.total) == (tmp_path / "consumequeue", tmp_path.stat().st_dev, shutil.disk_usage(tmp_path).total)
+    assert (found.path, found.device, found.total) == (
+        tmp_path / "consumequeue",
+        tmp_path.stat().st_dev,
+        shutil.disk_usage(tmp_path).total,
+    )

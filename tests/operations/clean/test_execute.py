@@ -35,7 +35,9 @@ NEW_MIN = 3 * FILE_SIZE
 RETIRED = "Retired"  # a topic that is no more; its messages stand at the log's begin
 WHY = "72 h are over"
 # all calls, which takes minutes; else a sample
-STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(13, id="some")])
+STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(13, id="some")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = created(root, geometry=GEOMETRY)
     for number in range(MESSAGES):
         topic = RETIRED if number < 4 else "OrderPaid"
-        assert store.put_message(message(number, topic=topic, queue_id=number % 2, properties={"KEYS": f"k{number}"})).is_ok
+        assert store.put_message(
+            message(number, topic=topic, queue_id=number % 2, properties={"KEYS": f"k{number}"})
+        ).is_ok
     store.close()
     return root
 
@@ -83,7 +87,9 @@ def plan_of(root: Path) -> ExpiryPlan:
     return ExpiryPlan("time", WHY, 4, "UTC", tuple(fates), 0, NEW_MIN, (), (), names)
 
 
-def clean(root: Path, plan: ExpiryPlan | None = None, pace: Pace | None = None, stops: Callable[[], bool] = lambda: False) -> Cleaned:
+def clean(
+    root: Path, plan: ExpiryPlan | None = None, pace: Pace | None = None, stops: Callable[[], bool] = lambda: False
+) -> Cleaned:
     storage = WritableStorage(root)
     plan = plan or plan_of(root)
     with locked(storage, root), Receipts(storage, root / RECEIPTS_NAME) as receipts:
@@ -107,7 +113,9 @@ def content(root: Path) -> dict[str, bytes | None]:
 
 def messages_from(root: Path, offset: int) -> list[int]:
     with closing(ReadOnlyStore(root)) as store:
-        places: list[int] = [item.physical_offset for item in store.commit_log.scan(ScanSummary()) if hasattr(item, "body_crc")]
+        places: list[int] = [
+            item.physical_offset for item in store.commit_log.scan(ScanSummary()) if hasattr(item, "body_crc")
+        ]
     return [place for place in places if place >= offset]
 
 
@@ -241,7 +249,9 @@ def test_a_full_disk_does_not_keep_files_from_being_deleted(whole: Path, tmp_pat
 
 
 @STEPS
-def test_another_disk_has_no_place_for_them(step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_disk_has_no_place_for_them(
+    step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are unlinked where they are."""
     monkeypatch.setattr(WritableStorage, "rename", lambda *_: False)
     expected = Expected(whole, tmp_path)
@@ -272,9 +282,12 @@ def test_it_stops_between_two_files(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval_ms", "bytes_per_second", "seconds"), [(100, None, 0.1), (0, None, None), (100, 1024, 4.0), (5000, 1024, 5.0), (0, 8192, 0.5)]
+    ("interval_ms", "bytes_per_second", "seconds"),
+    [(100, None, 0.1), (0, None, None), (100, 1024, 4.0), (5000, 1024, 5.0), (0, 8192, 0.5)],
 )
-def test_the_pace(interval_ms: int, bytes_per_second: int | None, seconds: float | None, whole: Path, tmp_path: Path) -> None:
+def test_the_pace(
+    interval_ms: int, bytes_per_second: int | None, seconds: float | None, whole: Path, tmp_path: Path
+) -> None:
     """Between two files, not in front of the first nor behind the last; of 4096 bytes each."""
     root = shutil.copytree(whole, tmp_path / "store")
     slept: list[float] = []

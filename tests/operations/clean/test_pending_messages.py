@@ -74,13 +74,21 @@ def test_offsets_of_topics_that_are_not_there_say_nothing(tmp_path: Path) -> Non
         ("consumerOffset.json", {"offsetTable": {"OrderPaid@g": {}, "OrderPaid@h": {1: 19}}}),
         ("consumerOffset.json", {"offsetTable": {}, "pullOffsetTable": {"OrderPaid@g": {1: 19}}}),
         ("consumerOffset.json", {"offsetTable": {}, "groupTopicMap": {"g": ["OrderPaid"]}}),
-        ("subscriptionGroup.json", {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}}),
-        ("subscriptionGroup.json", {"subscriptionGroupTable": {"g": {"groupName": "g"}}}),  # it may read what no other group does
+        (
+            "subscriptionGroup.json",
+            {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}},
+        ),
+        (
+            "subscriptionGroup.json",
+            {"subscriptionGroupTable": {"g": {"groupName": "g"}}},
+        ),  # it may read what no other group does
         ("consumerFilter.json", {"filterDataByTopic": {"OrderPaid": {"groupFilterData": {"g": {}}}}}),
         ("consumerOrderInfo.json", {"table": {"OrderPaid@g": {}}}),
     ],
 )
-def test_all_of_a_queue_waits_for_a_group_without_an_offset_in_it(name: str, content: dict[str, Any], tmp_path: Path) -> None:
+def test_all_of_a_queue_waits_for_a_group_without_an_offset_in_it(
+    name: str, content: dict[str, Any], tmp_path: Path
+) -> None:
     root = write_aged(tmp_path / "store", OLD)
     (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
     found = plan(root, protect_unconsumed=True, **TIME)
@@ -102,7 +110,9 @@ def test_retries_wait_for_the_group_of_their_topics_name(
 ) -> None:
     root = write_aged(tmp_path / "store", OLD, topic=topic)
     write_offsets(root, offsets)
-    assert first_left(plan(root, protect_unconsumed=True, **TIME)).endswith(f"4 not consumed (farthest behind: {reader})")
+    assert first_left(plan(root, protect_unconsumed=True, **TIME)).endswith(
+        f"4 not consumed (farthest behind: {reader})"
+    )
 
 
 def test_dead_letters_wait_until_a_group_has_read_them(tmp_path: Path) -> None:
@@ -121,7 +131,9 @@ def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD)
     write_offsets(root, {"OrderPaid@g": {1: 20}})
     groups: dict[str, Any] = {name: {} for name in ("g", "new", "newer", "TOOLS_CONSUMER")}
-    (root / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}), encoding="ascii")
+    (root / "config" / "subscriptionGroup.json").write_text(
+        json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
+    )
     warning = "config/ does not say which topics new, newer will read: of topics that other groups read nothing is kept for them"
     assert warning in plan(root, protect_unconsumed=True, **TIME).warnings
     assert not [found for found in plan(root, **TIME).warnings if "will read" in found]
@@ -131,7 +143,9 @@ def test_topics_that_no_group_reads_go_and_are_named(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD)
     write_offsets(root, {"Other@g": {0: 1}})
     groups: dict[str, Any] = {"g": {}, "TOOLS_CONSUMER": {}, "CID_RMQ_SYS_TRANS": {}}
-    (root / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}), encoding="ascii")
+    (root / "config" / "subscriptionGroup.json").write_text(
+        json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
+    )
     found = plan(root, protect_unconsumed=True, **TIME)
     assert (gone(found), found.unread) == (3, (("OrderPaid", 12),))
 
@@ -164,11 +178,23 @@ class TestPoppedMessages:
     def test_a_checkpoint_that_waits_in_the_timer(self, check: bytes | None, found: list[int], tmp_path: Path) -> None:
         root = tmp_path / "store"
         timed = [
-            Record(topic="rmq_sys_wheel_timer", queue_id=0, queue_offset=at, body=body, properties=b"TAGS\x01ck\x02" + names)
+            Record(
+                topic="rmq_sys_wheel_timer",
+                queue_id=0,
+                queue_offset=at,
+                body=body,
+                properties=b"TAGS\x01ck\x02" + names,
+            )
             for at, (body, names) in enumerate(
                 (
-                    (b'{"c":"g","t":"OrderPaid","q":1,"so":0}', b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x014000\x02"),
-                    (b'{"c":"g","t":"OrderPaid","q":1,"so":6}', b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x019000\x02"),
+                    (
+                        b'{"c":"g","t":"OrderPaid","q":1,"so":0}',
+                        b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x014000\x02",
+                    ),
+                    (
+                        b'{"c":"g","t":"OrderPaid","q":1,"so":6}',
+                        b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_c\x02TIMER_OUT_MS\x019000\x02",
+                    ),
                     (b"a user's", b"REAL_TOPIC\x01OrderPaid\x02TIMER_OUT_MS\x019000\x02"),
                 )
             )
@@ -222,7 +248,9 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
     shutil.rmtree(root / "consumequeue" / "OrderPaid" / "1")
     assert gone(plan(root, protect_unconsumed=True, keep_files=3)) == 1  # has none of its messages
     assert gone(plan(root, keep_files=2)) == 2
-    with pytest.raises(Unreadable, match=f"queue OrderPaid 1 does not exist, and the log has messages of it at offset {FILE_SIZE}"):
+    with pytest.raises(
+        Unreadable, match=f"queue OrderPaid 1 does not exist, and the log has messages of it at offset {FILE_SIZE}"
+    ):
         plan(root, protect_unconsumed=True, keep_files=2)
 
 
@@ -236,7 +264,9 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
             "OrderPaid",
             {
                 "topics.json": {"topicConfigTable": {"Other": {}}},
-                "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}},
+                "subscriptionGroup.json": {
+                    "subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "OrderPaid"}]}}
+                },
             },
             True,
         ),
@@ -244,14 +274,18 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
             "%RETRY%g",
             {
                 "topics.json": {"topicConfigTable": {"Other": {}}},
-                "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "Third"}]}}},
+                "subscriptionGroup.json": {
+                    "subscriptionGroupTable": {"g": {"subscriptionDataSet": [{"topic": "Third"}]}}
+                },
             },
             True,
         ),
         ("%RETRY%g", {"topics.json": {"topicConfigTable": {"Other": {}}}}, False),
     ],
 )
-def test_all_queues_of_a_topic_without_a_folder(topic: str, config: dict[str, Any], *, refused: bool, tmp_path: Path) -> None:
+def test_all_queues_of_a_topic_without_a_folder(
+    topic: str, config: dict[str, Any], *, refused: bool, tmp_path: Path
+) -> None:
     root = tmp_path / "store"
     write_store(root, [[Record(topic="Other"), Record(topic=topic)] * 2] * 4)
     write_offsets(root, {})
@@ -298,8 +332,12 @@ def test_a_batch_queue_counts_the_messages_of_its_units(tmp_path: Path) -> None:
         assert unconsumed(root) == found
 
 
-@pytest.mark.parametrize(("delivered", "found"), [(None, [2, 2]), ({3: 0}, [2, 2]), ({3: 3}, [0, 1]), ({3: 6}, [0, 0]), ({2: 6}, [2, 2])])
-def test_scheduled_messages_wait_behind_their_levels_offset(delivered: dict[int, int] | None, found: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("delivered", "found"), [(None, [2, 2]), ({3: 0}, [2, 2]), ({3: 3}, [0, 1]), ({3: 6}, [0, 0]), ({2: 6}, [2, 2])]
+)
+def test_scheduled_messages_wait_behind_their_levels_offset(
+    delivered: dict[int, int] | None, found: list[int], tmp_path: Path
+) -> None:
     """Level 3 is queue 2."""
     root = write_store(tmp_path / "store", [[Record(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)] * 2] * 3)
     if delivered is not None:
@@ -357,7 +395,12 @@ def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}, "OrderPaid@fast": {1: 19}})
     found = plan(root, **TIME)
     assert gone(found) == 3
-    assert [file.waiting.unconsumed for file in found.files[:4]] == [0, 3, 4, 4]  # the first that stays has its count, too
+    assert [file.waiting.unconsumed for file in found.files[:4]] == [
+        0,
+        3,
+        4,
+        4,
+    ]  # the first that stays has its count, too
     assert found.waiting == Waiting(unconsumed=7)
     assert found.warnings == (
         "messages in files that go wait for someone: 7 not consumed (farthest behind: slow); --protect-unconsumed keeps them",
@@ -379,7 +422,14 @@ def test_protected_files_stay_even_when_the_disk_forces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["consumerOffset.json", "delayOffset.json", "subscriptionGroup.json", "consumerFilter.json", "consumerOrderInfo.json"]
+    "name",
+    [
+        "consumerOffset.json",
+        "delayOffset.json",
+        "subscriptionGroup.json",
+        "consumerFilter.json",
+        "consumerOrderInfo.json",
+    ],
 )
 def test_where_it_is_not_known_what_waits_nothing_can_be_protected(name: str, tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {})
@@ -391,7 +441,9 @@ def test_where_it_is_not_known_what_waits_nothing_can_be_protected(name: str, tm
 
 
 @pytest.mark.parametrize("topic", ["OrderPaid", "SCHEDULE_TOPIC_XXXX"])
-def test_a_queue_that_cannot_be_read_is_told_and_stays(topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_cannot_be_read_is_told_and_stays(
+    topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_aged(tmp_path / "store", OLD, topic=topic)
     write_offsets(root, {"OrderPaid@g": {1: 0}})
     real_open = Storage.open
@@ -415,7 +467,8 @@ def test_a_queue_that_cannot_be_read_is_told_and_stays(topic: str, tmp_path: Pat
 
 def test_timer_messages_that_go_are_told(tmp_path: Path) -> None:
     root = write_store(
-        tmp_path / "store", [[Record(topic="rmq_sys_wheel_timer", queue_id=0, store_timestamp=ms(100))] * RECORDS_A_FILE] * 3
+        tmp_path / "store",
+        [[Record(topic="rmq_sys_wheel_timer", queue_id=0, store_timestamp=ms(100))] * RECORDS_A_FILE] * 3,
     )
     found = plan(root, keep_files=1)
     assert any(warning.startswith("8 timer messages") for warning in found.warnings)
@@ -424,7 +477,9 @@ def test_timer_messages_that_go_are_told(tmp_path: Path) -> None:
 def test_light_queues_have_offsets_of_their_own(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD, topic="%LMQ%all")
     (root / "consumequeue" / "%LMQ%all" / "1").rename(root / "consumequeue" / "%LMQ%all" / "0")
-    (root / "config" / "lmqConsumerOffset.json").write_text('{"lmqOffsetTable":{"%LMQ%all@%LMQ%g":6}}', encoding="ascii")
+    (root / "config" / "lmqConsumerOffset.json").write_text(
+        '{"lmqOffsetTable":{"%LMQ%all@%LMQ%g":6}}', encoding="ascii"
+    )
     assert unconsumed(root) == [0, 2, 4, 4]
 
 
@@ -432,7 +487,10 @@ def test_timer_messages_stay_since_nobody_knows(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD, topic="rmq_sys_wheel_timer")
     assert gone(plan(root, **TIME)) == 3
     found = plan(root, protect_unconsumed=True, **TIME)
-    assert (gone(found), first_left(found)) == (0, "4 timer messages are in it, and whether they were delivered is not known")
+    assert (gone(found), first_left(found)) == (
+        0,
+        "4 timer messages are in it, and whether they were delivered is not known",
+    )
 
 
 def test_without_offsets_nothing_can_be_protected(tmp_path: Path) -> None:

@@ -25,7 +25,17 @@ from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import tree_hash
-from tests.support.expiring_store import FILE_SIZE, NOW, RECORDS_A_FILE, UNIT, log_files, ms, set_ages, write_aged, write_store
+from tests.support.expiring_store import (
+    FILE_SIZE,
+    NOW,
+    RECORDS_A_FILE,
+    UNIT,
+    log_files,
+    ms,
+    set_ages,
+    write_aged,
+    write_store,
+)
 from tests.support.log_maker import Record, encode
 
 TIME: dict[str, Any] = {"delete_when": (8,)}  # NOW is 8 o'clock in UTC
@@ -113,7 +123,9 @@ CASES = {
     "manually, twenty rounds": Case(
         (200,) * 25, {"manual": True, "batch": 1}, 20, "manual", "after 20 rounds of 1 file nothing asks for more"
     ),
-    "manually in the hour": Case((200,) * 25, TIME | {"manual": True, "batch": 1}, 24, "time", "the last file never goes"),
+    "manually in the hour": Case(
+        (200,) * 25, TIME | {"manual": True, "batch": 1}, 24, "time", "the last file never goes"
+    ),
     "the disk at its limit": Case(OLD, {}, 0, None, "75 % full, the limit is 75 %", disk=75),
     "the disk over its limit": Case(OLD, {}, 3, "disk", "not yet 72 h ago", disk=76),
     "the disk over its limit, none expired": Case(YOUNG, {}, 0, "disk", "not yet 72 h ago", disk=84),
@@ -121,22 +133,38 @@ CASES = {
     "the queues' disk over its limit": Case(OLD, {}, 3, "disk", "not yet 72 h ago", logics=76),
     "the queues' disk cannot be read": Case(OLD, {}, 3, "disk", "not yet 72 h ago", logics=-1),
     "a limit below its bound": Case(OLD, {"max_disk_percent": 5.0}, 0, None, "the limit is 10 %", disk=9, logics=9),
-    "a limit above its bound": Case(OLD, {"max_disk_percent": 100.0, "clean_forcibly": False}, 3, "disk", "not yet 72 h", disk=96),
+    "a limit above its bound": Case(
+        OLD, {"max_disk_percent": 100.0, "clean_forcibly": False}, 3, "disk", "not yet 72 h", disk=96
+    ),
     "at the force level": Case(YOUNG, {}, 0, "disk", "not yet 72 h ago", disk=85),
     "forced": Case(YOUNG, {}, 5, "disk", "the last file never goes", disk=86),
-    "forced, one round where the disk's size is not known": Case((5,) * 25, {}, 10, "disk", "after 1 round of 10 files", disk=86),
+    "forced, one round where the disk's size is not known": Case(
+        (5,) * 25, {}, 10, "disk", "after 1 round of 10 files", disk=86
+    ),
     "forced by the queues' disk": Case(YOUNG, {}, 5, "disk", "the last file never goes", logics=86),
-    "forced, but not as the broker was told": Case(YOUNG, {"clean_forcibly": False}, 0, "disk", "not yet 72 h ago", disk=86),
+    "forced, but not as the broker was told": Case(
+        YOUNG, {"clean_forcibly": False}, 0, "disk", "not yet 72 h ago", disk=86
+    ),
     "4.x: the force level alone asks for nothing": Case(YOUNG, FORCED_4, 0, None, "nothing asks for deletion"),
     "4.x: but in the hour it forces": Case(YOUNG, FORCED_4 | TIME, 5, "time", "the last file never goes"),
-    "4.x: the warning level forces, too": Case(YOUNG, {"warning_percent": 40.0} | TIME, 5, "time", "the last file never goes"),
-    "4.x: a full log's disk hides a fuller queues' disk": Case(YOUNG, {}, 0, "disk", "not yet 72 h ago", disk=80, logics=95),
-    "5.x: the force level alone asks": Case(YOUNG, FORCED_4, 5, "disk", "the last file never goes", profile=PROFILE_5_3),
-    "5.x: either disk forces": Case(YOUNG, {}, 5, "disk", "the last file never goes", disk=80, logics=95, profile=PROFILE_5_3),
+    "4.x: the warning level forces, too": Case(
+        YOUNG, {"warning_percent": 40.0} | TIME, 5, "time", "the last file never goes"
+    ),
+    "4.x: a full log's disk hides a fuller queues' disk": Case(
+        YOUNG, {}, 0, "disk", "not yet 72 h ago", disk=80, logics=95
+    ),
+    "5.x: the force level alone asks": Case(
+        YOUNG, FORCED_4, 5, "disk", "the last file never goes", profile=PROFILE_5_3
+    ),
+    "5.x: either disk forces": Case(
+        YOUNG, {}, 5, "disk", "the last file never goes", disk=80, logics=95, profile=PROFILE_5_3
+    ),
     "5.x: a force level below its bound": Case(
         YOUNG, {"force_percent": 1.0}, 0, None, "nothing asks", disk=29, logics=29, profile=PROFILE_5_3
     ),
-    "5.x: a force level above its bound": Case(YOUNG, {"force_percent": 99.0}, 5, "disk", "the last file", disk=86, profile=PROFILE_5_3),
+    "5.x: a force level above its bound": Case(
+        YOUNG, {"force_percent": 99.0}, 5, "disk", "the last file", disk=86, profile=PROFILE_5_3
+    ),
     "5.x: a warning level below its bound": Case(
         YOUNG, {"warning_percent": 1.0}, 0, None, "nothing asks", disk=34, logics=34, profile=PROFILE_5_3
     ),
@@ -144,8 +172,12 @@ CASES = {
     "keep no files": Case(YOUNG, {"keep_files": 0}, 5, "by hand", "the last file never goes"),
     "keep more files than there are": Case(YOUNG, {"keep_files": 10}, 0, "by hand", "the log may keep"),
     "keep bytes": Case(YOUNG, {"keep_bytes": 3 * FILE_SIZE}, 3, "by hand", "the log may keep"),
-    "keep bytes that are no whole file": Case(YOUNG, {"keep_bytes": 3 * FILE_SIZE - 1}, 4, "by hand", "the log may keep"),
-    "keep the fewer of two": Case(YOUNG, {"keep_bytes": 2 * FILE_SIZE, "keep_files": 5}, 4, "by hand", "the log may keep"),
+    "keep bytes that are no whole file": Case(
+        YOUNG, {"keep_bytes": 3 * FILE_SIZE - 1}, 4, "by hand", "the log may keep"
+    ),
+    "keep the fewer of two": Case(
+        YOUNG, {"keep_bytes": 2 * FILE_SIZE, "keep_files": 5}, 4, "by hand", "the log may keep"
+    ),
     "keep files, whatever the hour": Case(ALL_OLD, TIME | {"keep_files": 4}, 1, "by hand", "the log may keep"),
 }
 
@@ -185,7 +217,9 @@ def test_a_disk_that_is_not_helped_forces_one_round(tmp_path: Path) -> None:
     log_disk = DiskUse(root / "commitlog", 20, 20, 100, 100, device=1)
     logics_disk = DiskUse(root / "consumequeue", 50, 50, 100, 100, device=2)
     settings = ExpirySettings(delete_when=(8,), force_percent=40)
-    found = plan_expiry(ReadOnlyStore(root), settings, PROFILE_4_9, now_ms=NOW, disks=[log_disk], logics_disk=logics_disk)
+    found = plan_expiry(
+        ReadOnlyStore(root), settings, PROFILE_4_9, now_ms=NOW, disks=[log_disk], logics_disk=logics_disk
+    )
     assert gone(found) == 10
     assert "not yet 72 h ago" in first_left(found)
 
@@ -214,7 +248,9 @@ def test_of_a_queue_file_that_is_too_short_the_last_whole_unit_counts(length: in
     assert why in fates[2][1]
 
 
-def test_a_queue_of_which_a_file_cannot_be_read_stays_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_of_which_a_file_cannot_be_read_stays_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_aged(tmp_path / "store", OLD)
     real = MappedFile.read_exact
 
@@ -311,7 +347,9 @@ def test_the_extension_begins_with_the_first_unit_left(conf: BrokerConf, goes: i
         units = list(UNIT.iter_unpack(path.read_bytes()))
         first = int(path.name) // UNIT.size
         addresses = [EXT_BASE + at // 4 * 100 + at % 4 * 20 for at in range(first, first + len(units))]
-        path.write_bytes(b"".join(UNIT.pack(at, size, address) for (at, size, _), address in zip(units, addresses, strict=True)))
+        path.write_bytes(
+            b"".join(UNIT.pack(at, size, address) for (at, size, _), address in zip(units, addresses, strict=True))
+        )
     extension = root / "consumequeue_ext" / "OrderPaid" / "1"
     extension.mkdir(parents=True)
     for base in range(0, 500, 100):
@@ -378,7 +416,9 @@ def test_files_of_two_folders_go_in_the_order_of_their_offsets(tmp_path: Path) -
     ("disks", "goes", "trigger"),
     [((90, 60), 0, None), ((60, 90), 0, None), ((90, 80), 3, "disk"), ((90, 86), 4, "disk"), ((90, -1), 3, "disk")],
 )
-def test_of_two_disks_the_less_full_counts(disks: tuple[float, ...], goes: int, trigger: str | None, tmp_path: Path) -> None:
+def test_of_two_disks_the_less_full_counts(
+    disks: tuple[float, ...], goes: int, trigger: str | None, tmp_path: Path
+) -> None:
     root, conf = two_roots(tmp_path, OLD)
     found = plan(root, conf=conf, disks=disks)
     assert (gone(found), found.trigger) == (goes, trigger)
@@ -401,7 +441,9 @@ def test_a_queues_disk_of_its_own_gets_one_round(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", (5,) * 20)
     disk = DiskUse(root / "commitlog", 50, 50, 100, 100, device=1)
     logics_disk = DiskUse(root / "consumequeue", 90, 90, 100, 100, device=2)
-    found = plan_expiry(ReadOnlyStore(root), ExpirySettings(), PROFILE_4_9, now_ms=NOW, disks=[disk], logics_disk=logics_disk)
+    found = plan_expiry(
+        ReadOnlyStore(root), ExpirySettings(), PROFILE_4_9, now_ms=NOW, disks=[disk], logics_disk=logics_disk
+    )
     assert gone(found) == 10
 
 
@@ -454,7 +496,9 @@ class TestByStoreTimestamp:
         assert "is not known" in first_left(found)
 
 
-@pytest.mark.parametrize(("profile", "percent", "is_told"), [(PROFILE_4_9, 31, True), (PROFILE_5_3, 35, False), (PROFILE_5_3, 36, True)])
+@pytest.mark.parametrize(
+    ("profile", "percent", "is_told"), [(PROFILE_4_9, 31, True), (PROFILE_5_3, 35, False), (PROFILE_5_3, 36, True)]
+)
 def test_that_a_broker_stops_writing_is_told(profile: Profile, percent: float, is_told: bool, tmp_path: Path) -> None:
     """Its level is 30 %, which 5.x takes for 35 %."""
     root = write_aged(tmp_path / "store", OLD)
@@ -552,7 +596,9 @@ class TestLocalTime:
             ("NZST-12NZDT,M9.5.0,M4.1.0/3", 21, "NZDT (UTC+1300)"),
         ],
     )
-    def test_the_hour_and_the_zone_are_told(self, zone: str, hour: int, said: str, utc: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_the_hour_and_the_zone_are_told(
+        self, zone: str, hour: int, said: str, utc: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         root = write_aged(tmp_path / "store", OLD)
         time_zone(utc, zone)
         found = plan(root, delete_when=(hour,))
@@ -581,7 +627,9 @@ class TestLocalTime:
         assert len(of_the_day) * 20 == minutes
 
 
-def test_a_thousand_sparse_files_are_planned_from_a_few_kilobytes_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_sparse_files_are_planned_from_a_few_kilobytes_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files of 1 GiB with one record at the start of each."""
     size, count = 1 << 30, 1000
     (tmp_path / "commitlog").mkdir()

@@ -93,7 +93,9 @@ def filled(records: Iterable[MarkRecord], of: Span) -> list[tuple[MarkRecord, Me
 @pytest.mark.parametrize("sys_flag", [0, BORN_V6, STORE_V6, BORN_V6 | STORE_V6])
 @pytest.mark.parametrize("property_crc", [False, True])
 @pytest.mark.parametrize("magic", [V1, V2])
-def test_a_message_with_a_damaged_body_is_the_same_but_for_its_body(sys_flag: int, property_crc: bool, magic: int) -> None:
+def test_a_message_with_a_damaged_body_is_the_same_but_for_its_body(
+    sys_flag: int, property_crc: bool, magic: int
+) -> None:
     record = Record(body=bytes(100), sys_flag=sys_flag, magic=magic, property_crc=property_crc, queue_offset=7)
     damage = damaged(record, BODY_START + 30, 1)
     mark = marked(damage)
@@ -179,7 +181,9 @@ def test_an_empty_body_stays_empty() -> None:
 
 @pytest.mark.parametrize("torn", [1, 5, 12, 40])
 def test_torn_properties_keep_the_whole_pairs(torn: int) -> None:
-    record = Record(body=b"precious", properties=b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x010123456789ABCDEF0123456789\x02")
+    record = Record(
+        body=b"precious", properties=b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x010123456789ABCDEF0123456789\x02"
+    )
     raw = encode(record, AT)[:-torn] + bytes(torn)
     damage = decode(raw, 0, AT, FILE_END - AT)
     assert isinstance(damage, Damage)
@@ -214,7 +218,12 @@ def test_each_claim_has_its_mark_and_the_rest_is_filled() -> None:
     ]
     plan = mark_records(of, claims, "bad-magic", AROUND)
     found = filled(plan.records, of)
-    assert [(record.size, record.claims) for record, _ in found] == [(300, (claims[1],)), (300, ()), (200, (claims[0],)), (200, ())]
+    assert [(record.size, record.claims) for record, _ in found] == [
+        (300, (claims[1],)),
+        (300, ()),
+        (200, (claims[0],)),
+        (200, ()),
+    ]
     assert plan.dropped == []
     first, gap, second, _ = [item for _, item in found if isinstance(item, Message)]
     assert (first.topic, first.queue_id, first.queue_offset, first.store_timestamp) == ("OrderPaid", 1, 9, NOW)
@@ -242,7 +251,12 @@ def test_the_smallest_fillers(around: Surroundings, more: int) -> None:
 def test_large_ranges_are_filled_by_records_that_brokers_take() -> None:
     of = Span(0, 3 * FILLER_SIZE_MAX + 17, 0, 2**30)
     sizes = [record.size for record in mark_records(of, [], "hole", AROUND).records]
-    assert sizes == [FILLER_SIZE_MAX, FILLER_SIZE_MAX, FILLER_SIZE_MAX - filler_size_min(AROUND), filler_size_min(AROUND) + 17]
+    assert sizes == [
+        FILLER_SIZE_MAX,
+        FILLER_SIZE_MAX,
+        FILLER_SIZE_MAX - filler_size_min(AROUND),
+        filler_size_min(AROUND) + 17,
+    ]
 
 
 @pytest.mark.parametrize("left", [8, 9, 91, 5000])
@@ -310,7 +324,11 @@ def one_mark(claims: list[Claim], of: Span, around: Surroundings = AROUND) -> Me
 
 def test_lmq_queues_share_a_record() -> None:
     of = span(400)
-    claims = [Claim("%LMQ%a", 0, 3, of.begin, 400), Claim("T", 2, 8, of.begin, 400), Claim("%LMQ%b", 0, 4, of.begin, 400)]
+    claims = [
+        Claim("%LMQ%a", 0, 3, of.begin, 400),
+        Claim("T", 2, 8, of.begin, 400),
+        Claim("%LMQ%b", 0, 4, of.begin, 400),
+    ]
     found = {(place.topic, place.queue_id, place.queue_offset) for place in queue_destinations(one_mark(claims, of))}
     assert found == {("T", 2, 8), ("%LMQ%a", 0, 3), ("%LMQ%b", 0, 4)}
 
@@ -325,7 +343,11 @@ def test_a_delayed_message_is_discarded_when_it_is_due(told: int, time: int) -> 
     of = span(400)
     mark = one_mark([Claim(SCHEDULE_TOPIC, 4, 8, of.begin, 400, tags_code=told)], of)
     found = mark.properties
-    assert (found[properties.DELAY], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == ("5", TRANS_HALF_TOPIC, "0")
+    assert (found[properties.DELAY], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == (
+        "5",
+        TRANS_HALF_TOPIC,
+        "0",
+    )
     assert mark.store_timestamp == time
     assert told <= 0 or (told - mark.store_timestamp) % 1000 == 0
 
@@ -340,7 +362,11 @@ def test_a_time_that_a_unit_tells_is_between_those_around() -> None:
 def test_a_message_of_the_timer_is_due_at_once() -> None:
     of = span(400)
     found = one_mark([Claim(TIMER_TOPIC, 0, 8, of.begin, 400)], of).properties
-    assert (found[properties.TIMER_OUT_MS], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == (str(NOW), NAME, "0")
+    assert (found[properties.TIMER_OUT_MS], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == (
+        str(NOW),
+        NAME,
+        "0",
+    )
 
 
 def test_owed_offsets_go_between_those_of_their_queue() -> None:
@@ -403,4 +429,7 @@ def test_whatever_is_claimed_the_range_is_filled(case: tuple[Span, list[Claim]],
         for claim in record.claims:
             assert isinstance(item, Message)
             assert claim.physical_offset in (None, record.physical_offset)
-            assert claim.queue in {(place.topic, place.queue_id) for place in queue_destinations(item)} or len(record.claims) > 1
+            assert (
+                claim.queue in {(place.topic, place.queue_id) for place in queue_destinations(item)}
+                or len(record.claims) > 1
+            )

@@ -10,7 +10,9 @@ from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile, Planne
 
 def test_a_file_in_a_new_folder(tmp_path: Path) -> None:
     folder = tmp_path / "topic" / "0"
-    storage = PlannedStorage(Storage(tmp_path), {folder / "new": PlannedFile(4, (Patch(1, 3, b"ab"),), is_new=True)}, frozenset())
+    storage = PlannedStorage(
+        Storage(tmp_path), {folder / "new": PlannedFile(4, (Patch(1, 3, b"ab"),), is_new=True)}, frozenset()
+    )
     assert [entry.kind for entry in storage.listing(tmp_path)] == [Kind.DIRECTORY]
     assert [(entry.name, entry.kind, entry.size) for entry in storage.listing(folder)] == [("new", Kind.FILE, 4)]
     descriptor = storage.open(folder / "new")

@@ -56,8 +56,12 @@ def test_whose_number_is_wrong(found: int, following: list[Following], in_queue:
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
-@pytest.mark.parametrize(("number", "damaged"), [(0, 256), (0, 2**63), (17, 0), (100, 0x4117000000000003), (290, 1), (299, 2**20)])
-def test_one_record_moves_no_queue(number: int, damaged: int, with_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
+@pytest.mark.parametrize(
+    ("number", "damaged"), [(0, 256), (0, 2**63), (17, 0), (100, 0x4117000000000003), (290, 1), (299, 2**20)]
+)
+def test_one_record_moves_no_queue(
+    number: int, damaged: int, with_queues: bool, tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     """No verb rebuilds the queue from that record; a queue that is missing is rebuilt as it was."""
     store = unpack("497-basic", tmp_path)
     wanted = rmqctl("queue", store, "-o", "jsonl").rows()

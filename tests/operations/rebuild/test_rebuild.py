@@ -28,7 +28,12 @@ SMALL = BrokerConf(consumequeue_file_size=100, index_slots=10, index_entries=40)
 
 
 def rebuilt(
-    store: Path, staging: Path | None, selection: Selection | None = None, *, conf: BrokerConf | None = None, **more: Any
+    store: Path,
+    staging: Path | None,
+    selection: Selection | None = None,
+    *,
+    conf: BrokerConf | None = None,
+    **more: Any,
 ) -> Rebuilt:
     rebuild = Rebuild(ReadOnlyStore(store, conf), selection or Selection(), staging, threads=2, **more)
     assert rebuild.run()
@@ -86,7 +91,9 @@ def test_the_new_index_answers_every_key_query(name: str, tmp_path: Path) -> Non
     asked = expected(name)["keyQueries"]
     for query in asked:
         found = [message.physical_offset for message in store.by_key(query["topic"], query["key"])]
-        if name in REBUILT:  # by the broker that was asked: its files ended elsewhere, and it gives so many of them only
+        if (
+            name in REBUILT
+        ):  # by the broker that was asked: its files ended elsewhere, and it gives so many of them only
             assert set(query["physicalOffsets"]) <= set(found)
         else:
             assert found[-query["max"] :] == query["physicalOffsets"]
@@ -223,9 +230,19 @@ def test_queues_that_the_log_has_no_message_of(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("all_topics", [False, True])
 def test_deleted_topics_get_no_queue(all_topics: bool, tmp_path: Path) -> None:
-    write_log(tmp_path, [Record(queue_offset=0), Record(topic="deleted"), Record(topic="%LMQ%here"), Record(topic="RMQ_SYS_TRACE_TOPIC")])
+    write_log(
+        tmp_path,
+        [
+            Record(queue_offset=0),
+            Record(topic="deleted"),
+            Record(topic="%LMQ%here"),
+            Record(topic="RMQ_SYS_TRACE_TOPIC"),
+        ],
+    )
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"OrderPaid": {"topicName": "OrderPaid"}}}))
+    (tmp_path / "config" / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {"OrderPaid": {"topicName": "OrderPaid"}}})
+    )
     result = rebuilt(tmp_path, tmp_path, Selection(all_topics=all_topics), conf=SMALL)
     made = {path.name for path in (tmp_path / "consumequeue").iterdir()}
     assert made == {"OrderPaid", "%LMQ%here", "RMQ_SYS_TRACE_TOPIC"} | ({"deleted"} if all_topics else set())
@@ -247,7 +264,9 @@ def test_one_queue_of_one_topic(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     result = rebuilt(golden, made, Selection(index=False, topic="OrderPaid", queue_id=2))
-    assert [path.relative_to(made).as_posix() for path in made.rglob("0*") if path.is_file()] == [f"consumequeue/OrderPaid/2/{0:020d}"]
+    assert [path.relative_to(made).as_posix() for path in made.rglob("0*") if path.is_file()] == [
+        f"consumequeue/OrderPaid/2/{0:020d}"
+    ]
     assert (result.gone, result.as_they_are, result.left_out) == ([], [], {})
 
 

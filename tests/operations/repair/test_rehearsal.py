@@ -42,7 +42,9 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path) -
     plan = RecoveryPlanner(store, profile, None, 1, settle, keep_going=keep_going).plan().repair
     if not plan.steps:
         return
-    read, unread = (rehearse(store, plan, profile, dict(spans), whole_from, 1) for whole_from in (plan.max_phy_offset + 1, 0))
+    read, unread = (
+        rehearse(store, plan, profile, dict(spans), whole_from, 1) for whole_from in (plan.max_phy_offset + 1, 0)
+    )
     repair(store, plan, "recover", "", 1, lambda: None)
     after = ReadOnlyStore(root)
     wanted = [said(plan_restart(after, profile, mode=mode)) for mode in Mode]

@@ -34,7 +34,15 @@ from rmqctl.store.journal.journals import JournalState
 from rmqctl.store.journal.transaction import Journal
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.store.engine.test_message_store import created, message
-from tests.store.journal.test_transaction import check_left, crash_points, states, tree, with_times, without_rmqctl, without_times
+from tests.store.journal.test_transaction import (
+    check_left,
+    crash_points,
+    states,
+    tree,
+    with_times,
+    without_rmqctl,
+    without_times,
+)
 from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
 FILE_SIZE = 2048
@@ -101,7 +109,9 @@ def empty_a_queue(root: Path) -> None:
 REPAIRS = {
     "cut": Repair(flip, ("recover",), frozenset({"zero", "delete", "rebuild-index", "set-checkpoint"})),
     "keep-going": Repair(flip, ("recover", "--keep-going"), frozenset({"write", "delete"})),
-    "lost-file": Repair(lose_a_file, ("recover", "--keep-going"), frozenset({"add-file", "resize", "write", "rebuild-index"})),
+    "lost-file": Repair(
+        lose_a_file, ("recover", "--keep-going"), frozenset({"add-file", "resize", "write", "rebuild-index"})
+    ),
     "lost-queues": Repair(lose_queues, ("recover",), frozenset({"rebuild-queue", "rebuild-index", "delete"})),
     "short-file": Repair(cut_last_file, ("recover",), frozenset({"resize", "zero", "rebuild-index", "set-checkpoint"})),
     "truncate": Repair(lambda _: None, ("truncate", "--to", "MIDDLE"), frozenset({"zero", "delete", "rebuild-index"})),
@@ -142,7 +152,9 @@ class Stores:
         store = created(self._whole, geometry=GEOMETRY)
         for number in range(MESSAGES):
             topic = "OrderPaid" if number < 14 else "Late"
-            assert store.put_message(message(number, topic=topic, queue_id=number % 2, properties={"KEYS": f"k{number}"})).is_ok
+            assert store.put_message(
+                message(number, topic=topic, queue_id=number % 2, properties={"KEYS": f"k{number}"})
+            ).is_ok
             time.sleep(0.002)  # a time of its own for each: what is cut off then always changes the checkpoint
         store.close()
         self._middle = messages_of(self._whole)[MIDDLE].physical_offset
@@ -180,7 +192,9 @@ class Stores:
                 if states(system.root) == [JournalState.BEGUN]:
                     begun.append(shutil.copytree(system.root, self._folder / f"{name}-half-{len(begun)}"))
 
-            crash_points(self._folder, Fault.CRASH_BEFORE, partial(self.old, name), partial(self.repair, name), check, step=7)
+            crash_points(
+                self._folder, Fault.CRASH_BEFORE, partial(self.old, name), partial(self.repair, name), check, step=7
+            )
             begun[len(begun) // 2].rename(made)
             for other in begun:
                 shutil.rmtree(other, ignore_errors=True)
@@ -207,7 +221,11 @@ class Expected:
         self.old = tree(stores.old(name, folder / "old"))
         new = tree(stores.new(name, folder / "new"))
         self.new = without_rmqctl(without_times(new))
-        self._times = {path: of[2] for path, of in new.items() if path in self.old and self.old[path][::2] == of[::2] and of[0] is not None}
+        self._times = {
+            path: of[2]
+            for path, of in new.items()
+            if path in self.old and self.old[path][::2] == of[::2] and of[0] is not None
+        }
         self.seen: set[str] = set()
 
     def check_repair(self, system: FaultySystem) -> None:
@@ -264,7 +282,9 @@ class Expected:
         elif state is JournalState.DONE:
             self.assert_new(root)
         else:
-            assert self._without_lock(without_rmqctl(without_times(left))) == self._without_lock(without_times(self.old))
+            assert self._without_lock(without_rmqctl(without_times(left))) == self._without_lock(
+                without_times(self.old)
+            )
         return state
 
     def check_undone(self, root: Path) -> None:
@@ -287,7 +307,9 @@ class Expected:
 NAMES = pytest.mark.parametrize("name", REPAIRS)
 EACH_CRASH = pytest.mark.parametrize("fault", CRASHES)
 # all calls, which takes a minute or two; else a sample
-STEPS = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(SAMPLED, id="some")])
+STEPS = pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(SAMPLED, id="some")]
+)
 
 
 def calls_of(do: Callable[[Path], object], root: Path, fault: Fault) -> int:
@@ -362,7 +384,9 @@ def with_suspended_rebuild(stores: Stores, root: Path) -> None:
 
 @STEPS
 @EACH_CRASH
-def test_a_crash_at_every_call_of_a_rebuild_that_is_suspended(fault: Fault, step: int, stores: Stores, tmp_path: Path) -> None:
+def test_a_crash_at_every_call_of_a_rebuild_that_is_suspended(
+    fault: Fault, step: int, stores: Stores, tmp_path: Path
+) -> None:
     expected = Expected(stores, "rebuild", tmp_path)
     crash_points(tmp_path, fault, partial(stores.old, "rebuild"), suspend_rebuild, expected.check_repair, step)
     assert expected.seen <= {"nothing", "not begun"}
@@ -370,7 +394,9 @@ def test_a_crash_at_every_call_of_a_rebuild_that_is_suspended(fault: Fault, step
 
 @STEPS
 @EACH_CRASH
-def test_a_crash_at_every_call_of_a_rebuild_that_is_resumed(fault: Fault, step: int, stores: Stores, tmp_path: Path) -> None:
+def test_a_crash_at_every_call_of_a_rebuild_that_is_resumed(
+    fault: Fault, step: int, stores: Stores, tmp_path: Path
+) -> None:
     expected = Expected(stores, "rebuild", tmp_path)
     prepare, do = partial(with_suspended_rebuild, stores), partial(ran, "rebuild", "--resume", "--yes")
     prepare(tmp_path / "counted")
@@ -445,7 +471,9 @@ def test_an_interruption_at_every_call_of_a_repair(name: str, step: int, stores:
 @STEPS
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.DEAD_DISK])
 @NAMES
-def test_an_undo_that_failed_is_gone_on_with(name: str, fault: Fault, step: int, stores: Stores, tmp_path: Path) -> None:
+def test_an_undo_that_failed_is_gone_on_with(
+    name: str, fault: Fault, step: int, stores: Stores, tmp_path: Path
+) -> None:
     expected = Expected(stores, name, tmp_path)
     is_begun = False
     for system in every_fault(tmp_path, fault, step):
@@ -499,7 +527,9 @@ def test_a_process_that_is_killed(name: str, verb: str, kills: int, stores: Stor
         shutil.rmtree(tmp_path / "store")
         prepare(name, tmp_path / "store")
         killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str((kill + 1) * calls // (kills + 1)), *command, "--yes"], capture_output=True, check=False
+            [sys.executable, "-c", KILLED, str((kill + 1) * calls // (kills + 1)), *command, "--yes"],
+            capture_output=True,
+            check=False,
         )
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         expected.check_killed(tmp_path / "store")

@@ -63,7 +63,11 @@ def test_a_flipped_bit_and_a_hole(copies: tuple[Path, Path], document: Callable[
     first, second = found["differences"]
     assert (first["difference"], first["fields"], first["a"]["damage"]) == ("different", ["damage"], None)
     assert first["b"]["damage"] == "bad-body-crc"
-    assert (second["physicalOffset"], second["difference"], second["b"]["damage"]) == (lost["physicalOffset"], "different", "hole")
+    assert (second["physicalOffset"], second["difference"], second["b"]["damage"]) == (
+        lost["physicalOffset"],
+        "different",
+        "hole",
+    )
     assert document("diff", slave, master)["totals"].keys() == {"different"}
 
 
@@ -78,7 +82,9 @@ def test_what_no_checksum_covers(copies: tuple[Path, Path], document: Callable[.
     assert row["a"]["properties"]["UNIQ_KEY"].encode() == key
 
 
-def test_one_is_behind_and_one_has_expired_files(copies: tuple[Path, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
+def test_one_is_behind_and_one_has_expired_files(
+    copies: tuple[Path, Path], document: Callable[..., Row], rmqctl: Rmqctl
+) -> None:
     master, slave = copies
     files = sorted((slave / "commitlog").iterdir())
     files[0].unlink()
@@ -87,7 +93,10 @@ def test_one_is_behind_and_one_has_expired_files(copies: tuple[Path, Path], docu
     behind = sum(row["physicalOffset"] >= 3 * FILE_SIZE for row in dumped(master))
     found = document("diff", master, slave)
     assert (found["code"], found["differences"]) == (0, [])
-    assert {name: total["records"] for name, total in found["totals"].items()} == {"expired-in-b": before, "behind-in-b": behind}
+    assert {name: total["records"] for name, total in found["totals"].items()} == {
+        "expired-in-b": before,
+        "behind-in-b": behind,
+    }
     other = rmqctl("job", "diff", slave, master)
     assert other.code == 0
     assert f"A begins later, where B has {before} more records" in other.err
@@ -98,7 +107,11 @@ def test_missing_and_extra_are_listed_up_to_the_limit(tmp_path: Path, document: 
     """In b one message is longer than in a, so that those behind it lie elsewhere."""
     records = [Record(queue_offset=number) for number in range(8)]
     write_log(tmp_path / "a", records, file_size=FILE_SIZE)
-    write_log(tmp_path / "b", [*records[:3], Record(queue_offset=3, body=b"longer than hello"), *records[4:]], file_size=FILE_SIZE)
+    write_log(
+        tmp_path / "b",
+        [*records[:3], Record(queue_offset=3, body=b"longer than hello"), *records[4:]],
+        file_size=FILE_SIZE,
+    )
     of_a, of_b = ([row["physicalOffset"] for row in dumped(tmp_path / name)] for name in "ab")
     found = document("diff", tmp_path / "a", tmp_path / "b")
     listed = [(row["difference"], row["physicalOffset"]) for row in found["differences"]]
@@ -125,6 +138,12 @@ def test_in_a_notebook(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     a, b, none = (spark.read.format("rocketmq").load(str(tmp_path / name)) for name in ("a", "b", "none"))
     offsets = [row["physicalOffset"] for row in dumped(tmp_path / "a")]
-    for left, right, difference, wanted in ((a, b, "behind-in-b", offsets[5:]), (none, a, "behind-in-a", offsets), (a, a, "", [])):
+    for left, right, difference, wanted in (
+        (a, b, "behind-in-b", offsets[5:]),
+        (none, a, "behind-in-a", offsets),
+        (a, a, "", []),
+    ):
         rows = diff(left, right).orderBy("physicalOffset").collect()
-        assert [(row["physicalOffset"], row["difference"], row["fields"]) for row in rows] == [(at, difference, []) for at in wanted]
+        assert [(row["physicalOffset"], row["difference"], row["fields"]) for row in rows] == [
+            (at, difference, []) for at in wanted
+        ]

@@ -44,7 +44,11 @@ def test_the_brokers_own_topics_where_asked_for(golden_stores: dict[str, Path], 
 
 def test_across_brokers(tmp_path: Path, document: Callable[..., Row]) -> None:
     a = store(tmp_path / "broker-a" / "store", keyed("K1"), keyed("K2", queue_offset=1), keyed("K3", queue_offset=2))
-    b = store(tmp_path / "broker-b" / "store", keyed("K9"), keyed("K2", queue_id=7, queue_offset=1, store_timestamp=1_795_252_519_000))
+    b = store(
+        tmp_path / "broker-b" / "store",
+        keyed("K9"),
+        keyed("K2", queue_id=7, queue_offset=1, store_timestamp=1_795_252_519_000),
+    )
     found = document("duplicates", a, b)
     (row,) = found["duplicates"]
     assert (row["topic"], row["uniqKey"], row["count"]) == ("OrderPaid", "K2", 2)

@@ -80,7 +80,9 @@ def test_csv(golden_stores: dict[str, Path], tmp_path: Path, rmqctl: Rmqctl) -> 
     assert [row["storeTime"] for row in rows] == [row["storeTime"] for row in wanted]
 
 
-def test_without_bodies_and_damaged(damaged_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]) -> None:
+def test_without_bodies_and_damaged(
+    damaged_stores: dict[str, Path], tmp_path: Path, document: Callable[..., Row]
+) -> None:
     root = damaged_stores[min(name for name in damaged_stores if "body-flip" in name)]
     found = document("export", root, "--to", tmp_path / "out", "--body", "none")
     rows = read_back(tmp_path / "out")
@@ -137,12 +139,20 @@ def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch:
         (folder / "topic=T" / "part").write_bytes(b"x")
         (folder / "_SUCCESS").touch()
     beside = f"/{folder.parent.name}/messages"
-    wanted = [f"{beside}/topic=T/part False", f"{beside}/topic=T False", f"{beside}/_SUCCESS False", f"{beside} False", " True"]
+    wanted = [
+        f"{beside}/topic=T/part False",
+        f"{beside}/topic=T False",
+        f"{beside}/_SUCCESS False",
+        f"{beside} False",
+        " True",
+    ]
     assert synced == wanted
     assert (target / "topic=T" / "part").read_bytes() == b"x"
 
 
-def test_an_export_that_becomes_durable_is_left_alone_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_becomes_durable_is_left_alone_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, asked = tmp_path / "out", 0
     sync = export._sync
 
@@ -164,7 +174,9 @@ def test_an_export_that_becomes_durable_is_left_alone_by_another(tmp_path: Path,
 
 def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    ours, other, of_another = (tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c")))
+    ours, other, of_another = (
+        tmp_path / f".{name}.{digit * 32}" for name, digit in (("out", "a"), ("out", "b"), ("out2", "c"))
+    )
     for folder in (ours, other, of_another):
         (folder / "messages").mkdir(parents=True)
     (ours / export.MARKER).touch()
@@ -185,7 +197,9 @@ def test_an_empty_folder_is_taken(golden_stores: dict[str, Path], tmp_path: Path
     assert len(read_back(tmp_path / "out")) == 300
 
 
-def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(golden: Callable[[str], Path], tmp_path: Path, rmqctl: Rmqctl) -> None:
+def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(
+    golden: Callable[[str], Path], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
     root = golden("533-basic")
     file = root / "commitlog" / f"{65536:020d}"
     file.rename(tmp_path / "elsewhere")

@@ -54,7 +54,9 @@ def test_damage_cases(damaged_stores: dict[str, Path], document: Callable[..., R
     assert sum(counts.total() for counts in wanted.values()) > 100
 
 
-def test_a_queue_that_is_gone_and_topics_that_were_deleted(tmp_path: Path, document: Callable[..., Row], rmqctl: Rmqctl) -> None:
+def test_a_queue_that_is_gone_and_topics_that_were_deleted(
+    tmp_path: Path, document: Callable[..., Row], rmqctl: Rmqctl
+) -> None:
     root = unpack("broker-497", tmp_path)
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
     shutil.rmtree(root / "consumequeue" / "events")
@@ -79,12 +81,29 @@ UNITS = "store string, topic string, queueId int, queueOffset bigint, physicalOf
 
 
 def message(at: int, queue_offset: int, topic: str = "T", sys_flag: int = 0, **more: Any) -> Row:
-    row = {"broker": "b", "store": "/s", "kind": "message", "topic": topic, "queueId": 0, "queueOffset": queue_offset, "physicalOffset": at}
-    return row | {"size": 100, "storeTimestamp": 1000 + at, "sysFlag": sys_flag, "properties": {}, "damage": None} | more
+    row = {
+        "broker": "b",
+        "store": "/s",
+        "kind": "message",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": queue_offset,
+        "physicalOffset": at,
+    }
+    return (
+        row | {"size": 100, "storeTimestamp": 1000 + at, "sysFlag": sys_flag, "properties": {}, "damage": None} | more
+    )
 
 
 def unit(at: int, queue_offset: int, topic: str = "T", size: int = 100) -> Row:
-    return {"store": "/s", "topic": topic, "queueId": 0, "queueOffset": queue_offset, "physicalOffset": at, "size": size}
+    return {
+        "store": "/s",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": queue_offset,
+        "physicalOffset": at,
+        "size": size,
+    }
 
 
 def told(spark: SparkSession, records: list[Row], units: list[Row]) -> set[tuple[str, str, int, int]]:
@@ -100,7 +119,11 @@ def test_prepared_and_rolled_back_messages_are_in_no_queue(spark: SparkSession) 
 def test_light_queues(spark: SparkSession) -> None:
     named = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,x/y,,%LMQ%c,", "INNER_MULTI_QUEUE_OFFSET": "0,7,1,2,x"}
     uneven = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0"}
-    records = [message(0, 0, properties=named), message(100, 1, properties=uneven), message(200, 0, "%RETRY%g", properties=named)]
+    records = [
+        message(0, 0, properties=named),
+        message(100, 1, properties=uneven),
+        message(200, 0, "%RETRY%g", properties=named),
+    ]
     units = [unit(0, 0), unit(100, 1), unit(200, 0, "%RETRY%g"), unit(0, 0, "%LMQ%a")]
     assert told(spark, records, units) == {("%LMQ%b", "missing-unit", 1, 0)}
 
@@ -112,11 +135,20 @@ def test_a_topic_that_was_deleted_and_made_again(spark: SparkSession) -> None:
 
 
 def test_a_pre_blank_unit_reaches_nothing(spark: SparkSession) -> None:
-    assert told(spark, [message(0, 0)], [unit(0, 0, size=0x7FFFFFFF), unit(0, 1, size=0)]) == {("T", "missing-unit", 1, 0)}
+    assert told(spark, [message(0, 0)], [unit(0, 0, size=0x7FFFFFFF), unit(0, 1, size=0)]) == {
+        ("T", "missing-unit", 1, 0)
+    }
 
 
 def test_damaged_messages_count_while_they_know_their_place(spark: SparkSession) -> None:
     known = message(0, 0, kind="damage", damage="bad-body-crc")
     elsewhere = message(100, 1, kind="damage", damage="bad-physical-offset")
-    hole = dict.fromkeys(known) | {"broker": "b", "store": "/s", "kind": "damage", "physicalOffset": 200, "size": 100, "damage": "hole"}
+    hole = dict.fromkeys(known) | {
+        "broker": "b",
+        "store": "/s",
+        "kind": "damage",
+        "physicalOffset": 200,
+        "size": 100,
+        "damage": "hole",
+    }
     assert told(spark, [known, elsewhere, hole], []) == {("T", "missing-unit", 1, 0)}

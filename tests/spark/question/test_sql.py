@@ -21,12 +21,16 @@ Row = dict[str, Any]
 
 def test_an_aggregate(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
     root = golden_stores["broker-497"]
-    found = document("sql", "SELECT topic, count(*) AS n, sum(size) AS s FROM messages GROUP BY topic ORDER BY topic", root)
+    found = document(
+        "sql", "SELECT topic, count(*) AS n, sum(size) AS s FROM messages GROUP BY topic ORDER BY topic", root
+    )
     messages = dumped(root)
     topics = sorted({row["topic"] for row in messages})
     sizes = [[row["size"] for row in messages if row["topic"] == topic] for topic in topics]
     assert found["columns"] == ["topic", "n", "s"]
-    assert found["rows"] == [{"topic": topic, "n": len(one), "s": sum(one)} for topic, one in zip(topics, sizes, strict=True)]
+    assert found["rows"] == [
+        {"topic": topic, "n": len(one), "s": sum(one)} for topic, one in zip(topics, sizes, strict=True)
+    ]
     assert found["scanned"]["messages"] == len(messages)
     assert found["code"] == 0
 
@@ -71,7 +75,10 @@ def test_no_view_at_all(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
         ("select m.topics from messages m", "(did you mean topic?)"),
         ("select stortimestamp from messages where topic = 'x'", "(did you mean storeTimestamp?)"),
         ("select\nnope from messages", "line 2 pos 0\n"),
-        ("select m.topic, q.topic from messages m join queues q using (physicalOffset)", "two columns of the answer are called topic (AS "),
+        (
+            "select m.topic, q.topic from messages m join queues q using (physicalOffset)",
+            "two columns of the answer are called topic (AS ",
+        ),
         ("select * from nowhere", "`nowhere` cannot be found"),
         ("select 1/0", "Division by zero"),
         ("drop view messages", "Syntax error"),
@@ -112,7 +119,9 @@ def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> Non
     query = "SELECT queueOffset, physicalOffset, size, tagsCode FROM queues WHERE topic = 'orders' AND queueId = 2 ORDER BY queueOffset"
     found = rmqctl("job", "sql", query, root, "-o", "jsonl")
     assert (found.code, found.err) == (0, "")
-    assert found.rows() == [{key: row[key] for key in ("queueOffset", "physicalOffset", "size", "tagsCode")} for row in listed]
+    assert found.rows() == [
+        {key: row[key] for key in ("queueOffset", "physicalOffset", "size", "tagsCode")} for row in listed
+    ]
     joined = "SELECT count(DISTINCT i.phyOffset) AS n FROM index i JOIN messages m ON i.phyOffset = m.physicalOffset AND i.store = m.store"
     keyed = sum("UNIQ_KEY" in row["properties"] or "KEYS" in row["properties"] for row in dumped(root))
     assert rmqctl("job", "sql", joined, root, "-o", "jsonl").rows() == [{"n": keyed}]

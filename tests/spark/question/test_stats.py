@@ -59,7 +59,11 @@ def test_every_golden_store(golden_stores: dict[str, Path], document: Callable[.
     assert {row["broker"] for row in found["queues"]} == set(golden_stores)
     for root in golden_stores.values():
         assert told(found, root) == figures(root)
-    assert found["messages"] == sum(len(dumped(root)) for root in golden_stores.values()) == sum(row["messages"] for row in found["queues"])
+    assert (
+        found["messages"]
+        == sum(len(dumped(root)) for root in golden_stores.values())
+        == sum(row["messages"] for row in found["queues"])
+    )
     assert before == {name: tree_hash(root) for name, root in golden_stores.items()}
 
 
@@ -73,7 +77,9 @@ def test_damage_cases(damaged_stores: dict[str, Path], document: Callable[..., R
     )
 
 
-def test_totals_are_those_of_verify(golden_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
+def test_totals_are_those_of_verify(
+    golden_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl
+) -> None:
     root = golden_stores["broker-533"]
     verified, found = rmqctl("verify", root, "--level", "1", "-o", "json").document(), document("stats", root)
     assert [found[key] for key in ("messages", "blanks")] == [verified[key] for key in ("messages", "blanks")]

@@ -36,6 +36,8 @@ def test_by_broker(interval: str, length_ms: int, golden_stores: dict[str, Path]
 
 def test_by_topic(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
     found = document("timeline", golden_stores["broker-497"], "--by", "topic")
-    wanted = Counter((row["topic"], row["storeTimestamp"] // 60_000 * 60_000) for row in dumped(golden_stores["broker-497"]))
+    wanted = Counter(
+        (row["topic"], row["storeTimestamp"] // 60_000 * 60_000) for row in dumped(golden_stores["broker-497"])
+    )
     assert {(row["topic"], row["timestamp"]): row["messages"] for row in found["intervals"]} == wanted
     assert {row["time"] for row in found["intervals"]} == {"2026-11-21T09:29:00.000Z"}

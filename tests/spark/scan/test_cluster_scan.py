@@ -78,7 +78,9 @@ def test_an_executor_that_sees_another_store(there: str | None, tmp_path: Path) 
 
     with closing(ReadOnlyStore(unpack("533-basic", tmp_path))) as store:
         scan = ClusterScan(read_there, store.commit_log, store.path.root, SPLIT_SIZE).scan
-        with pytest.raises(Unreadable, match="another file than the driver sees" if there else "No such file or directory"):
+        with pytest.raises(
+            Unreadable, match="another file than the driver sees" if there else "No such file or directory"
+        ):
             Verification(store, 1, scan=scan).run()
 
 

@@ -12,13 +12,18 @@ from rmqctl.spark.scan.log_split import Split
 from rmqctl.spark.scan.record_counts import RecordCounts
 
 SIZE = 400
-FIRST, SECOND, THIRD, FOURTH = (Split("/s", "/s/commitlog/1000", 0, 1000, SIZE, "", at, at + 100) for at in (0, 100, 200, 300))
+FIRST, SECOND, THIRD, FOURTH = (
+    Split("/s", "/s/commitlog/1000", 0, 1000, SIZE, "", at, at + 100) for at in (0, 100, 200, 300)
+)
 LAST = FOURTH._replace(stop=SIZE + 1)
 
 
 def ranges(*bounds: tuple[int, int]) -> list[Range]:
     """Of the four splits, by positions in the file."""
-    return [Range(split, 1000 + begin, 1000 + end, 4) for split, (begin, end) in zip((FIRST, SECOND, THIRD, LAST), bounds, strict=True)]
+    return [
+        Range(split, 1000 + begin, 1000 + end, 4)
+        for split, (begin, end) in zip((FIRST, SECOND, THIRD, LAST), bounds, strict=True)
+    ]
 
 
 def test_they_join() -> None:
@@ -86,4 +91,6 @@ def test_nothing_was_read() -> None:
 
 def test_a_row_tells_its_range() -> None:
     counts = RecordCounts(messages=2, bytes=95, begin=1110, end=1205)
-    assert range_of(1110, 95, json.dumps({"split": SECOND, "of": 4, "counts": counts})) == Range(SECOND, 1110, 1205, 4, counts)
+    assert range_of(1110, 95, json.dumps({"split": SECOND, "of": 4, "counts": counts})) == Range(
+        SECOND, 1110, 1205, 4, counts
+    )

@@ -22,7 +22,9 @@ def java(folder: Path, version: str) -> Path:
 
 
 def said_by(home: Path, *arguments: str) -> str:
-    return subprocess.run([str(home / "bin" / "java"), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [str(home / "bin" / "java"), *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "25-ea"])

@@ -38,7 +38,18 @@ with session(Target("local[1]"), os.environ) as spark:
     print(*sorted(addresses_of_children()))
 """
 TRAP = "import os\nopen('trapped', 'w').close()\n"
-IMPORTED_BY_WORKERS = ("gzip", "struct", "socket", "pickle", "pyspark", "numpy", "pyarrow", "rmqctl", "sitecustomize", "usercustomize")
+IMPORTED_BY_WORKERS = (
+    "gzip",
+    "struct",
+    "socket",
+    "pickle",
+    "pyspark",
+    "numpy",
+    "pyarrow",
+    "rmqctl",
+    "sitecustomize",
+    "usercustomize",
+)
 
 
 def test_a_session_in_a_folder_of_someone_else_s(tmp_path: Path) -> None:

@@ -51,7 +51,10 @@ def nobody() -> Iterator[str]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_that_never_answers(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_answer, "CONNECT_SECONDS", 0.1)
-    with listener(None) as place, pytest.raises(Unreadable, match=r"^\S+: no Spark answers there: not a word within 0.1 s$"):
+    with (
+        listener(None) as place,
+        pytest.raises(Unreadable, match=r"^\S+: no Spark answers there: not a word within 0.1 s$"),
+    ):
         check_answers(f"{scheme}://{place}")
 
 

@@ -45,7 +45,9 @@ def test_a_server_does_not_say() -> None:
     class Remote:
         @property
         def sparkContext(self) -> Any:  # noqa: N802 -- Spark's name
-            raise PySparkAttributeError(errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"})
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"}
+            )
 
     heard: list[tuple[int, int]] = []
     remote: Any = Remote()

@@ -115,7 +115,9 @@ def test_splits_that_do_not_join_are_read_as_one(spark: SparkSession, stores: di
     assert messages.where("kind = 'message'").count() == 4
     with pytest.raises(Unreadable, match=r"did not begin where the one before it ended \(read 2 other splits"):
         proof.check()
-    messages, proof = with_coverage(reader.option("splits", splits_to_json(proof.coverage().splits)).load(str(tmp_path)))
+    messages, proof = with_coverage(
+        reader.option("splits", splits_to_json(proof.coverage().splits)).load(str(tmp_path))
+    )
     assert messages.where("kind = 'message'").count() == 3
     proof.check()
 
@@ -123,12 +125,16 @@ def test_splits_that_do_not_join_are_read_as_one(spark: SparkSession, stores: di
 def test_queues_and_index(spark: SparkSession, stores: dict[str, Path]) -> None:
     roots = [str(root) for root in stores.values()]
     units = spark.read.format("rocketmq-queues").load(roots)
-    messages = spark.read.format("rocketmq").option("columns", "store,topic,queueId,physicalOffset,tagsCode").load(roots)
+    messages = (
+        spark.read.format("rocketmq").option("columns", "store,topic,queueId,physicalOffset,tagsCode").load(roots)
+    )
     joined = units.join(messages, ["store", "topic", "queueId", "physicalOffset", "tagsCode"])
     assert joined.count() == units.where("topic not like '%LMQ%'").count() > 0
     entries = spark.read.format("rocketmq-index").load(roots)
     assert (
-        entries.join(messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)).count()
+        entries.join(
+            messages, (entries.store == messages.store) & (entries.phyOffset == messages.physicalOffset)
+        ).count()
         == entries.count()
     )
 
@@ -141,7 +147,12 @@ def test_a_stream_that_is_begun_again_goes_on(spark: SparkSession, tmp_path: Pat
     def begin(**trigger: Any) -> StreamingQuery:
         table = spark.readStream.format("rocketmq").option("columns", "kind,physicalOffset,topic").load(str(log.root))
         messages = table.where("kind = 'message'").drop("kind")
-        return messages.writeStream.format("parquet").option("checkpointLocation", checkpoint).trigger(**trigger).start(out)
+        return (
+            messages.writeStream.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .trigger(**trigger)
+            .start(out)
+        )
 
     query = begin(processingTime="0 seconds")
     query.processAllAvailable()

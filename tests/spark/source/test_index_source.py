@@ -36,7 +36,9 @@ def test_every_entry(name: str, tmp_path: Path) -> None:
             assert [row["entry"] for row in of_file] == list(range(1, header.index_count))
             assert of_file[-1]["phyOffset"] == header.end_phy_offset
             assert of_file[-1]["storeTimestamp"] // 1000 <= header.end_timestamp // 1000
-            assert all(row["slot"] == row["keyHash"] % slots[path] and row["prevIndex"] < row["entry"] for row in of_file)
+            assert all(
+                row["slot"] == row["keyHash"] % slots[path] and row["prevIndex"] < row["entry"] for row in of_file
+            )
         messages = [item for item in store.commit_log.scan() if isinstance(item, Message)]
         for message in messages:
             for key in keys(message.properties):

@@ -121,7 +121,9 @@ def test_a_split_that_began_in_a_body_is_read_once_more(tmp_path: Path) -> None:
     splits = splits_before_a_record_in_a_body(tmp_path)
     rows = list(rows_of(tmp_path, ranges="true", splits=splits_to_json(splits)))
     assert len([row for row in rows if row["kind"] == "message"]) == 4
-    found = coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range")
+    found = coverage(
+        range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"
+    )
     assert (found.joined, found.splits) == (False, (splits[0]._replace(stop=splits[1].stop), splits[2]))
     again = list(rows_of(tmp_path, splits=splits_to_json(found.splits)))
     assert in_order([as_dump(row) for row in again if row["kind"] != "blank"]) == dumped(tmp_path)
@@ -133,13 +135,18 @@ def test_tasks_that_run_twice_count_once(tmp_path: Path) -> None:
     files[1].unlink()  # a gap, which is in no split
     shown = dumped(root)
     rows = [*rows_of(root, ranges="true"), *rows_of(root, ranges="true")]
-    counts = coverage(range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range").counts
+    counts = coverage(
+        range_of(row["physicalOffset"], row["size"], row["detail"]) for row in rows if row["kind"] == "range"
+    ).counts
     messages = [row for row in shown if row.get("damage") is None]
     assert counts.messages == len(messages)
     assert counts.bytes == sum(row["size"] for row in messages)
     assert counts.damages == len(shown) - len(messages) == 1
     assert counts.blanks * 2 == len([row for row in rows if row["kind"] == "blank"])
-    assert (counts.begin, counts.end) == (0, max(row["physicalOffset"] + row["size"] for row in rows if row["kind"] != "damage"))
+    assert (counts.begin, counts.end) == (
+        0,
+        max(row["physicalOffset"] + row["size"] for row in rows if row["kind"] != "damage"),
+    )
 
 
 def test_a_log_without_files_says_that_it_was_read(tmp_path: Path) -> None:

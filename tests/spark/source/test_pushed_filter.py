@@ -16,7 +16,16 @@ pytestmark = pytest.mark.spark  # for pyspark
 
 
 def filters() -> list[tuple[list[SparkFilter], Filter]]:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, LessThanOrEqual, Not
+    from pyspark.sql.datasource import (
+        EqualTo,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+        Not,
+    )
 
     topic, offset, time = ("topic",), ("physicalOffset",), ("storeTimestamp",)
     return [

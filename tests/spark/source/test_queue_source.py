@@ -69,4 +69,6 @@ def test_a_link_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="a symbolic link out of the store"):
         rows_of(root)
     linked = QueueSource({"path": str(root), "followLinks": "true"}, ["topic"])
-    assert topic.name in {row["topic"] for task in linked.tasks() for batch in linked.read(task) for row in batch.to_pylist()}
+    assert topic.name in {
+        row["topic"] for task in linked.tasks() for batch in linked.read(task) for row in batch.to_pylist()
+    }

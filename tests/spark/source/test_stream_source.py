@@ -87,7 +87,9 @@ def test_messages_of_a_damaged_store_up_to_the_last_whole_one(name: str, tmp_pat
     source = source_of(root)
     end = source.end(source.begin(), None)
     rows = [as_dump(row) for row in between(source, source.begin(), end) if row["kind"] == "message"]
-    assert in_order(rows) == [row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] < end[str(root)]]
+    assert in_order(rows) == [
+        row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] < end[str(root)]
+    ]
     behind = [row for row in dumped(root) if row["kind"] == "message" and row["physicalOffset"] >= end[str(root)]]
     assert behind == []
 
@@ -172,7 +174,9 @@ def test_files_that_expired_are_told(tmp_path: Path) -> None:
         log.append(Record())
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
     rows = between(source, start, source.end(start, None))
-    assert [(row["damage"], row["physicalOffset"], row["size"]) for row in rows if row["kind"] == "damage"] == [("file-gap", 0, FILE_SIZE)]
+    assert [(row["damage"], row["physicalOffset"], row["size"]) for row in rows if row["kind"] == "damage"] == [
+        ("file-gap", 0, FILE_SIZE)
+    ]
     assert offsets(rows)[0] == FILE_SIZE
 
 

@@ -57,7 +57,9 @@ def test_the_file_is_java_properties(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "1G", "-5", "1_000", "0x10", "1.5"])
-@pytest.mark.parametrize("name", ["mappedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "maxHashSlotNum", "fileReservedTime"])
+@pytest.mark.parametrize(
+    "name", ["mappedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "maxHashSlotNum", "fileReservedTime"]
+)
 def test_a_number_that_is_none_is_a_bad_request(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(BadRequest, match=f"{name}=.* is not a number") as caught:
         conf(tmp_path, f"{name}={value}")
@@ -95,7 +97,9 @@ def test_the_main_file_goes_before_the_backup(tmp_path: Path) -> None:
     assert load(tmp_path, {TOPICS: '{"from":"main"}', f"{TOPICS}.bak": '{"from":"bak"}'}).content == {"from": "main"}
 
 
-@pytest.mark.parametrize("broken", ["", " \n", "{", "[1]", "3", "{" * 50_000, '{"a":' * 50_000, b"\xff\xfe", b"\0" * 100])
+@pytest.mark.parametrize(
+    "broken", ["", " \n", "{", "[1]", "3", "{" * 50_000, '{"a":' * 50_000, b"\xff\xfe", b"\0" * 100]
+)
 def test_a_broken_main_file_is_replaced_by_its_backup_and_told(tmp_path: Path, broken: str | bytes) -> None:
     found = load(tmp_path, {TOPICS: broken, f"{TOPICS}.bak": '{"from":"bak"}'})
     assert (found.content, found.source) == ({"from": "bak"}, tmp_path / f"{TOPICS}.bak")

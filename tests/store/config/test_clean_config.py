@@ -70,19 +70,28 @@ def test_what_is_no_number_is_an_error(line: str, tmp_path: Path) -> None:
 
 
 def test_4x_does_not_know_the_keys_of_5x(tmp_path: Path) -> None:
-    lines = ("deleteFileBatchMax=50", "diskSpaceCleanForciblyRatio=80", "diskSpaceWarningLevelRatio=82", "fileReservedTime=48")
+    lines = (
+        "deleteFileBatchMax=50",
+        "diskSpaceCleanForciblyRatio=80",
+        "diskSpaceWarningLevelRatio=82",
+        "fileReservedTime=48",
+    )
     said = settings(tmp_path, *lines)
     assert known_to(PROFILE_5_3, said) == said
     for profile in (PROFILE_4_7, PROFILE_4_9):
         assert known_to(profile, said) == ExpirySettings(reserved_ms=48 * HOUR_MS)
 
 
-@pytest.mark.parametrize(("text", "hours"), [("04", (4,)), ("4", (4,)), ("04;05", (4, 5)), ("04;", (4,)), ("+4;-1;24", (4, -1, 24))])
+@pytest.mark.parametrize(
+    ("text", "hours"), [("04", (4,)), ("4", (4,)), ("04;05", (4, 5)), ("04;", (4,)), ("+4;-1;24", (4, -1, 24))]
+)
 def test_hours(text: str, hours: tuple[int, ...]) -> None:
     assert parse_hours(text) == hours
 
 
-@pytest.mark.parametrize("text", ["", ";", ";04", "04;;05", "04; 05", " 04", "04,05", "4.5", "four", "04:00", "99999999999"])
+@pytest.mark.parametrize(
+    "text", ["", ";", ";04", "04;;05", "04; 05", " 04", "04,05", "4.5", "four", "04:00", "99999999999"]
+)
 def test_on_what_is_no_hour_a_broker_fails(text: str) -> None:
     """Integer.parseInt of each word; then it never deletes a file, not even from a full disk."""
     with pytest.raises(ValueError, match="is no hour"):

@@ -22,7 +22,14 @@ def reference_hash(text: str) -> int:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("", 0), ("a", 97), ("TagA", 2598919), ("Hello, World!", 1498789909), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)],
+    [
+        ("", 0),
+        ("a", 97),
+        ("TagA", 2598919),
+        ("Hello, World!", 1498789909),
+        ("polygenelubricants", -(2**31)),
+        ("\U0001f600", 1772899),
+    ],
 )
 def test_hash_code_is_javas(text: str, code: int) -> None:
     assert hash_code(text) == code
@@ -61,7 +68,9 @@ def test_a_string_that_ends_in_a_backslash_ends_there() -> None:
     assert fastjson_loads(r'{"a":"\\",0:1}') == {"a": "\\", "0": 1}
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{0:"', "{a:1}", "{1.5:2}", "{'a':1}", '{"a":\\}', "\0", "nonsense"])
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"a"', '{"a":', '{"a":1', '{0:"', "{a:1}", "{1.5:2}", "{'a':1}", '{"a":\\}', "\0", "nonsense"]
+)
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(json.JSONDecodeError):
         fastjson_loads(text)

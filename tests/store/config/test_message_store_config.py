@@ -100,7 +100,11 @@ def test_without_an_index_there_is_none(tmp_path: Path) -> None:
 
 def log_folders(tmp_path: Path) -> dict[str, list[int]]:
     """Numbers of the log's files in each folder."""
-    return {name: sorted(int(path.name) // 4096 for path in (tmp_path / name).iterdir()) for name in "abc" if (tmp_path / name).exists()}
+    return {
+        name: sorted(int(path.name) // 4096 for path in (tmp_path / name).iterdir())
+        for name in "abc"
+        if (tmp_path / name).exists()
+    }
 
 
 def test_files_go_to_several_folders_in_turn(tmp_path: Path) -> None:
@@ -120,7 +124,9 @@ def test_read_only_folders_get_no_files(tmp_path: Path) -> None:
     put(first, 30)
     first.close()
     before = log_folders(tmp_path)["a"]
-    conf = conf_of(tmp_path, f"storePathCommitLog={tmp_path}/b,{tmp_path}/c\nreadOnlyCommitLogStorePaths={tmp_path}/a\n")
+    conf = conf_of(
+        tmp_path, f"storePathCommitLog={tmp_path}/b,{tmp_path}/c\nreadOnlyCommitLogStorePaths={tmp_path}/a\n"
+    )
     store = MessageStore(tmp_path / "s", conf)
     put(store, 100)
     store.close()
@@ -184,7 +190,12 @@ os._exit(9)
 
 def test_a_crash_loses_only_what_was_not_committed(tmp_path: Path) -> None:
     """The buffer is memory of the process; what was committed is the system's. Where no buffer is left, files are written directly."""
-    assert subprocess.run([sys.executable, "-c", DIE, str(tmp_path), POOL + "mappedFileSizeCommitLog=65536"], check=False).returncode == 9
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", DIE, str(tmp_path), POOL + "mappedFileSizeCommitLog=65536"], check=False
+        ).returncode
+        == 9
+    )
     assert len(stored(tmp_path / "s")) == 30
     assert [finding.code for finding in verify(ReadOnlyStore(tmp_path / "s")).findings if "bad" in finding.code] == []
 

@@ -139,7 +139,9 @@ def test_a_folder_in_the_place_of_abort_is_no_sign_of_5(store: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "is_5", "has_lock"), [("326-basic", False, False), ("broker-497", False, True), ("broker-533", True, True)]
 )
-def test_golden_stores_show_the_signs_of_their_version(name: str, is_5: bool, has_lock: bool, golden: Callable[[str], Path]) -> None:
+def test_golden_stores_show_the_signs_of_their_version(
+    name: str, is_5: bool, has_lock: bool, golden: Callable[[str], Path]
+) -> None:
     path = open_path(golden(name))
     assert (bool(path.version_signs()), path.has_lock_file) == (is_5, has_lock)
 

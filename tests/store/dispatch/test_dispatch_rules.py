@@ -10,7 +10,17 @@ import pytest
 
 from rmqctl.forensics.verify import LEVEL_QUEUES
 from tests.conftest import expected
-from tests.forensics.audit.test_crosscheck import FIRST_FILE, UNIT, Golden, Said, get_unit, placed, said, set_unit, write_queue
+from tests.forensics.audit.test_crosscheck import (
+    FIRST_FILE,
+    UNIT,
+    Golden,
+    Said,
+    get_unit,
+    placed,
+    said,
+    set_unit,
+    write_queue,
+)
 from tests.support.log_maker import Record, write_log
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -60,7 +70,9 @@ def test_a_unit_that_points_at_a_record_that_has_none(tmp_path: Path, kind: int)
 
 def test_a_transaction_from_end_to_end(tmp_path: Path) -> None:
     kinds = [(PREPARED, 0), (0, 0), (COMMIT, 1), (PREPARED, 0), (ROLLBACK, 0), (0, 2)]
-    found = store_of(tmp_path, [Record(queue_id=0, sys_flag=kind, queue_offset=offset, properties=b"") for kind, offset in kinds])
+    found = store_of(
+        tmp_path, [Record(queue_id=0, sys_flag=kind, queue_offset=offset, properties=b"") for kind, offset in kinds]
+    )
     units = [(at, size, 0) for record, at, size in found if record.sys_flag in (0, COMMIT)]
     write_queue(tmp_path, "OrderPaid", 0, units)
     assert said(tmp_path, LEVEL_QUEUES) == set()
@@ -104,7 +116,9 @@ def test_without_tags_the_code_is_zero(tmp_path: Path, properties: bytes) -> Non
         (java_hash("TagA"), False),
     ],
 )
-def test_the_tags_code_of_a_scheduled_message_is_its_delivery_time(tmp_path: Path, tags_code: int, is_right: bool) -> None:
+def test_the_tags_code_of_a_scheduled_message_is_its_delivery_time(
+    tmp_path: Path, tags_code: int, is_right: bool
+) -> None:
     properties = of_properties(DELAY="1", TAGS="TagA", REAL_TOPIC="OrderPaid", REAL_QID="2")
     found = store_of(tmp_path, [Record(topic=SCHEDULE, queue_id=0, properties=properties, store_timestamp=STORED)])
     name = write_queue(tmp_path, SCHEDULE, 0, [(at, size, tags_code) for _, at, size in found])
@@ -145,7 +159,8 @@ def test_each_of_these_units_may_be_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "offsets"), [("%LMQ%dev0", "0,1"), ("%LMQ%dev0,%LMQ%all", "0"), ("%LMQ%dev0", "x"), ("%LMQ%a/b", "0"), ("%LMQ%dev0", "-1")]
+    ("names", "offsets"),
+    [("%LMQ%dev0", "0,1"), ("%LMQ%dev0,%LMQ%all", "0"), ("%LMQ%dev0", "x"), ("%LMQ%a/b", "0"), ("%LMQ%dev0", "-1")],
 )
 def test_names_that_its_broker_did_not_serve(tmp_path: Path, names: str, offsets: str) -> None:
     ((_, at, size),) = store_of(tmp_path, [lmq_record(names, offsets)])

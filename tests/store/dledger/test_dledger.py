@@ -47,7 +47,9 @@ def test_entries_of_several_files(tmp_path: Path) -> None:
     starts = write_entries(tmp_path, COUNTS)
     items = scanned(tmp_path)
     assert (damages(items), queue_offsets(items)) == ([], list(range(7)))
-    assert [item.physical_offset for item in items if isinstance(item, Message)] == [at + HEADER for file in starts for at in file]
+    assert [item.physical_offset for item in items if isinstance(item, Message)] == [
+        at + HEADER for file in starts for at in file
+    ]
     assert [item.end for item in items if isinstance(item, Blank)] == [2048]
 
 
@@ -100,7 +102,10 @@ def test_header_and_record_destroyed(number: int, tmp_path: Path) -> None:
     items = scanned(tmp_path)
     blank = next(item.physical_offset for item in items if isinstance(item, Blank))
     end = [*starts[0], blank][number + 1]
-    assert (damages(items), queue_offsets(items)) == ([("bad-entry", start, end - start)], [at for at in range(7) if at != number])
+    assert (damages(items), queue_offsets(items)) == (
+        [("bad-entry", start, end - start)],
+        [at for at in range(7) if at != number],
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,10 @@ def test_the_entry_says_where_a_damaged_record_ends(at: int, data: bytes, code: 
     start, end = starts[0][1:3]
     write(tmp_path, start + at, data)
     items = scanned(tmp_path)
-    assert (damages(items), queue_offsets(items)) == ([(code, start + HEADER, end - start - HEADER)], [0, 2, 3, 4, 5, 6])
+    assert (damages(items), queue_offsets(items)) == (
+        [(code, start + HEADER, end - start - HEADER)],
+        [0, 2, 3, 4, 5, 6],
+    )
 
 
 def test_a_blank_of_a_wrong_size(tmp_path: Path) -> None:
@@ -126,7 +134,10 @@ def test_a_blank_of_a_wrong_size(tmp_path: Path) -> None:
     blank = next(item for item in scanned(tmp_path) if isinstance(item, Blank))
     write(tmp_path, blank.physical_offset + 4, struct.pack(">i", 7))
     items = scanned(tmp_path)
-    assert (damages(items), queue_offsets(items)) == ([("bad-blank-size", blank.physical_offset, blank.size)], list(range(7)))
+    assert (damages(items), queue_offsets(items)) == (
+        [("bad-blank-size", blank.physical_offset, blank.size)],
+        list(range(7)),
+    )
 
 
 def test_an_entry_that_is_missing(tmp_path: Path) -> None:
@@ -141,5 +152,10 @@ def test_an_entry_that_is_missing(tmp_path: Path) -> None:
 def test_a_range_that_begins_inside_an_entry(tmp_path: Path) -> None:
     starts = write_entries(tmp_path, COUNTS)
     log = ReadOnlyStore(tmp_path, log_only=True).commit_log
-    for start, first in ((starts[0][1], 1), (starts[0][1] + 1, 1), (starts[0][1] + HEADER, 1), (starts[0][1] + HEADER + 1, 2)):
+    for start, first in (
+        (starts[0][1], 1),
+        (starts[0][1] + 1, 1),
+        (starts[0][1] + HEADER, 1),
+        (starts[0][1] + HEADER + 1, 2),
+    ):
         assert queue_offsets(list(log.scan(start=start))) == list(range(first, 7)), start

@@ -49,7 +49,10 @@ def test_queues_begin_with_the_first_message_that_the_log_has(profile: Profile, 
         assert store.put_message(message(number, topic="old", queue_id=0)).is_ok
     for number in range(40):
         assert store.put_message(message(number, queue_id=0)).is_ok
-    assert (store.reader.get_min_offset_in_queue("OrderPaid", 0), store.reader.get_max_offset_in_queue("OrderPaid", 0)) == (0, 0)
+    assert (
+        store.reader.get_min_offset_in_queue("OrderPaid", 0),
+        store.reader.get_max_offset_in_queue("OrderPaid", 0),
+    ) == (0, 0)
     store.dispatch()
     assert store.reader.get_min_offset_in_queue("OrderPaid", 0) == 0
     store.close()

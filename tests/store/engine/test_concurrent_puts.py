@@ -34,7 +34,10 @@ def put_some(services: StoreServices, thread: int) -> list[Put]:
     """Singles and batches of one thread, each with its bodies and what was said of it."""
     done = []
     for number in range(PUTS):
-        bodies = [f"{thread}/{number}/{at}".encode().ljust(number * 7 % 300, b"-") for at in range(1 + number % 4 * (number % 3 == 0))]
+        bodies = [
+            f"{thread}/{number}/{at}".encode().ljust(number * 7 % 300, b"-")
+            for at in range(1 + number % 4 * (number % 3 == 0))
+        ]
         batch = [message(number % 3, topic=f"topic-{number % 2}", body=body) for body in bodies]
         told = services.async_put_message(batch[0]) if len(batch) == 1 else services.async_put_messages(batch)
         done.append((bodies, told.result(30)))
@@ -82,7 +85,9 @@ def test_puts_that_wait_share_their_syncs(tmp_path: Path, system: FaultySystem) 
     assert findings(root) == []
 
 
-def test_a_sync_that_hangs_is_told_as_a_time_out(tmp_path: Path, system: FaultySystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_hangs_is_told_as_a_time_out(
+    tmp_path: Path, system: FaultySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rmqctl.store.engine.store_services.SYNC_FLUSH_TIMEOUT_SECONDS", 0.01)
     root = tmp_path / "s"
     goes_on = threading.Event()

@@ -56,7 +56,9 @@ def index_content(root: Path) -> list[bytes]:
             header = file.header()
             assert header is not None
             entries = b"".join(data for _, data in file.entry_blocks(header.index_count, 1000))
-            contents.append(INDEX_HEADER.struct.pack(*header) + b"".join(data for _, data in file.slot_blocks()) + entries)
+            contents.append(
+                INDEX_HEADER.struct.pack(*header) + b"".join(data for _, data in file.slot_blocks()) + entries
+            )
     return contents
 
 

@@ -24,7 +24,16 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.store.engine.test_message_store import SMALL
 from tests.support.faulty_system import ERRORS, Crashed, Fault, FaultySystem, open_descriptors
 from tests.support.property_settings import PROPERTY
-from tests.support.written_under_faults import ONLY_SLOW, Inline, Written, assert_dense, assert_whole, findings_of, log_of, recover
+from tests.support.written_under_faults import (
+    ONLY_SLOW,
+    Inline,
+    Written,
+    assert_dense,
+    assert_whole,
+    findings_of,
+    log_of,
+    recover,
+)
 
 TOPIC = "OrderPaid"
 SIZES = st.integers(0, 900)
@@ -158,7 +167,9 @@ class StoreMachine(RuleBasedStateMachine):
         found = {}
         with closing(ReadOnlyStore(self.root)) as store:
             for key, queue in store.queues.items():
-                stored = [store.commit_log.message_at(unit.physical_offset) for unit in queue.units(0, queue.max_offset)]
+                stored = [
+                    store.commit_log.message_at(unit.physical_offset) for unit in queue.units(0, queue.max_offset)
+                ]
                 found[key] = [message.body for message in stored if message is not None]
         assert found == {key: bodies for key, bodies in self.queues.items() if bodies}
 
@@ -180,4 +191,6 @@ def test_the_engine_is_as_the_model() -> None:
 
 @pytest.mark.slow
 def test_the_engine_is_as_the_model_for_long() -> None:
-    run_state_machine_as_test(StoreMachine, settings=settings(PROPERTY, max_examples=300, stateful_step_count=60, derandomize=False))
+    run_state_machine_as_test(
+        StoreMachine, settings=settings(PROPERTY, max_examples=300, stateful_step_count=60, derandomize=False)
+    )

@@ -53,7 +53,9 @@ def check(system: FaultySystem, written: Written, geometry: Geometry) -> None:
     assert_goes_on(system.root, geometry)
 
 
-def cross(folder: Path, fault: Fault, step: int, geometry: Geometry, *, puts: int, size: int, sync: bool = False) -> int:
+def cross(
+    folder: Path, fault: Fault, step: int, geometry: Geometry, *, puts: int, size: int, sync: bool = False
+) -> int:
     """Every `step`-th call fails; how many calls there are."""
     for system in every_fault(folder, fault, step):
         try:
@@ -149,7 +151,9 @@ def test_pre_blank_units_never_stand_alone(tmp_path: Path) -> None:
             before = open_descriptors()
             folder = system.root / "queue"
             with system, suppress(Crashed):
-                ConsumeQueueWriter(WritableMappedFileQueue(WritableStorage(system.root), [folder], 200)).put(13, units, np.array([1, 2]))
+                ConsumeQueueWriter(WritableMappedFileQueue(WritableStorage(system.root), [folder], 200)).put(
+                    13, units, np.array([1, 2])
+                )
             system.end_process(before)
             found |= {path.read_bytes() for path in folder.rglob("0*")}
     pre_blank = np.array([(0, PRE_BLANK_SIZE, 0)] * 3, UNITS)

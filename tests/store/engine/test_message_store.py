@@ -93,7 +93,9 @@ def test_a_file_is_closed_by_a_blank_and_the_next_begins_where_it_ends(tmp_path:
     blanks = [item for item in items if isinstance(item, Blank)]
     assert len(blanks) > 3
     assert all(blank.end % 4096 == 0 and blank.size >= 8 for blank in blanks)
-    assert sorted(path.stat().st_size for path in (tmp_path / "s" / "commitlog").iterdir()) == [4096] * (len(blanks) + 1)
+    assert sorted(path.stat().st_size for path in (tmp_path / "s" / "commitlog").iterdir()) == [4096] * (
+        len(blanks) + 1
+    )
 
 
 @pytest.mark.parametrize("room", range(6, 13))
@@ -126,7 +128,11 @@ def stored_record(put: MessageExtBrokerInner) -> bytes:
         ({"topic": "t" * 127}, PROFILE_4_7, PutMessageStatus.PUT_OK),
         ({"topic": "t" * 128}, PROFILE_4_9, PutMessageStatus.MESSAGE_ILLEGAL),
         ({"topic": "t" * 128}, PROFILE_5_3, PutMessageStatus.PUT_OK),
-        ({"properties": {"a": "b" * 32_763}}, PROFILE_4_9, PutMessageStatus.MESSAGE_ILLEGAL),  # it fits a record, not this file
+        (
+            {"properties": {"a": "b" * 32_763}},
+            PROFILE_4_9,
+            PutMessageStatus.MESSAGE_ILLEGAL,
+        ),  # it fits a record, not this file
         ({"properties": {"a": "b" * 32_766}}, PROFILE_4_9, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED),
         ({"body": bytes(4096)}, PROFILE_4_9, PutMessageStatus.MESSAGE_ILLEGAL),
         ({"body": bytes(4 * 1024 * 1024 + 1)}, PROFILE_4_9, PutMessageStatus.MESSAGE_ILLEGAL),
@@ -175,10 +181,17 @@ def test_lmq_queues_get_units_too(tmp_path: Path) -> None:
     for number in range(4):
         names = "%LMQ%a,%LMQ%b" if number % 2 else "%LMQ%a"
         assert store.put_message(message(0, properties={"INNER_MULTI_DISPATCH": names})).is_ok
-    assert store.put_message(message(0, properties={"INNER_MULTI_DISPATCH": "%LMQ%a/b"})).status is PutMessageStatus.MESSAGE_ILLEGAL
+    assert (
+        store.put_message(message(0, properties={"INNER_MULTI_DISPATCH": "%LMQ%a/b"})).status
+        is PutMessageStatus.MESSAGE_ILLEGAL
+    )
     store.close()
     queues = ReadOnlyStore(tmp_path / "s").queues
-    assert {key: queue.max_offset for key, queue in queues.items()} == {("OrderPaid", 0): 4, ("%LMQ%a", 0): 4, ("%LMQ%b", 0): 2}
+    assert {key: queue.max_offset for key, queue in queues.items()} == {
+        ("OrderPaid", 0): 4,
+        ("%LMQ%a", 0): 4,
+        ("%LMQ%b", 0): 2,
+    }
     assert stored(tmp_path / "s")[3].properties["INNER_MULTI_QUEUE_OFFSET"] == "3,1"
     assert findings(tmp_path / "s") == []
 
@@ -263,7 +276,9 @@ def test_what_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
         MessageStore(root)
 
 
-@pytest.mark.parametrize("name", ["471-basic", "497-basic", "533-basic", "broker-497", "broker-533", "497-lmq", "471-delay"])
+@pytest.mark.parametrize(
+    "name", ["471-basic", "497-basic", "533-basic", "broker-497", "broker-533", "497-lmq", "471-delay"]
+)
 def test_a_brokers_store_is_gone_on_with(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
     before = len(stored(root))
@@ -294,7 +309,9 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     assert store.put_messages([message(), message()]).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_a_disk_that_is_full_when_queues_are_written_ends_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_when_queues_are_written_ends_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = created(tmp_path / "s")
     store.put_message(message())
 
@@ -309,7 +326,9 @@ def test_a_disk_that_is_full_when_queues_are_written_ends_it_all(tmp_path: Path,
     assert (tmp_path / "s" / "abort").exists()
 
 
-def test_a_disk_that_is_full_when_a_file_is_made_refuses_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_when_a_file_is_made_refuses_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = created(tmp_path / "s")
     assert store.put_message(message()).is_ok
 

@@ -39,7 +39,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delayed(number: int, level: int, **changes: Any) -> Any:
-    return message(number, properties={"TAGS": f"Tag{number % 3}", "KEYS": f"k{number}", "DELAY": str(level), "WAIT": "true"}, **changes)
+    return message(
+        number,
+        properties={"TAGS": f"Tag{number % 3}", "KEYS": f"k{number}", "DELAY": str(level), "WAIT": "true"},
+        **changes,
+    )
 
 
 def opened(root: Path, **conf: Any) -> MessageStore:
@@ -52,7 +56,9 @@ def delivered(root: Path) -> list[str]:
 
 def test_what_is_due_is_delivered_in_the_order_of_its_level(tmp_path: Path) -> None:
     store = created(tmp_path / "s")
-    puts = [store.put_message(delayed(number, level)).append for number, level in enumerate((1, 2, 1, 3, 1))]  # 1 s, 5 s, 10 s
+    puts = [
+        store.put_message(delayed(number, level)).append for number, level in enumerate((1, 2, 1, 3, 1))
+    ]  # 1 s, 5 s, 10 s
     first = puts[0].store_timestamp if puts[0] else 0
     service = store.schedule_message_service()
     assert service.deliver_due(10**15) == 0  # not dispatched yet
@@ -87,9 +93,16 @@ def test_a_message_keeps_all_but_its_place_and_time(profile: Profile, tmp_path: 
     assert waiting.topic == SCHEDULE_TOPIC
     same = ("flag", "sys_flag", "born_timestamp", "born_host_bytes", "store_host_bytes", "reconsume_times", "body_crc")
     assert [getattr(found, name) for name in same] == [getattr(waiting, name) for name in same]
-    without_crc = [{name: value for name, value in m.properties.items() if name != "__CRC32#"} for m in (waiting, found)]
+    without_crc = [
+        {name: value for name, value in m.properties.items() if name != "__CRC32#"} for m in (waiting, found)
+    ]
     assert without_crc[0] == without_crc[1] == sent.properties | {"REAL_TOPIC": "OrderPaid", "REAL_QID": "1"}
-    assert (found.topic, found.queue_id, found.queue_offset, found.prepared_transaction_offset) == ("OrderPaid", 1, 0, 0)
+    assert (found.topic, found.queue_id, found.queue_offset, found.prepared_transaction_offset) == (
+        "OrderPaid",
+        1,
+        0,
+        0,
+    )
     assert found.store_timestamp > waiting.store_timestamp
     assert unit.tags_code == hash_code("Tag1")
     assert findings(tmp_path / "s") == []
@@ -108,7 +121,14 @@ def test_a_time_beyond_the_level_is_due_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"REAL_TOPIC": TRANS_HALF_TOPIC}, {"REAL_TOPIC": ""}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "x"}, {"REAL_QID": "9" * 10}],
+    [
+        {"REAL_TOPIC": TRANS_HALF_TOPIC},
+        {"REAL_TOPIC": ""},
+        {"REAL_QID": ""},
+        {"REAL_QID": "-1"},
+        {"REAL_QID": "x"},
+        {"REAL_QID": "9" * 10},
+    ],
 )
 def test_what_has_no_topic_to_go_to_is_passed_over(changes: dict[str, str], tmp_path: Path) -> None:
     store = created(tmp_path / "s")
@@ -245,8 +265,16 @@ def test_a_message_is_as_the_broker_delivered_it(tmp_path: Path) -> None:
             assert ours is not None
             theirs = Message(*found)
             assert (ours.topic, ours.queue_id, ours.body) == (theirs.topic, theirs.queue_id, bytes(theirs.body))
-            assert (ours.flag, ours.sys_flag, ours.reconsume_times) == (theirs.flag, theirs.sys_flag, theirs.reconsume_times)
-            assert (ours.born_host, ours.store_host, ours.born_timestamp) == (theirs.born_host, theirs.store_host, theirs.born_timestamp)
+            assert (ours.flag, ours.sys_flag, ours.reconsume_times) == (
+                theirs.flag,
+                theirs.sys_flag,
+                theirs.reconsume_times,
+            )
+            assert (ours.born_host, ours.store_host, ours.born_timestamp) == (
+                theirs.born_host,
+                theirs.store_host,
+                theirs.born_timestamp,
+            )
             assert ours.properties == theirs.properties
             assert ours.prepared_transaction_offset == theirs.prepared_transaction_offset
             pairs += 1
@@ -257,7 +285,9 @@ def test_5x_counts_versions(tmp_path: Path) -> None:
     root = tmp_path / "s"
     store = created(root, PROFILE_5_3)
     (root / "config").mkdir(exist_ok=True)
-    (root / CONFIG).write_text(fastjson_dumps({"dataVersion": {"counter": 4, "stateVersion": 7, "timestamp": 5}, "offsetTable": {}}))
+    (root / CONFIG).write_text(
+        fastjson_dumps({"dataVersion": {"counter": 4, "stateVersion": 7, "timestamp": 5}, "offsetTable": {}})
+    )
     for number in range(200):
         store.put_message(delayed(number, 1))
     store.dispatch()
@@ -266,7 +296,11 @@ def test_5x_counts_versions(tmp_path: Path) -> None:
     service.persist()
     store.close()
     said = fastjson_loads((root / CONFIG).read_text())
-    assert (said["dataVersion"]["counter"], said["dataVersion"]["stateVersion"], said["offsetTable"]) == (5, 7, {"1": 200})
+    assert (said["dataVersion"]["counter"], said["dataVersion"]["stateVersion"], said["offsetTable"]) == (
+        5,
+        7,
+        {"1": 200},
+    )
     assert said["dataVersion"]["timestamp"] > T0
 
 

@@ -61,7 +61,10 @@ def test_a_store_counts_only_when_it_is_asked(tmp_path: Path) -> None:
     assert document["putMessageTopicTimesTotal"] == {"OrderPaid": 10, "Batch": 2, "SCHEDULE_TOPIC_XXXX": 1}
     assert document["putMessageTopicSizeTotal"]["OrderPaid"] == sum(sizes)
     assert document["putMessageTimesTotal"] == 13
-    assert document["putMessageSizeMax"] == batch.append.wrote_offset + batch.append.wrote_bytes - batch.append.physical_offsets[1]
+    assert (
+        document["putMessageSizeMax"]
+        == batch.append.wrote_offset + batch.append.wrote_bytes - batch.append.physical_offsets[1]
+    )
     assert document["putMessageFailedTimes"] == 1
     assert sum(document["putMessageDistributeTime"].values()) == 13  # a batch is one put
     assert document["putTps"] > 0

@@ -22,7 +22,12 @@ SIZE_MAX = 300
 CONTENT = st.lists(st.one_of(st.binary(max_size=30), st.integers(0, 60).map(bytes)), max_size=10).map(
     lambda parts: b"".join(parts)[:SIZE_MAX]
 )
-NUMBERS = st.tuples(st.sampled_from((Write, Zero, Resize)), st.integers(0, SIZE_MAX), st.integers(0, 80), st.binary(min_size=1, max_size=1))
+NUMBERS = st.tuples(
+    st.sampled_from((Write, Zero, Resize)),
+    st.integers(0, SIZE_MAX),
+    st.integers(0, 80),
+    st.binary(min_size=1, max_size=1),
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -95,7 +100,9 @@ def is_reached(changes: list[InPlace], at: int, size: int) -> bool:
                 return True
             size = change.size
         else:
-            begin, end = (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
+            begin, end = (
+                (change.begin, change.end) if isinstance(change, Zero) else (change.offset, change.offset + change.size)
+            )
             if begin <= at < end:
                 return True
     return False
@@ -104,7 +111,9 @@ def is_reached(changes: list[InPlace], at: int, size: int) -> bool:
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=10))
 def test_merged_ranges_have_the_same_bytes(ranges: list[tuple[int, int]]) -> None:
     found = pre_image.merged(ranges)
-    assert {at for begin, end in found for at in range(begin, end)} == {at for begin, end in ranges for at in range(begin, end)}
+    assert {at for begin, end in found for at in range(begin, end)} == {
+        at for begin, end in ranges for at in range(begin, end)
+    }
     assert all(before[1] < after[0] for before, after in pairwise(found))
 
 

@@ -60,7 +60,11 @@ def tree(root: Path) -> Tree:
     found: Tree = {}
     for path in (root, *root.rglob("*")):
         status = path.lstat()
-        found[str(path.relative_to(root))] = (path.read_bytes() if path.is_file() else None, status.st_mode, status.st_mtime_ns)
+        found[str(path.relative_to(root))] = (
+            path.read_bytes() if path.is_file() else None,
+            status.st_mode,
+            status.st_mtime_ns,
+        )
     return found
 
 
@@ -123,10 +127,17 @@ def test_changed_and_back(lock: bool, storage: type[WritableStorage], tmp_path: 
     assert states(root) == [JournalState.DONE]
     data = before["commitlog/00000000000000000000"][0]
     assert data is not None
-    assert after["commitlog/00000000000000000000"] == data[:100] + bytes(200) + data[300:5000] + b"mended" * 10 + data[5060:]
-    assert after["commitlog/00000000000000020000"] == (before["commitlog/00000000000000020000"][0] or b"")[:7000] + bytes(SIZE - 7000)
+    assert (
+        after["commitlog/00000000000000000000"]
+        == data[:100] + bytes(200) + data[300:5000] + b"mended" * 10 + data[5060:]
+    )
+    assert after["commitlog/00000000000000020000"] == (before["commitlog/00000000000000020000"][0] or b"")[
+        :7000
+    ] + bytes(SIZE - 7000)
     assert after["consumequeue/a/0/00000000000000000000"] == b"queue" * 100
-    assert after["consumequeue/a/1/00000000000000000000"] == (before["consumequeue/a/1/00000000000000000000"][0] or b"")[:400] + bytes(1600)
+    assert after["consumequeue/a/1/00000000000000000000"] == (
+        before["consumequeue/a/1/00000000000000000000"][0] or b""
+    )[:400] + bytes(1600)
     assert after["consumequeue/new/0/00000000000000000000"] == b"new/0" * 100
     assert not {"abort", "consumequeue/b", "index/20261121093135974"} & after.keys()
     for name in ("commitlog/00000000000000000000", "commitlog/00000000000000020000", "checkpoint"):
@@ -146,9 +157,9 @@ def test_the_newest_is_undone_first(tmp_path: Path) -> None:
     assert [entry.number for entry in list_journals(WritableStorage(root), root)] == [1, 2, 3]
     for expected in trees[-2:0:-1]:
         assert undo(root) is JournalState.DONE
-        assert without_times({name: found for name, found in tree(root).items() if not name.startswith(".rmqctl")}) == without_times(
-            expected
-        )
+        assert without_times(
+            {name: found for name, found in tree(root).items() if not name.startswith(".rmqctl")}
+        ) == without_times(expected)
     assert undo(root) is JournalState.DONE
     assert tree(root) == trees[0]
 
@@ -325,7 +336,11 @@ def test_an_error_at_every_call_of_a_change(fault: Fault, tmp_path: Path) -> Non
             assert left == before, str(system)
     assert system.calls > (8 if fault is Fault.TORN_WRITE else 50)
     if fault is Fault.DEAD_DISK:
-        assert told == {"nothing was changed", "the store is half changed", "all was changed, but may not be on the disk"}
+        assert told == {
+            "nothing was changed",
+            "the store is half changed",
+            "all was changed, but may not be on the disk",
+        }
 
 
 @pytest.mark.slow
@@ -375,9 +390,13 @@ def test_an_interruption_takes_the_change_back(tmp_path: Path) -> None:
 def test_nothing_begins_before_a_half_done_change_is_undone(tmp_path: Path) -> None:
     half_changed(tmp_path / "store")
     left = tree(tmp_path / "store")
-    for do in (lambda root: Journal.begin(root, "rebuild", "", WritableStorage(root)), lambda root: drop(root, WritableStorage(root))):
+    for do in (
+        lambda root: Journal.begin(root, "rebuild", "", WritableStorage(root)),
+        lambda root: drop(root, WritableStorage(root)),
+    ):
         with pytest.raises(
-            NeedsRecovery, match=r"rmqctl recover was interrupted: the store is half changed \(rmqctl undo .* brings it back\)"
+            NeedsRecovery,
+            match=r"rmqctl recover was interrupted: the store is half changed \(rmqctl undo .* brings it back\)",
         ):
             do(tmp_path / "store")
     assert tree(tmp_path / "store") == left
@@ -427,14 +446,22 @@ def test_a_store_in_use_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["commitlog/00000000000000000000", "consumequeue/a/0/00000000000000000000", "commitlog/00000000000000040000", "abort", "checkpoint"],
+    [
+        "commitlog/00000000000000000000",
+        "consumequeue/a/0/00000000000000000000",
+        "commitlog/00000000000000040000",
+        "abort",
+        "checkpoint",
+    ],
 )
 def test_what_was_written_since_is_not_lost(path: str, tmp_path: Path) -> None:
     root = some_store(tmp_path / "store")
     change_all(root)
     (root / path).write_bytes(b"by a broker")
     before = tree(root)
-    with pytest.raises(ChangedSince, match=f"written to since `rmqctl recover`: {path}; .*\\(--force undoes it all the same\\)"):
+    with pytest.raises(
+        ChangedSince, match=f"written to since `rmqctl recover`: {path}; .*\\(--force undoes it all the same\\)"
+    ):
         undo(root)
     assert tree(root) == before
     undo(root, force=True)
@@ -615,7 +642,10 @@ def test_changes_that_cannot_be_taken_back_are_not_begun(changes: list[Change], 
     root = some_store(tmp_path / "store")
     (tmp_path / "abort").write_bytes(b"")
     before = tree(root)
-    with pytest.raises((ValueError, ChangeFailed)), Journal.begin(root, "recover", "", WritableStorage(root)) as journal:
+    with (
+        pytest.raises((ValueError, ChangeFailed)),
+        Journal.begin(root, "recover", "", WritableStorage(root)) as journal,
+    ):
         journal.execute(changes)
     assert tree(root) == before
 
@@ -644,7 +674,11 @@ def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words", "document"),
     [
-        (Write("f", 5, b"abc"), "write 3 bytes at byte 5 of f", {"action": "write", "path": "f", "fileOffset": 5, "bytes": 3}),
+        (
+            Write("f", 5, b"abc"),
+            "write 3 bytes at byte 5 of f",
+            {"action": "write", "path": "f", "fileOffset": 5, "bytes": 3},
+        ),
         (Zero("f", 5, 9), "zero bytes 5 to 9 of f", {"action": "zero", "path": "f", "fileOffset": 5, "bytes": 4}),
         (Resize("f", 7), "make f 7 bytes long", {"action": "resize", "path": "f", "bytes": 7}),
         (Delete("f"), "delete f", {"action": "delete", "path": "f"}),
@@ -677,12 +711,16 @@ class Refusing(WritableStorage):
         super().set_mtime(path, mtime_ns)
 
 
-@pytest.mark.parametrize("name", ["commitlog/00000000000000020000", "checkpoint", *(f"consumequeue/{of}" for of in ("a", "a/0", "b")), "."])
+@pytest.mark.parametrize(
+    "name", ["commitlog/00000000000000020000", "checkpoint", *(f"consumequeue/{of}" for of in ("a", "a/0", "b")), "."]
+)
 def test_what_may_not_be_written_is_told_before_anything_is_changed(name: str, tmp_path: Path) -> None:
     root = some_store(tmp_path / "store")
     before = tree(root)
     storage = type("RefusingOne", (Refusing,), {"refused": root / name})
-    with pytest.raises(ChangeFailed, match=r"Permission denied; nothing was changed \(run it as the user that the store belongs to"):
+    with pytest.raises(
+        ChangeFailed, match=r"Permission denied; nothing was changed \(run it as the user that the store belongs to"
+    ):
         change_all(root, storage)
     found = tree(root)
     if name != ".":

@@ -51,7 +51,10 @@ def log_of(files: dict[int, bytes], configured: int | None = None) -> CommitLog:
 
 def told(items: list[Item]) -> list[tuple[str, int, int]]:
     """(kind or damage code, start, end) of items."""
-    return [(item.code if isinstance(item, Damage) else type(item).__name__, item.physical_offset, item.end) for item in items]
+    return [
+        (item.code if isinstance(item, Damage) else type(item).__name__, item.physical_offset, item.end)
+        for item in items
+    ]
 
 
 def damage(log: CommitLog) -> list[tuple[str, int, int]]:
@@ -167,7 +170,9 @@ def test_a_file_that_begins_inside_another_is_an_overlap() -> None:
 def test_a_file_that_was_cut_has_the_wrong_length(size: int) -> None:
     items = list(log_of({0: closed(0), 1000: closed(1000)[:size], 2000: open_file(2000)}).scan())
     assert ("file-length", 1000 + size, 2000) in told(items)
-    assert [item.physical_offset for item in items if isinstance(item, Message)][-3:] == [2000 + i * RECORD_SIZE for i in range(3)]
+    assert [item.physical_offset for item in items if isinstance(item, Message)][-3:] == [
+        2000 + i * RECORD_SIZE for i in range(3)
+    ]
 
 
 def test_an_empty_last_file_has_the_wrong_length() -> None:
@@ -192,7 +197,10 @@ def test_the_damage_of_the_last_record_ends_behind_its_own_claim() -> None:
 def test_a_lying_size_does_not_lead_past_the_records_behind_it() -> None:
     data = bytearray(open_file(0))
     struct.pack_into(">i", data, 0, 2 * RECORD_SIZE)
-    assert told(list(log_of({0: bytes(data)}).scan()))[:2] == [("bad-length", 0, RECORD_SIZE), ("Message", RECORD_SIZE, 2 * RECORD_SIZE)]
+    assert told(list(log_of({0: bytes(data)}).scan()))[:2] == [
+        ("bad-length", 0, RECORD_SIZE),
+        ("Message", RECORD_SIZE, 2 * RECORD_SIZE),
+    ]
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -1, 0, 90])
@@ -256,7 +264,8 @@ def test_progress_is_told_every_few_mebibytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "readable_again"), [(0, 1000 + RECORD_SIZE), (RECORD_SIZE + 10, 2000), (2 * RECORD_SIZE, 1000 + 3 * RECORD_SIZE)]
+    ("position", "readable_again"),
+    [(0, 1000 + RECORD_SIZE), (RECORD_SIZE + 10, 2000), (2 * RECORD_SIZE, 1000 + 3 * RECORD_SIZE)],
 )
 def test_what_cannot_be_read_is_damage_and_the_rest_is_read(tmp_path: Path, position: int, readable_again: int) -> None:
     for base in (0, 1000, 2000):
@@ -367,7 +376,9 @@ FRAGMENTS = st.lists(
 
 @PROPERTY
 @given(FRAGMENTS, FRAGMENTS, st.none() | st.integers(0, 700), st.booleans())
-def test_a_scan_of_random_bytes_never_raises_and_always_advances(first: bytes, second: bytes, start: int | None, strict: bool) -> None:
+def test_a_scan_of_random_bytes_never_raises_and_always_advances(
+    first: bytes, second: bytes, start: int | None, strict: bool
+) -> None:
     size = max(len(first), len(second), 1)
     log = log_of({0: first.ljust(size, b"\0"), size: second.ljust(size, b"\0")}, size)
     items = []
@@ -391,7 +402,10 @@ def test_the_items_of_a_damaged_log_tile_it(data: st.DataObject) -> None:
     items = list(log_of({base: bytes(file) for base, file in files.items()}).scan(summary))
     assert_tiles(items, 0)
     assert summary.bytes_scanned == sum(item.size for item in items)
-    assert (summary.messages, summary.blanks) == (sum(isinstance(i, Message) for i in items), sum(isinstance(i, Blank) for i in items))
+    assert (summary.messages, summary.blanks) == (
+        sum(isinstance(i, Message) for i in items),
+        sum(isinstance(i, Blank) for i in items),
+    )
 
 
 @PROPERTY
@@ -454,9 +468,15 @@ def camel(message: Message) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", ["326-basic", "471-ipv6", "497-batch", "533-longtopic", "533-propcrc", "broker-533-kill"])
+@pytest.mark.parametrize(
+    "name", ["326-basic", "471-ipv6", "497-batch", "533-longtopic", "533-propcrc", "broker-533-kill"]
+)
 def test_every_message_of_the_broker_is_read_in_full(name: str, golden: Callable[[str], Path]) -> None:
-    messages = {item.physical_offset: camel(item) for item in ReadOnlyStore(golden(name)).commit_log.scan() if isinstance(item, Message)}
+    messages = {
+        item.physical_offset: camel(item)
+        for item in ReadOnlyStore(golden(name)).commit_log.scan()
+        if isinstance(item, Message)
+    }
     for wanted in expected(name)["messages"]:
         found = messages[wanted["physicalOffset"]]
         hosts = {key: host_of(wanted[key]) for key in ("bornHost", "storeHost")}

@@ -29,7 +29,10 @@ def unit(physical_offset: int, size: int = 100, tags_code: int = 7) -> bytes:
 def consume_queue(units: list[bytes], first: int = 0) -> ConsumeQueue:
     """A queue whose files hold these units and zeros; `first` is the queue offset of the first file's first slot."""
     data = b"".join(units)
-    files = {first * 20 + at: data[at : at + FILE_SIZE].ljust(FILE_SIZE, b"\0") for at in range(0, max(len(data), FILE_SIZE), FILE_SIZE)}
+    files = {
+        first * 20 + at: data[at : at + FILE_SIZE].ljust(FILE_SIZE, b"\0")
+        for at in range(0, max(len(data), FILE_SIZE), FILE_SIZE)
+    }
     return ConsumeQueue("OrderPaid", 1, memory_queue(files))
 
 
@@ -59,7 +62,13 @@ def all_slots(queue: ConsumeQueue) -> list[CqUnit]:
 
 def test_a_queue_without_files_is_empty() -> None:
     queue = ConsumeQueue("OrderPaid", 1, memory_queue({}))
-    assert (queue.first_offset, queue.max_offset, queue.min_offset(0), queue.last(), queue.find(0)) == (0, 0, 0, None, None)
+    assert (queue.first_offset, queue.max_offset, queue.min_offset(0), queue.last(), queue.find(0)) == (
+        0,
+        0,
+        0,
+        None,
+        None,
+    )
     assert list(queue.units(0, 10)) == all_slots(queue) == []
 
 
@@ -98,7 +107,9 @@ def test_a_queue_of_pre_blank_units_has_no_last_unit() -> None:
     assert consume_queue([PRE_BLANK, PRE_BLANK]).last() is None
 
 
-@pytest.mark.parametrize(("log_begins_at", "min_offset"), [(0, 0), (1, 1), (100, 1), (550, 6), (600, 6), (601, 7), (10**9, 7)])
+@pytest.mark.parametrize(
+    ("log_begins_at", "min_offset"), [(0, 0), (1, 1), (100, 1), (550, 6), (600, 6), (601, 7), (10**9, 7)]
+)
 def test_the_min_offset_is_the_first_message_that_the_log_still_has(log_begins_at: int, min_offset: int) -> None:
     assert consume_queue(counted(7)).min_offset(log_begins_at) == min_offset
 
@@ -149,10 +160,15 @@ def test_the_queues_of_a_golden_store_are_the_brokers(name: str, golden: Callabl
         if queue is None:
             assert wanted["maxOffset"] == 0, "only a queue without messages has no folder"
             continue
-        assert (queue.min_offset(store.commit_log.min_offset), queue.max_offset) == (wanted["minOffset"], wanted["maxOffset"])
+        assert (queue.min_offset(store.commit_log.min_offset), queue.max_offset) == (
+            wanted["minOffset"],
+            wanted["maxOffset"],
+        )
         units = list(queue.units(0, queue.max_offset))
         assert [[found.physical_offset, found.size] for found in units] == [entry[1:] for entry in wanted["entries"]]
-        if not wanted["topic"].startswith("%LMQ%"):  # there the broker tells the queue offset of the message's first queue
+        if not wanted["topic"].startswith(
+            "%LMQ%"
+        ):  # there the broker tells the queue offset of the message's first queue
             assert [found.queue_offset for found in units] == [entry[0] for entry in wanted["entries"]]
 
 
@@ -201,7 +217,8 @@ def test_a_queue_offset_between_two_batches_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "bases"), [(0, 21, [0, 3, 4, 14, 16, 20]), (2, 4, [0, 3]), (5, 15, [4, 14]), (3, 3, []), (21, 99, [])]
+    ("start", "end", "bases"),
+    [(0, 21, [0, 3, 4, 14, 16, 20]), (2, 4, [0, 3]), (5, 15, [4, 14]), (3, 3, []), (21, 99, [])],
 )
 def test_the_batches_that_touch_a_range_are_listed(start: int, end: int, bases: list[int]) -> None:
     assert [found.queue_offset for found in batch_queue(BATCHED).units(start, end)] == bases
@@ -219,7 +236,13 @@ def test_a_batch_queue_whose_first_files_expired_is_read() -> None:
 
 def test_a_batch_queue_without_batches_is_empty() -> None:
     for queue in (batch_queue([]), BatchConsumeQueue("Batched", 0, memory_queue({}))):
-        assert (queue.min_offset(0), queue.max_offset, queue.last(), queue.find(0), list(queue.units(0, 9))) == (0, 0, None, None, [])
+        assert (queue.min_offset(0), queue.max_offset, queue.last(), queue.find(0), list(queue.units(0, 9))) == (
+            0,
+            0,
+            None,
+            None,
+            [],
+        )
 
 
 @pytest.mark.parametrize("bad", [batch(-1, 3, 500), batch(3, 0, 500), batch(3, 1, -1), bytes(46)])

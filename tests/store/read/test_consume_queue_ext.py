@@ -67,4 +67,6 @@ def test_the_addresses_of_the_golden_store_lead_to_the_hash_of_the_tags(tmp_path
     messages = [store.commit_log.message_at(unit.physical_offset) for unit in units]
     assert len(units) == 11
     assert all(cq_unit.is_ext_address(unit.tags_code) for unit in units)
-    assert [ext.tags_code(unit.tags_code) for unit in units] == [found and message.tags_code(found.properties) for found in messages]
+    assert [ext.tags_code(unit.tags_code) for unit in units] == [
+        found and message.tags_code(found.properties) for found in messages
+    ]

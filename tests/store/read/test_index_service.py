@@ -49,7 +49,9 @@ def entries_of(file: IndexFile, index_count: int) -> list[tuple[int, IndexEntry]
     """(number, entry) of all entries, read three at a time."""
     found = []
     for first, data in file.entry_blocks(index_count, 3):
-        found += [(first + at, IndexEntry._make(fields)) for at, fields in enumerate(INDEX_ENTRY.struct.iter_unpack(data))]
+        found += [
+            (first + at, IndexEntry._make(fields)) for at, fields in enumerate(INDEX_ENTRY.struct.iter_unpack(data))
+        ]
     return found
 
 
@@ -129,7 +131,9 @@ def test_a_file_of_zeros_has_no_entries() -> None:
 
 @PROPERTY
 @given(st.binary(max_size=300), st.integers(1, 12), st.integers(0, 2**31 - 1))
-def test_random_bytes_never_raise_and_no_walk_is_longer_than_the_file(data: bytes, slots: int, hash_of_key: int) -> None:
+def test_random_bytes_never_raise_and_no_walk_is_longer_than_the_file(
+    data: bytes, slots: int, hash_of_key: int
+) -> None:
     found = index_file(data, slots)
     assert len(found.phy_offsets(hash_of_key)) <= found.capacity
     assert len(entries_of(found, 2**31 - 1)) <= found.capacity
@@ -160,7 +164,10 @@ def put(folder: Path, files: dict[str, bytes]) -> IndexService:
 
 def test_a_key_is_looked_up_in_every_file(tmp_path: Path) -> None:
     k1, k2 = key_hash("OrderPaid", "k1"), key_hash("OrderPaid", "k2")
-    index = put(tmp_path / "index", {NAMES[0]: index_bytes([(k1, 500), (k2, 100)]), NAMES[1]: index_bytes([(k1, 500), (k1, 900)])})
+    index = put(
+        tmp_path / "index",
+        {NAMES[0]: index_bytes([(k1, 500), (k2, 100)]), NAMES[1]: index_bytes([(k1, 500), (k1, 900)])},
+    )
     assert index.phy_offsets("OrderPaid", "k1") == [500, 900]
     assert index.phy_offsets("OrderPaid", "k2") == [100]
     assert index.phy_offsets("Other", "k1") == []
@@ -169,7 +176,10 @@ def test_a_key_is_looked_up_in_every_file(tmp_path: Path) -> None:
 
 def test_files_of_different_sizes_have_their_own_slots(tmp_path: Path) -> None:
     hash_of_key = key_hash("T", "k")
-    index = put(tmp_path / "index", {NAMES[0]: index_bytes([(hash_of_key, 1)]), NAMES[1]: index_bytes([(hash_of_key, 2)], slots=33)})
+    index = put(
+        tmp_path / "index",
+        {NAMES[0]: index_bytes([(hash_of_key, 1)]), NAMES[1]: index_bytes([(hash_of_key, 2)], slots=33)},
+    )
     assert [file.slots for file in index.files] == [SLOTS, 33]
     assert index.phy_offsets("T", "k") == [1, 2]
     index.close()

@@ -52,7 +52,12 @@ def root(tmp_path: Path) -> Path:
 def test_a_fresh_store_has_a_log_and_nothing_else(root: Path) -> None:
     store = ReadOnlyStore(root)
     assert (len(list(store.commit_log.scan())), store.queues, store.extensions, store.index.files) == (1, {}, {}, [])
-    assert (store.checkpoint(), store.config("topics.json").content, store.lock_holder(), store.foreign) == (None, {}, None, [])
+    assert (store.checkpoint(), store.config("topics.json").content, store.lock_holder(), store.foreign) == (
+        None,
+        {},
+        None,
+        [],
+    )
     store.close()
 
 
@@ -92,13 +97,26 @@ def test_fifos_everywhere_do_not_hang(root: Path) -> None:
     (root / "consumequeue" / "T" / "0").mkdir(parents=True)
     (root / "config").mkdir()
     (root / "index").mkdir()
-    for path in ("lock", "checkpoint", "config/topics.json", f"consumequeue/T/0/{0:020d}", f"index/{0:017d}", "consumequeue/fifo"):
+    for path in (
+        "lock",
+        "checkpoint",
+        "config/topics.json",
+        f"consumequeue/T/0/{0:020d}",
+        f"index/{0:017d}",
+        "consumequeue/fifo",
+    ):
         os.mkfifo(root / path)
     store = ReadOnlyStore(root)
     assert (store.checkpoint(), store.lock_holder(), store.config("topics.json").content) == (None, None, None)
     assert [queue.max_offset for queue in store.queues.values()] == [0]
     assert store.index.phy_offsets("T", "k") == []
-    assert set(codes(store)) == {"lock", "checkpoint", f"consumequeue/T/0/{0:020d}", f"index/{0:017d}", "consumequeue/fifo"}
+    assert set(codes(store)) == {
+        "lock",
+        "checkpoint",
+        f"consumequeue/T/0/{0:020d}",
+        f"index/{0:017d}",
+        "consumequeue/fifo",
+    }
 
 
 def linked(root: Path, part: str) -> Path:
@@ -143,7 +161,9 @@ def test_what_does_not_belong_among_the_queues_is_told(root: Path) -> None:
     store = ReadOnlyStore(root)
     assert list(store.queues) == [("T", 0)]
     assert set(codes(store).values()) == {"foreign-file"}
-    assert set(codes(store)) == {f"consumequeue/{path}" for path in ("file", "T/file", "T/0/file", "T/x", "T/12345678901")}
+    assert set(codes(store)) == {
+        f"consumequeue/{path}" for path in ("file", "T/file", "T/0/file", "T/x", "T/12345678901")
+    }
 
 
 def test_a_batch_queue_is_found_in_its_own_folder(root: Path) -> None:
@@ -173,7 +193,10 @@ def test_a_queue_folder_that_cannot_be_listed_is_told_and_the_rest_is_read(
     root: Path, closed_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for topic in ("T", "U"):
-        put(root / "consumequeue" / topic / ("0" if topic == "T" else "1") / f"{0:020d}", struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"))
+        put(
+            root / "consumequeue" / topic / ("0" if topic == "T" else "1") / f"{0:020d}",
+            struct.pack(">qiq", 0, 126, 0).ljust(100, b"\0"),
+        )
     real = os.listdir
 
     def denied(folder: Path) -> list[str]:
@@ -220,7 +243,9 @@ def test_the_broker_that_holds_the_lock_is_known_by_its_pid(root: Path) -> None:
     lock = put(root / "lock", b"lock")
     store = ReadOnlyStore(root)
     assert store.lock_holder() is None
-    with subprocess.Popen([sys.executable, "-c", HOLDS_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS_LOCK, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
         assert store.lock_holder() == process.pid
@@ -273,7 +298,9 @@ def test_a_time_leads_to_the_first_message_stored_then_or_later(name: str, golde
         queue = store.queues[wanted["topic"], wanted["queueId"]]
         found = store.by_time(queue, wanted["midTimestamp"])
         assert found is not None
-        assert found.queue_offset <= wanted["offsetByMidTimestamp"]  # the broker gives any of that time, or, by file times, a later one
+        assert (
+            found.queue_offset <= wanted["offsetByMidTimestamp"]
+        )  # the broker gives any of that time, or, by file times, a later one
         message = store.commit_log.message_at(found.physical_offset)
         assert message is not None
         assert message.store_timestamp == wanted["midTimestamp"]
@@ -295,7 +322,9 @@ def test_a_key_leads_to_messages_that_really_have_it(golden: Callable[[str], Pat
     store = ReadOnlyStore(golden("471-basic"))
     found = list(store.by_key("%RETRY%billing", "dup-key"))
     assert found
-    assert all(isinstance(item, Message) and item.topic == "%RETRY%billing" and has_key(item, "dup-key") for item in found)
+    assert all(
+        isinstance(item, Message) and item.topic == "%RETRY%billing" and has_key(item, "dup-key") for item in found
+    )
     assert list(store.by_key("%RETRY%billing", "dup")) == []
     assert list(store.by_key("no such topic", "dup-key")) == []
 
@@ -312,7 +341,8 @@ def test_a_key_leads_to_a_message_with_a_broken_body_as_damage(golden: Callable[
 
 
 @pytest.mark.parametrize(
-    ("key", "has"), [("k1", True), ("k2", True), ("k", False), ("k1 k2", False), ("U", True), ("TagA", False), ("", False)]
+    ("key", "has"),
+    [("k1", True), ("k2", True), ("k", False), ("k1 k2", False), ("U", True), ("TagA", False), ("", False)],
 )
 def test_a_message_has_the_words_of_its_keys_and_its_unique_key(tmp_path: Path, key: str, has: bool) -> None:
     write_log(tmp_path, [Record(properties=b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02")])

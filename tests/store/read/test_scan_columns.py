@@ -41,7 +41,9 @@ def one_by_one(folder: Path) -> tuple[ScanSummary, list[Damage]]:
     return summary, [_without_message(item) for item in log_of(folder).scan(summary) if isinstance(item, Damage)]
 
 
-def in_columns(folder: Path, segment_size: int | None = None, threads: int = 2, **how: Any) -> tuple[ScanSummary, list[Damage]]:
+def in_columns(
+    folder: Path, segment_size: int | None = None, threads: int = 2, **how: Any
+) -> tuple[ScanSummary, list[Damage]]:
     summary = ScanSummary()
     items = log_of(folder).scan_columns(summary, threads=threads, segment_size=segment_size, **how)
     return summary, [_without_message(item) for item in items if isinstance(item, Damage)]
@@ -99,7 +101,11 @@ def fields(columns: Columns) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", ["broker-533", "533-longtopic", "533-propcrc", "471-ipv6", "326-basic"])
 def test_the_columns_are_the_messages_fields(name: str, tmp_path: Path) -> None:
     log = log_of(unpack(name, tmp_path) / "commitlog")
-    stretches = [item for item in log.scan_columns(ScanSummary(), fields, threads=2, segment_size=9000) if isinstance(item, Stretch)]
+    stretches = [
+        item
+        for item in log.scan_columns(ScanSummary(), fields, threads=2, segment_size=9000)
+        if isinstance(item, Stretch)
+    ]
     rows = [row for stretch in stretches for row in stretch.taken]
     assert rows == [
         (
@@ -130,7 +136,9 @@ def test_logs_with_any_damage(examples: int, tmp_path: Path) -> None:
         cut=st.integers(0, 40),
         segment=st.integers(100, 5000),
     )
-    def check(kind: dict[str, Any], count: int, stains: list[tuple[int, bytes]], tail: int, cut: int, segment: int) -> None:
+    def check(
+        kind: dict[str, Any], count: int, stains: list[tuple[int, bytes]], tail: int, cut: int, segment: int
+    ) -> None:
         data = bytearray(log_bytes(sample_records(count, **kind)) + bytes(tail))
         for at, stain in stains:
             if at < len(data):
@@ -160,7 +168,8 @@ def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list
         unique = hashes[0] if row["marks"] & HAS_UNIQUE else None
         marks = tuple(bool(row["marks"] & mark) for mark in (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION))
         numbers = tuple(
-            row[name].item() for name in ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
+            row[name].item()
+            for name in ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
         )
         rows.append((*numbers, queues[row["queue"]], frozenset(hashes), unique, marks))
     return rows
@@ -175,11 +184,26 @@ def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
     marks = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected
     keys = index_keys(message, like_3x=False)
     unique = unique_key_hash(message) if keys.required else None
-    numbers = message.physical_offset, message.size, message.queue_offset, message.store_timestamp, message.sys_flag, places[0].tags_code
-    return (*numbers, (message.topic_bytes, message.queue_id), keys.allowed if with_tags else keys.required, unique, marks)
+    numbers = (
+        message.physical_offset,
+        message.size,
+        message.queue_offset,
+        message.store_timestamp,
+        message.sys_flag,
+        places[0].tags_code,
+    )
+    return (
+        *numbers,
+        (message.topic_bytes, message.queue_id),
+        keys.allowed if with_tags else keys.required,
+        unique,
+        marks,
+    )
 
 
-def described_log(folder: Path, segment_size: int, *, with_tags: bool = True) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def described_log(
+    folder: Path, segment_size: int, *, with_tags: bool = True
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """What columns say of a log, and what the one-record decoder does."""
     describer = Describer(with_keys=True, with_tags=with_tags)
     log = log_of(folder)
@@ -207,7 +231,8 @@ texts = st.one_of(
 )
 names = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"INNER_MULTI_DISPATCH", b"KEY", b"TAGSS", b"", b"x"])
 pairs = st.lists(
-    st.tuples(names, st.sampled_from([b"\x01", b"", b"\x01\x01"]), texts, st.sampled_from([b"\x02", b"\x02", b""])), max_size=6
+    st.tuples(names, st.sampled_from([b"\x01", b"", b"\x01\x01"]), texts, st.sampled_from([b"\x02", b"\x02", b""])),
+    max_size=6,
 )
 topics = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
@@ -230,14 +255,17 @@ def test_the_dispatch_columns_of_any_properties(
 
 SHAPES = [
     b"KEYS\x01order-7\x02UNIQ_KEY\x0100000000\x02TAGS\x01Tag1",
-    b"KEYS\x01order-7\x02UNIQ_KEY\x0100000000\x02TAGS\x01Tag1\x02" + b"WAIT\x01true\x02CLUSTER\x01DefaultCluster\x02" * 2,
+    b"KEYS\x01order-7\x02UNIQ_KEY\x0100000000\x02TAGS\x01Tag1\x02"
+    + b"WAIT\x01true\x02CLUSTER\x01DefaultCluster\x02" * 2,
     b"X\x01" + b"v" * 150 + b"\x02TAGS\x01b\x02DELAY\x013\x02UNIQ_KEY\x01" + b"0" * 32 + b"\x02KEYS\x01a b c\x02",
     b"TAGS\x01" + b"t" * 240 + b"\x02KEYS\x01k\x02",
     b"",
 ]
 bytes_that_matter = st.sampled_from(b"\x01\x02 TKEGASY0-")
 changes = st.lists(st.tuples(st.integers(0, 400), bytes_that_matter), max_size=3)
-tails = st.tuples(st.sampled_from(SHAPES), st.sampled_from(["topic-1", "topic-2", "t", "T" * 70]), st.integers(0, 40), changes)
+tails = st.tuples(
+    st.sampled_from(SHAPES), st.sampled_from(["topic-1", "topic-2", "t", "T" * 70]), st.integers(0, 40), changes
+)
 
 
 def changed(shape: bytes, changes: list[tuple[int, int]]) -> bytes:
@@ -252,7 +280,9 @@ def test_tails_that_have_nearly_the_same_layout(examples: int, tmp_path: Path) -
     @settings(PROPERTY, max_examples=examples)
     @given(found=st.lists(tails, min_size=2, max_size=40))
     def check(found: list[tuple[bytes, str, int, list[tuple[int, int]]]]) -> None:
-        records = [Record(topic=topic, properties=changed(shape, of), queue_id=queue) for shape, topic, queue, of in found]
+        records = [
+            Record(topic=topic, properties=changed(shape, of), queue_id=queue) for shape, topic, queue, of in found
+        ]
         write_log(tmp_path, records, file_size=64 * 1024)
         in_columns, one_by_one = described_log(tmp_path / "commitlog", 64 * 1024)
         assert in_columns == one_by_one
@@ -273,17 +303,23 @@ BODIES = [
     b"\x28\xb5\x2f",
     b"plain",
 ]
-flags = st.tuples(st.sampled_from([0, 1]), st.integers(0, 7), st.sampled_from([0, 8, 12]), st.sampled_from([0, BORN_V6, STORE_V6]))
+flags = st.tuples(
+    st.sampled_from([0, 1]), st.integers(0, 7), st.sampled_from([0, 8, 12]), st.sampled_from([0, BORN_V6, STORE_V6])
+)
 ports = st.sampled_from([0, 10911, 65535, 65536, -1, 2**31 - 1, -(2**31)])
 
 
 @settings(PROPERTY, max_examples=300)
 @given(found=st.lists(st.tuples(st.sampled_from(BODIES), flags, ports, ports), min_size=1, max_size=20))
-def test_what_clients_reject(found: list[tuple[bytes, tuple[int, ...], int, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_clients_reject(
+    found: list[tuple[bytes, tuple[int, ...], int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     root = tmp_path_factory.getbasetemp() / "clients"
     data = bytearray()
     for body, (compressed, kind, transaction, v6), born, store in found:
-        record = bytearray(log_bytes([Record(body=body, sys_flag=compressed | kind << 8 | transaction | v6)], base=len(data)))
+        record = bytearray(
+            log_bytes([Record(body=body, sys_flag=compressed | kind << 8 | transaction | v6)], base=len(data))
+        )
         born_at = 48 + (16 if v6 == BORN_V6 else 4)
         struct.pack_into(">i", record, born_at, born)
         struct.pack_into(">i", record, born_at + 12 + (16 if v6 == STORE_V6 else 4), store)
@@ -296,7 +332,9 @@ def test_what_clients_reject(found: list[tuple[bytes, tuple[int, ...], int, int]
 
 
 def test_more_queues_than_a_table_begins_with_keep_their_numbers(tmp_path: Path) -> None:
-    write_log(tmp_path, [Record(topic=f"t{i % 700}", queue_id=i // 700 % 5, body=struct.pack(">i", i)) for i in range(8000)])
+    write_log(
+        tmp_path, [Record(topic=f"t{i % 700}", queue_id=i // 700 % 5, body=struct.pack(">i", i)) for i in range(8000)]
+    )
     in_columns, one_by_one = described_log(tmp_path / "commitlog", 50_000)
     assert in_columns == one_by_one
     assert len({row[6] for row in one_by_one}) == 3500

@@ -26,7 +26,9 @@ def entries(root: Path, topic: str, tags: str) -> int:
     return sum(len(file.phy_offsets(tag_key_hash(topic, tags))) for file in ReadOnlyStore(root).index.files)
 
 
-@pytest.mark.parametrize(("name", "profile"), [("540-basic", "5.4"), ("550-tx", "5.4"), ("533-basic", "5.3"), ("514-tx", "5.3")])
+@pytest.mark.parametrize(
+    ("name", "profile"), [("540-basic", "5.4"), ("550-tx", "5.4"), ("533-basic", "5.3"), ("514-tx", "5.3")]
+)
 def test_the_version_shows_in_a_folder_and_in_the_index(name: str, profile: str, golden: Golden) -> None:
     root = golden(name)
     assert guess_profile(ReadOnlyStore(root)).name == profile
@@ -101,7 +103,10 @@ def test_tags_that_are_missing_between_others_are_a_finding(tmp_path: Path, rmqc
         assert rmqctl("append", root, *create, "--profile", profile, *options).code == 0
     (finding,) = rmqctl("verify", root, "-o", "json").document()["findings"]
     assert (finding["code"], finding.get("count", 1)) == ("index-missing", 1)
-    assert finding["physicalOffset"] == rmqctl("query", root, "--topic", "T", "--key", "k1", "-o", "jsonl").rows()[0]["physicalOffset"]
+    assert (
+        finding["physicalOffset"]
+        == rmqctl("query", root, "--topic", "T", "--key", "k1", "-o", "jsonl").rows()[0]["physicalOffset"]
+    )
     assert rmqctl("rebuild", root, "index", "--yes").code == 3
     assert (rmqctl("verify", root).code, entries(root, "T", "t")) == (0, 3)
 
@@ -119,7 +124,9 @@ def append(rmqctl: Rmqctl, root: Path, profile: str, *options: str, count: int =
     create = () if root.exists() else ("--create", *SIZES)
     lines = root.parent / "lines"
     properties = dict(zip(options[::2], options[1::2], strict=True))
-    lines.write_text("".join(json.dumps({"topic": "T", "body": "x", "properties": properties}) + "\n" for _ in range(count)))
+    lines.write_text(
+        "".join(json.dumps({"topic": "T", "body": "x", "properties": properties}) + "\n" for _ in range(count))
+    )
     assert rmqctl("append", root, *create, "--profile", profile, "--from", lines).code == 0
 
 

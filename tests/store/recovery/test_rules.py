@@ -87,13 +87,17 @@ def test_the_head_of_a_file_is_read_with_either_host(sys_flag: int, magic: int) 
 @pytest.mark.parametrize("count", range(1, 6))
 @pytest.mark.parametrize("profile", OLD)
 @pytest.mark.parametrize("queues_end", [NO_QUEUE, 0, 4500])
-def test_4_begins_a_normal_recovery_at_the_third_file_from_the_end(count: int, profile: Profile, queues_end: int) -> None:
+def test_4_begins_a_normal_recovery_at_the_third_file_from_the_end(
+    count: int, profile: Profile, queues_end: int
+) -> None:
     found = rules.start_file(Mode.NORMAL, profile, BASES[:count], queues_end, lambda _: True)
     assert found.number == max(count - 3, 0)
     assert found.why
 
 
-@pytest.mark.parametrize(("queues_end", "number"), [(NO_QUEUE, 0), (0, 0), (999, 0), (1000, 1), (3999, 3), (4000, 4), (99_999, 4)])
+@pytest.mark.parametrize(
+    ("queues_end", "number"), [(NO_QUEUE, 0), (0, 0), (999, 0), (1000, 1), (3999, 3), (4000, 4), (99_999, 4)]
+)
 def test_5_begins_a_normal_recovery_where_the_queues_end(queues_end: int, number: int) -> None:
     assert rules.start_file(Mode.NORMAL, PROFILE_5_3, BASES, queues_end, lambda _: True).number == number
     expired = [base + 5000 for base in BASES]
@@ -116,7 +120,12 @@ def test_what_the_scan_dispatches(profile: Profile, queues_end: int) -> None:
 
 
 def test_queues_are_cut_only_where_they_reach_the_logs_end() -> None:
-    assert [rules.cuts_queues(queues_end, 500) for queues_end in (NO_QUEUE, 499, 500, 501)] == [False, False, True, True]
+    assert [rules.cuts_queues(queues_end, 500) for queues_end in (NO_QUEUE, 499, 500, 501)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
@@ -125,14 +134,24 @@ def test_start_dispatches_from_the_queues_end_but_not_before_the_log() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "gap"),
-    [(0, 0, None), (5, 3000, None), (5, 3001, 3000), (3500, 3600, 3500), (3500, 3500, None), (3500, 5000, 3500), (4000, 5000, None)],
+    [
+        (0, 0, None),
+        (5, 3000, None),
+        (5, 3001, 3000),
+        (3500, 3600, 3500),
+        (3500, 3500, None),
+        (3500, 5000, 3500),
+        (4000, 5000, None),
+    ],
 )
 def test_the_first_offset_that_no_file_has(start: int, end: int, gap: int | None) -> None:
     extents = [(0, 1000), (1000, 2000), (2000, 3000), (4000, 5000)]
     assert rules.first_gap(extents, start, end) == gap
 
 
-@pytest.mark.parametrize(("mode", "end", "point"), list(itertools.product(Mode, (99, 100, 101), (checkpoint(0, 0, 100), None))))
+@pytest.mark.parametrize(
+    ("mode", "end", "point"), list(itertools.product(Mode, (99, 100, 101), (checkpoint(0, 0, 100), None)))
+)
 def test_an_index_file_beyond_the_checkpoint_goes_with_abort(mode: Mode, end: int, point: Checkpoint | None) -> None:
     expected = mode is Mode.ABNORMAL and (point is None or end > 100)
     assert rules.is_index_dropped(mode, end, point) == expected
@@ -193,7 +212,12 @@ def test_min_offsets(units: Units, log_start: int, by_4: int, by_5: int) -> None
 
 
 def test_a_queue_whose_last_file_is_empty_stops_5() -> None:
-    assert [bool(rules.empty_last_file_refusal(Units(RISING[:20]), profile)) for profile in ALL] == [False, False, True, True]
+    assert [bool(rules.empty_last_file_refusal(Units(RISING[:20]), profile)) for profile in ALL] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert rules.empty_last_file_refusal(Units([]), PROFILE_5_3) is None
     assert rules.empty_last_file_refusal(Units(RISING), PROFILE_5_3) is None
 

@@ -128,7 +128,9 @@ def on_disk(rng: random.Random, *, orderly: bool) -> dict[int, list[Unit]]:
     for _ in range(0 if orderly else rng.randrange(4)):
         if files:
             base = rng.choice(list(files))
-            files[base][rng.randrange(UNITS)] = rng.choice([ZERO, (-1, 20), (2000, 20), (7, 20), (rng.randrange(1500), 0)])
+            files[base][rng.randrange(UNITS)] = rng.choice(
+                [ZERO, (-1, 20), (2000, 20), (7, 20), (rng.randrange(1500), 0)]
+            )
     if len(files) > 2 and not orderly and rng.randrange(4) == 0:
         del files[first + UNITS]
     return files
@@ -214,5 +216,7 @@ def play(files: dict[int, list[Unit]], there: MappedFileQueue, seed: int, rng: r
         assert state_of(queue, states) == state_of(model), seed
     failed = queue.correct_min_offset(log_start, profile) is not None
     assert failed == (not model.correct_min(log_start, profile))
-    if profile is PROFILE_4_9 or (odd is None and seed % 2 == 0):  # bisection of units that are not in order finds one of many
+    if profile is PROFILE_4_9 or (
+        odd is None and seed % 2 == 0
+    ):  # bisection of units that are not in order finds one of many
         assert state_of(queue, states) == state_of(model), seed

@@ -46,7 +46,11 @@ def profile_of(case: dict[str, Any]) -> Profile:
 
 
 def ranges(queues: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
-    return {(queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in queues if queue["maxOffset"] > 0}
+    return {
+        (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"])
+        for queue in queues
+        if queue["maxOffset"] > 0
+    }
 
 
 def assert_is_the_real_one(case: dict[str, Any], outcome: RestartOutcome) -> None:
@@ -71,7 +75,9 @@ def test_every_damage_case_comes_to_what_the_real_broker_came_to(name: str, tmp_
 
 @pytest.mark.parametrize("name", sorted(MORE_CASES))
 def test_and_so_does_every_case_of_ours(name: str, tmp_path: Path) -> None:
-    assert_is_the_real_one(MORE_CASES[name], plan_restart(damaged(MORE_CASES[name], tmp_path), profile_of(MORE_CASES[name])))
+    assert_is_the_real_one(
+        MORE_CASES[name], plan_restart(damaged(MORE_CASES[name], tmp_path), profile_of(MORE_CASES[name]))
+    )
 
 
 @pytest.mark.parametrize("name", sorted(CASES)[::7])

@@ -158,7 +158,10 @@ def test_golden_stores_give_what_the_real_broker_gives(name: str, tmp_path: Path
     read = MessageReader(ReadOnlyStore(root), profile)
     for queue in expected(name)["queues"]:
         key = (queue["topic"], queue["queueId"])
-        assert (read.get_min_offset_in_queue(*key), read.get_max_offset_in_queue(*key)) == (queue["minOffset"], queue["maxOffset"])
+        assert (read.get_min_offset_in_queue(*key), read.get_max_offset_in_queue(*key)) == (
+            queue["minOffset"],
+            queue["maxOffset"],
+        )
         entries, offset = [], queue["minOffset"]
         while (result := read.get_message(*key, offset, 32)).status is STATUS.FOUND:
             entries += [[m.queue_offset, m.physical_offset, m.size] for m in result.messages]

@@ -48,7 +48,9 @@ def test_the_index_is_read_before_it_is_flushed(tmp_path: Path) -> None:
     for number in range(60):
         put(store, number, number + 1)
         store.dispatch()
-        assert [m.properties["UNIQ_KEY"] for m in store.reader.query_message("OrderPaid", f"k{number}", 64)] == [f"{number:032X}"]
+        assert [m.properties["UNIQ_KEY"] for m in store.reader.query_message("OrderPaid", f"k{number}", 64)] == [
+            f"{number:032X}"
+        ]
     assert len(store.reader.query_message("OrderPaid", "u3", 64)) == 12
     assert [m.queue_offset for m in store.reader.query_message("OrderPaid", "u3", 2)] == [17, 19]
     assert store.reader.query_message("OrderPaid", "u9", 64) == []
@@ -81,7 +83,15 @@ def test_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store, 0, 90)
     store.dispatch()
     first = store.reader.get_message("OrderPaid", 0, 0, 1).messages[0].store_timestamp
-    times = {0: 0, first: 0, first + 1: 1, first + 3000 * 15: 15, first + 3000 * 15 - 1500: 15, first + 3000 * 29: 29, 10**12: 30}
+    times = {
+        0: 0,
+        first: 0,
+        first + 1: 1,
+        first + 3000 * 15: 15,
+        first + 3000 * 15 - 1500: 15,
+        first + 3000 * 29: 29,
+        10**12: 30,
+    }
     assert {time: store.reader.get_offset_in_queue_by_time("OrderPaid", 0, time) for time in times} == times
     assert store.reader.get_offset_in_queue_by_time("Unknown", 0, first) == 0
     store.close()
@@ -103,7 +113,9 @@ def test_4x_takes_the_nearest_message(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_an_open_store_is_read_as_a_closed_one(profile: Profile, tmp_path: Path) -> None:
     def answers(read: MessageReader) -> list[object]:
-        found: list[object] = [read.get_message("OrderPaid", queue, at, 32) for queue in range(4) for at in range(-1, 45)]
+        found: list[object] = [
+            read.get_message("OrderPaid", queue, at, 32) for queue in range(4) for at in range(-1, 45)
+        ]
         found += [read.get_message("OrderPaid", 1, at, 32, Subscription("Tag1 || TagX")) for at in range(40)]
         return [*found, *(read.query_message("OrderPaid", f"u{number}", 64) for number in range(6))]
 
@@ -139,5 +151,9 @@ def test_a_consumer_follows_a_producer(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(60)
     assert seen == {queue: list(range(100)) for queue in seen}
-    assert statuses <= {GetMessageStatus.FOUND, GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.OFFSET_OVERFLOW_ONE}
+    assert statuses <= {
+        GetMessageStatus.FOUND,
+        GetMessageStatus.NO_MESSAGE_IN_QUEUE,
+        GetMessageStatus.OFFSET_OVERFLOW_ONE,
+    }
     assert findings(tmp_path / "s") == []

@@ -34,7 +34,9 @@ def golden(into: Path) -> Path:
     return into / "store"
 
 
-def with_batch_topics(root: Path, topics: list[str], geometry: Geometry, profile: Profile = PROFILE_5_3) -> MessageStore:
+def with_batch_topics(
+    root: Path, topics: list[str], geometry: Geometry, profile: Profile = PROFILE_5_3
+) -> MessageStore:
     """A new store whose topics.json says that `topics` have batch consume queues."""
     MessageStore.create(root, PutSettings(profile), geometry).close()
     table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}} for topic in topics}
@@ -53,7 +55,12 @@ def inner_batch(number: int, count: int, **changes: Any) -> MessageExtBrokerInne
 
 def queue_bytes(root: Path) -> dict[str, bytes]:
     """The used part of every queue's files."""
-    parts = [path for part in ("consumequeue", "batchconsumequeue") for path in sorted((root / part).rglob("0*")) if path.is_file()]
+    parts = [
+        path
+        for part in ("consumequeue", "batchconsumequeue")
+        for path in sorted((root / part).rglob("0*"))
+        if path.is_file()
+    ]
     return {str(path.relative_to(root)): data for path in parts if (data := path.read_bytes().rstrip(b"\0"))}
 
 
@@ -93,7 +100,14 @@ def test_offsets_run_on_by_the_messages_of_a_batch(tmp_path: Path) -> None:
     assert store.put_messages([message(at, topic="bcq", queue_id=0) for at in (4, 5)]).is_ok
     store.close()
     queue = ReadOnlyStore(tmp_path / "s").queues["bcq", 0]
-    assert [(unit.queue_offset, unit.batch_size) for unit in queue.units(0, 99)] == [(0, 3), (3, 1), (4, 5), (9, 1), (10, 1), (11, 1)]
+    assert [(unit.queue_offset, unit.batch_size) for unit in queue.units(0, 99)] == [
+        (0, 3),
+        (3, 1),
+        (4, 5),
+        (9, 1),
+        (10, 1),
+        (11, 1),
+    ]
     assert [m.properties.get("INNER_BASE") for m in stored(tmp_path / "s")] == ["0", "3", "4", None, None, None]
     assert findings(tmp_path / "s") == []
 

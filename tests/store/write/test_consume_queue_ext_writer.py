@@ -26,7 +26,9 @@ from tests.store.engine.test_message_store import findings, message, stored
 from tests.support import cqext_store
 
 WITH, WITHOUT = BrokerConf(consumequeue_ext_enabled=True), BrokerConf(consumequeue_ext_enabled=False)
-SMALL = Geometry(4096, 200, 10, 40, consumequeue_ext_file_size=168)  # 8 units and the blank's 4 bytes leave 4 of the file
+SMALL = Geometry(
+    4096, 200, 10, 40, consumequeue_ext_file_size=168
+)  # 8 units and the blank's 4 bytes leave 4 of the file
 
 
 def test_the_same_queues_and_extensions_as_the_real_brokers(tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_a_store_is_gone_on_with(first: int, tmp_path: Path) -> None:
     store = ReadOnlyStore(tmp_path / "s")
     extension = store.extensions["OrderPaid", 0]
     units = list(store.queues["OrderPaid", 0].units(0, 20))
-    assert [extension.tags_code(unit.tags_code) for unit in units] == [store.tags_code(m) for m in stored(tmp_path / "s")]
+    assert [extension.tags_code(unit.tags_code) for unit in units] == [
+        store.tags_code(m) for m in stored(tmp_path / "s")
+    ]
 
 
 def test_units_that_nothing_points_to_are_overwritten(tmp_path: Path) -> None:

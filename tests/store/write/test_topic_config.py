@@ -28,7 +28,10 @@ def written(root: Path) -> dict[str, Any]:
 
 
 def queue_nums(root: Path) -> dict[str, tuple[int, int]]:
-    return {topic: (entry["readQueueNums"], entry["writeQueueNums"]) for topic, entry in written(root)["topicConfigTable"].items()}
+    return {
+        topic: (entry["readQueueNums"], entry["writeQueueNums"])
+        for topic, entry in written(root)["topicConfigTable"].items()
+    }
 
 
 def append(root: Path, *queues: tuple[str, int]) -> None:
@@ -108,8 +111,12 @@ def test_the_topic_of_a_delayed_message_is_there_before_it_is_delivered(tmp_path
     copied = {"REAL_TOPIC": "Copied", "REAL_QID": "0", "DELAY": "1"}
     store.put_message(message(topic="SCHEDULE_TOPIC_XXXX", queue_id=0, properties=copied), as_it_is=True)
     store.put_message(message(topic="Plain", queue_id=0, properties={"REAL_TOPIC": "Nowhere", "REAL_QID": "0"}))
-    store.put_message(message(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties={"REAL_TOPIC": "../x", "REAL_QID": "0"}))
-    store.put_message(message(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties={"REAL_TOPIC": "NoQueue", "REAL_QID": "-1"}))
+    store.put_message(
+        message(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties={"REAL_TOPIC": "../x", "REAL_QID": "0"})
+    )
+    store.put_message(
+        message(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0, properties={"REAL_TOPIC": "NoQueue", "REAL_QID": "-1"})
+    )
     store.close()
     assert queue_nums(tmp_path / "s") == {
         "SCHEDULE_TOPIC_XXXX": (18, 18),
@@ -202,6 +209,10 @@ def test_it_is_written_before_the_queues_are(tmp_path: Path) -> None:
 def test_system_topics_have_the_brokers_own_numbers(name: str, tmp_path: Path) -> None:
     """Those whose number is the broker's, not a cluster's or a producer's."""
     table = written(unpack(name, tmp_path))["topicConfigTable"]
-    given = {topic: entry["readQueueNums"] for topic, entry in table.items() if not topic.startswith(("DefaultCluster", "broker-a", "TBW"))}
+    given = {
+        topic: entry["readQueueNums"]
+        for topic, entry in table.items()
+        if not topic.startswith(("DefaultCluster", "broker-a", "TBW"))
+    }
     assert {topic: usual_queue_nums(topic) for topic in given} == given
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in given
