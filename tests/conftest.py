@@ -36,7 +36,7 @@ from rmqctl.kernels import (
     scan,
 )
 from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import keep_in, prepare
+from rmqctl.kernels.warm_up import cache_in, warm_up
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.golden_archive import blocks_of, write_archive
 
@@ -209,8 +209,8 @@ def _kernels_are_kept() -> None:
 
     Where none are kept yet, two workers compile half of them each, and take the others'.
     """
-    keep_in(find_folder())
-    prepare(*(KERNELS[::-1] if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else KERNELS))
+    cache_in(find_folder())
+    warm_up(*(KERNELS[::-1] if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else KERNELS))
 
 
 @pytest.fixture(autouse=True)

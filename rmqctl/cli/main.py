@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from rmqctl import __version__
-from rmqctl.cli.output.complaint import complain
+from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.shared.interruption import not_ignored
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode, RmqctlError
 
@@ -117,5 +117,5 @@ def run(arguments: list[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # the last resort: a bug of ours is one line, too
         if debug and not isinstance(error, click.ClickException | click.Abort | KeyboardInterrupt | RmqctlError):
             raise
-        return complain(error)
+        return report_error(error)
     return int(status or 0)

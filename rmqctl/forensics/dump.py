@@ -12,7 +12,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.message_row import damage_row, message_row
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary
-from rmqctl.store.read.file_scan import Item, Stretch
+from rmqctl.store.read.file_scan import RecordRun, ScanItem
 
 if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
@@ -53,23 +53,23 @@ class Dump:
         self._on_damage = on_damage
         self._threads = threads
 
-    def prepare(self) -> None:
+    def warm_up(self) -> None:
         """Have the kernels ready that `rows` and `lines` need."""
         from rmqctl.kernels import filter_scan, json_lines, scan
-        from rmqctl.kernels.warm_up import prepare
+        from rmqctl.kernels.warm_up import warm_up
 
-        prepare(scan, filter_scan, json_lines)
+        warm_up(scan, filter_scan, json_lines)
 
     def rows(self) -> Iterator[Row]:
         """All rows, in the order of the log."""
-        self.prepare()
+        self.warm_up()
 
         def take(columns: Columns) -> tuple[str, list[Message]]:
             return columns.path, [columns.message(row) for row in self._wanted.rows(columns).tolist()]
 
         for item in self._scan(take):
-            if isinstance(item, Stretch):
-                path, messages = item.taken
+            if isinstance(item, RecordRun):
+                path, messages = item.result
                 for message in messages:
                     yield from self._shown(message, path)
             else:
@@ -79,20 +79,20 @@ class Dump:
         """The same as JSON Lines, many in each of the blocks; `to_line` writes the rows that no kernel does."""
         from rmqctl.forensics.line_writer import LineWriter
 
-        self.prepare()
+        self.warm_up()
         writer = LineWriter(self._wanted, self._body)
         for item in self._scan(writer.take):
-            if not isinstance(item, Stretch):
+            if not isinstance(item, RecordRun):
                 yield from ((to_line(row) + "\n").encode() for row in self._row(item))
                 continue
-            path, pieces = item.taken
+            path, pieces = item.result
             for piece in pieces:
                 if isinstance(piece, Message):
                     yield from ((to_line(row) + "\n").encode() for row in self._shown(piece, path))
                 else:
                     yield piece
 
-    def _scan(self, take: Callable[[Columns], Any]) -> Iterator[Item | Stretch]:
+    def _scan(self, take: Callable[[Columns], Any]) -> Iterator[ScanItem | RecordRun]:
         return self._log.scan_columns(
             self.summary,
             take,
@@ -166,7 +166,7 @@ class Dump:
                 time.sleep(POLL_SECONDS)
                 self._log.queue.refresh()
 
-    def _past_damage(self, item: Item | None, position: int) -> int | None:
+    def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
         """Where to go on behind damage or missing files; None: nothing is behind, so it may be a record in the making."""
         if not isinstance(item, Damage):
             return None
@@ -184,17 +184,17 @@ class Dump:
         following = self._log.at(message.end)
         return following is not None and not (isinstance(following, Damage) and following.code == "outside-log")
 
-    def _row(self, item: Item) -> Iterator[Row]:
+    def _row(self, item: ScanItem) -> Iterator[Row]:
         self._hear_if_damage(item)
         yield from self._rows_of(item)
 
-    def _rows_of(self, item: Item) -> list[Row]:
+    def _rows_of(self, item: ScanItem) -> list[Row]:
         """The row of an item, where it is wanted."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
 
-    def _shown(self, item: Item, path: str | None = None) -> list[Row]:
+    def _shown(self, item: ScanItem, path: str | None = None) -> list[Row]:
         path = self._log.path_of(item.physical_offset) if path is None else path
         if isinstance(item, Damage):
             return [damage_row(item, path=path, body=self._body)]
@@ -202,7 +202,7 @@ class Dump:
             return [message_row(item, path=path, tags_code=self._store.tags_code(item), body=self._body)]
         return []
 
-    def _hear_if_damage(self, item: Item) -> None:
+    def _hear_if_damage(self, item: ScanItem) -> None:
         if isinstance(item, Damage):
             self._hear(item._replace(message=None))
 

@@ -148,7 +148,7 @@ CATALOGUE: dict[str, Explanation] = {
     "file-gap": Explanation(
         "Files of the sequence are missing.",
         "Brokers start all the same, and consumers silently get none of the messages in there; 4.x may hang at its start when its queues "
-        "are gone, too. Look for the file; `recover --keep-going` puts a file full of marks in its place.",
+        "are gone, too. Look for the file; `recover --keep-going` puts a file full of placeholders in its place.",
     ),
     "file-overlap": Explanation(
         "Two files claim the same offsets.", "Keep the right one: a broker takes them in the order of their names."
@@ -252,12 +252,12 @@ CATALOGUE: dict[str, Explanation] = {
 }
 
 TERMS: dict[str, Explanation] = {
-    "mark": Explanation(
+    "placeholder": Explanation(
         "A message that `recover --keep-going` wrote in place of one that is damaged or missing, of its size and in its place in "
         "the queue. Its property RMQCTL_DAMAGED has the finding (there is none where there is no room for it); its body is the "
         "message's own where that is whole, else "
         '{"RMQCTL_DAMAGED":"..."} and spaces; its PREPAREDTRANSACTIONOFFSET is 5930485633935736832.',
         "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` shows it with the "
-        "property; `rmqctl undo` takes all marks of a recovery back. Bytes that no queue knows of get fillers, which nobody is served.",
+        "property; `rmqctl undo` takes all placeholders of a recovery back. Bytes that no queue knows of get fillers, which nobody is served.",
     ),
 }

@@ -116,8 +116,8 @@ class Filter:
             return kinds == self.transaction
         half = np.zeros(len(kinds), np.bool_)
         filter_scan.keep_topic(columns.buffer, columns.rows, TRANS_HALF_TOPIC, half)
-        prepared = (kinds == TransactionType.PREPARED) | ((kinds == TransactionType.NONE) & half)
-        return prepared if self.transaction is TransactionType.PREPARED else (kinds == TransactionType.NONE) & ~half
+        warmed_up = (kinds == TransactionType.PREPARED) | ((kinds == TransactionType.NONE) & half)
+        return warmed_up if self.transaction is TransactionType.PREPARED else (kinds == TransactionType.NONE) & ~half
 
     def _by_texts(self, columns: Columns, kept: Any) -> None:
         """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""

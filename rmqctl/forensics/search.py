@@ -13,7 +13,7 @@ from rmqctl.format.message import Damage, Message
 from rmqctl.format.timestamp import rfc3339
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import SMALL_SEGMENT_SIZE, UNREADABLE, ScanSummary, message_of
-from rmqctl.store.read.file_scan import Item, Stretch
+from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import has_key
 from rmqctl.store.read.topic_names import unknown_topic
 
@@ -75,18 +75,18 @@ class Search:
             raise BadRequest(f"{what}: {unknown}" if unknown else what, hint=hint)
         return self._by_queue(queue)
 
-    def prepare(self) -> None:
+    def warm_up(self) -> None:
         """Have the kernels ready that `by_scan` needs."""
         from rmqctl.kernels import filter_scan, scan
-        from rmqctl.kernels.warm_up import prepare
+        from rmqctl.kernels.warm_up import warm_up
 
-        prepare(scan, filter_scan)
+        warm_up(scan, filter_scan)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
         """The same, by reading the whole log; also messages whose content is damaged."""
-        self.prepare()
+        self.warm_up()
         summary = ScanSummary()
-        nearest: Item | None = None
+        nearest: ScanItem | None = None
         for item in self._scanned(summary):
             if isinstance(item, Damage):
                 self.findings.append(item._replace(message=None))
@@ -101,7 +101,7 @@ class Search:
         read = f"scanned {summary.bytes_scanned} bytes: {summary.messages} messages, ok up to {summary.ok_up_to}"
         self.remarks.append(f"{read}; stopped at {summary.end}: {summary.stopped}")
 
-    def _scanned(self, summary: ScanSummary) -> Iterator[Item]:
+    def _scanned(self, summary: ScanSummary) -> Iterator[ScanItem]:
         """The messages that match, and all damage."""
         wanted = self._filter()
 
@@ -113,8 +113,8 @@ class Search:
         for item in self._store.commit_log.scan_columns(
             summary, take, threads=self._threads, segment_size=SMALL_SEGMENT_SIZE
         ):
-            if isinstance(item, Stretch):
-                yield from item.taken
+            if isinstance(item, RecordRun):
+                yield from item.result
             elif (isinstance(item, Message) and self._matches(item)) or isinstance(item, Damage):
                 yield item
 
@@ -225,7 +225,7 @@ class Search:
             self.findings.append(Damage("unit-mismatch", unit.physical_offset, 0, detail))
         yield from self._found(found)
 
-    def _found(self, item: Item | None) -> Iterator[dict[str, Any]]:
+    def _found(self, item: ScanItem | None) -> Iterator[dict[str, Any]]:
         if isinstance(item, Damage):
             self.findings.append(item._replace(message=None))
             if item.message is not None:
@@ -233,7 +233,7 @@ class Search:
         elif isinstance(item, Message):
             yield self._row(item)
 
-    def _row(self, item: Item) -> dict[str, Any]:
+    def _row(self, item: ScanItem) -> dict[str, Any]:
         path = self._store.commit_log.path_of(item.physical_offset)
         if isinstance(item, Damage):
             return damage_row(item, path=path, body=self._body)

@@ -19,11 +19,11 @@ from rmqctl.forensics.finding import Finding, of_damage
 from rmqctl.format import crc, properties
 from rmqctl.format.message import HEAD_SIZE_MAX, Damage, Message, head_of
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.dispatch_scan import STANDS_IN
-from rmqctl.kernels.warm_up import prepare
-from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+from rmqctl.kernels.dispatch_scan import IS_PLACEHOLDER
+from rmqctl.kernels.warm_up import warm_up
+from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary
-from rmqctl.store.read.file_scan import Item, Stretch
+from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ CAUSES = (
 )
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
 # the log's items in order; with a describer, stretches have their dispatch columns
-Scan = Callable[[ScanSummary, Describer | None], Iterator[Item | Stretch]]
+Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
 
 
 @dataclass
 class VerifyReport:
     """What verify found. Offsets in bytes; `seconds` is the scan alone.
 
-    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the log. `marks` are
+    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the log. `placeholders` are
     messages that `recover --keep-going` wrote in place of others; None: not counted, at level 1.
     """
 
@@ -70,7 +70,7 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    marks: int | None = None
+    placeholders: int | None = None
     broker_stops_at: int | None = None
     behind_damage_messages: int = 0
     behind_damage_bytes: int = 0
@@ -87,7 +87,7 @@ class VerifyReport:
             "records": self.summary.records,
             "messages": self.summary.messages,
             "blanks": self.summary.blanks,
-            "marks": self.marks,
+            "placeholders": self.placeholders,
             "bytesScanned": self.summary.bytes_scanned,
             "okUpTo": self.summary.ok_up_to,
             "minPhyOffset": self.min_phy_offset,
@@ -129,7 +129,7 @@ class Verification:
         self.report = VerifyReport(level, ScanSummary(), store.commit_log.min_offset)
         self._store = store
         self._scan = scan or partial(_scan_here, store, threads)
-        self._describer = Describer(with_keys=level >= LEVEL_ALL, with_tags=True)
+        self._builder = DispatchRequestBuilder(with_keys=level >= LEVEL_ALL, with_tags=True)
         self._receipts = receipts
         self._level = level if store.commit_log.queue.files else 0
         self._queues: QueueCrosscheck | None = None
@@ -140,28 +140,28 @@ class Verification:
         self._bit_flip_budget = BIT_FLIP_BUDGET
         self._shift: int | None = None
 
-    def prepare(self) -> None:
+    def warm_up(self) -> None:
         """Have the kernels ready: the first run of all compiles them, which takes seconds."""
-        prepare(scan)
+        warm_up(scan)
         if self._level >= LEVEL_QUEUES:
-            prepare(dispatch_scan, cq_unit_compare)
+            warm_up(dispatch_scan, cq_unit_compare)
         if self._level >= LEVEL_ALL:
-            prepare(index_match)
+            warm_up(index_match)
 
     def run(self) -> None:
         """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
-        self.prepare()
+        self.warm_up()
         started = time.perf_counter()
-        self._queues = QueueCrosscheck(self._store, self._describer) if self._level >= LEVEL_QUEUES else None
-        self._index = IndexAudit(self._store, self._describer) if self._level >= LEVEL_ALL else None
-        self.report.marks = 0 if self._queues else None
-        for item in self._scan(self.report.summary, self._describer if self._queues else None):
+        self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
+        self._index = IndexAudit(self._store, self._builder) if self._level >= LEVEL_ALL else None
+        self.report.placeholders = 0 if self._queues else None
+        for item in self._scan(self.report.summary, self._builder if self._queues else None):
             if isinstance(item, Damage):
                 self._damage(item)
-            elif isinstance(item, Stretch):
-                self._good(item.messages, item.size, item.taken)
+            elif isinstance(item, RecordRun):
+                self._good(item.messages, item.size, item.result)
             elif isinstance(item, Message):
-                self._good(1, item.size, self._describer.of(item) if self._queues else None)
+                self._good(1, item.size, self._builder.of(item) if self._queues else None)
         if self._queues:
             self._queues.finish(self.report.summary.end)
             self.report.findings += self._queues.findings
@@ -237,8 +237,8 @@ class Verification:
             self._oldest = self._oldest or int(stored[np.argmax(stored != 0)])
             self._newest = max(self._newest, int(stored.max()))
             self._last = int(stored[-1])
-            self.report.marks = (self.report.marks or 0) + int(
-                np.count_nonzero(described.messages["marks"] & STANDS_IN)
+            self.report.placeholders = (self.report.placeholders or 0) + int(
+                np.count_nonzero(described.messages["traits"] & IS_PLACEHOLDER)
             )
             self._tell(described)
 
@@ -246,9 +246,9 @@ class Verification:
         if damaged is None:
             self.report.findings += client_audit.find_rejected(self._store.commit_log, described.messages)
         if self._queues:
-            self._queues.see(described, damaged)
+            self._queues.on_messages(described, damaged)
         if self._index:
-            self._index.see(described)
+            self._index.on_messages(described)
 
     def _damage(self, damage: Damage) -> None:
         if not self._is_more_of_the_same(damage):
@@ -258,7 +258,7 @@ class Verification:
         message = damage.message_in_its_place
         if message is not None:
             if self._queues:
-                self._tell(self._describer.of(message), message)
+                self._tell(self._builder.of(message), message)
         elif self._queues:
             self._queues.lost(damage)
 
@@ -300,9 +300,9 @@ class Verification:
 
 
 def _scan_here(
-    store: ReadOnlyStore, threads: int, summary: ScanSummary, describer: Describer | None
-) -> Iterator[Item | Stretch]:
-    return store.commit_log.scan_columns(summary, describer.take if describer else None, threads=threads)
+    store: ReadOnlyStore, threads: int, summary: ScanSummary, builder: DispatchRequestBuilder | None
+) -> Iterator[ScanItem | RecordRun]:
+    return store.commit_log.scan_columns(summary, builder.take if builder else None, threads=threads)
 
 
 def is_empty_body(damage: Damage) -> bool:

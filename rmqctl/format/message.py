@@ -41,7 +41,7 @@ _PROPERTY_END = properties.PROPERTY_SEPARATOR.encode()
 _LIGHT_OFFSETS = (properties.INNER_MULTI_QUEUE_OFFSET + properties.NAME_VALUE_SEPARATOR).encode()
 BLANK_SIZE = 8
 # PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/operations/placeholder/record.py)
-MARK = int.from_bytes(b"RMQCTL\0\0", "big")
+PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
 
 
 def _head(born_host: int, store_host: int) -> Layout:

@@ -81,7 +81,7 @@ def keep_nothing() -> None:
         compiled._cache = NullCache()
 
 
-def part(function: Callable[..., Any]) -> Any:
+def inline_kernel(function: Callable[..., Any]) -> Any:
     """A piece of kernels, compiled with each of them."""
     # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
@@ -165,7 +165,7 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 
 
-@part
+@inline_kernel
 def u16(b: Any, p: int) -> Any:
     """The unsigned 16-bit number at `p`."""
     return np.int64(b[p]) << 8 | np.int64(b[p + 1])
@@ -252,7 +252,7 @@ _LOW_BITS, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808
 _HALF = np.uint64(0xFFFFFFFF)
 
 
-@part
+@inline_kernel
 def word(b: Any, start: int, end: int) -> Any:
     """The first eight bytes of [start, end) as a little-endian uint64; where there are fewer, zeros follow."""
     left = end - start
@@ -265,20 +265,20 @@ def word(b: Any, start: int, end: int) -> Any:
     return found
 
 
-@part
+@inline_kernel
 def _zero_bytes(number: Any) -> Any:
     """The high bit of each zero byte; behind the lowest of them others may be set, too."""
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
 
-@part
+@inline_kernel
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
     """Position of the first byte `wanted` (uint8) in [start, end); `end` when there is none. Looks at eight bytes at once."""
     position: int = find_either(b, start, end, wanted, wanted)
     return position
 
 
-@part
+@inline_kernel
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     """Position of the first byte `wanted` or `other` (uint8) in [start, end); `end` when there is none."""
     p = start
@@ -298,7 +298,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
     return end
 
 
-@part
+@inline_kernel
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
     """A bit for each of the first 64 bytes of [start, end), the first one's the lowest (uint64): whether it is `wanted` (uint8)."""
     left = end - start
@@ -317,7 +317,7 @@ _P1, _P2, _P4 = (np.uint64(31**n) for n in (1, 2, 4))
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 
-@part
+@inline_kernel
 def _hash_of_eight(eight: Any) -> Any:
     """The hash of eight ASCII characters, the first one in the lowest byte: of all pairs at once, then of all fours, then of the eight."""
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
@@ -325,7 +325,7 @@ def _hash_of_eight(eight: Any) -> Any:
     return (fours & _HALF) * _P4 + (fours >> np.uint64(32))
 
 
-@part
+@inline_kernel
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
     """(True, hashCode) of the text whose hash so far is `h`, gone on with the UTF-8 bytes [start, end); uint32, wrapped.
 

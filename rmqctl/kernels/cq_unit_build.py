@@ -48,7 +48,7 @@ def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: 
             if message.queue_offset != state.next or state.fill == window:
                 return row - 1, UNSETTLED
             code = message.tags_code
-            if state.delay >= 0 and message.marks & _DELAYED:
+            if state.delay >= 0 and message.traits & _DELAYED:
                 code = message.store_timestamp + state.delay
             unit = state.row * window + state.fill
             at = unit * _UNIT
@@ -60,7 +60,7 @@ def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: 
             state.next += 1
         elif state.kind == UNKNOWN:
             return row - 1, UNSETTLED
-        if message.marks & _MULTI:
+        if message.traits & _MULTI:
             return row, MULTI
     return row, DONE
 

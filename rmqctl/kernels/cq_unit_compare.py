@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, EXT_ADDRESS_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 
 # of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from window_start on
@@ -45,7 +45,7 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 _DELAY_UNIT_MS = np.uint64(DELAY_UNIT_MS)
 
 
-@part
+@inline_kernel
 def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
     if not scheduled:
         return bool(code == message.tags_code)
@@ -54,7 +54,7 @@ def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
     return bool((np.uint64(code) - np.uint64(message.store_timestamp)) % _DELAY_UNIT_MS == 0)
 
 
-@part
+@inline_kernel
 def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
     if state.run_end != offset or state.run_start == state.run_end:
         if state.run_end > state.run_start:
@@ -67,7 +67,7 @@ def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
     return used
 
 
-@part
+@inline_kernel
 def _compare(message: Any, state: Any, units: Any) -> int:
     """The verdict on a message whose unit is in the window `units`."""
     at = (message.queue_offset - state.window_start) * _UNIT
@@ -80,7 +80,7 @@ def _compare(message: Any, state: Any, units: Any) -> int:
     code = i64(units, at + _TAGS)
     if code <= _EXT_ADDRESS_MAX or size != message.size:
         return ASK
-    return CONFIRMED if _right_tags(message, code, state.scheduled and message.marks & _DELAYED) else WRONG_TAGS
+    return CONFIRMED if _right_tags(message, code, state.scheduled and message.traits & _DELAYED) else WRONG_TAGS
 
 
 @kernel
@@ -97,7 +97,7 @@ def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: 
         verdict = MISSING
         if message.sys_flag & _MASK in (_PREPARED, _ROLLBACK):
             verdict = NOT_ASKED
-        elif message.marks & _MULTI:
+        elif message.traits & _MULTI:
             verdict = ASK
         elif state.kind == IGNORED:
             verdict = NOT_ASKED

@@ -16,7 +16,7 @@ import numpy as np
 from rmqctl.format import properties
 from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
 from rmqctl.format.index_entry import TAG_KEY_PREFIX
-from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, MARK
+from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, PLACEHOLDER_SIGN
 from rmqctl.format.properties import hash_code
 from rmqctl.format.sys_flag import (
     BORNHOST_V6,
@@ -26,7 +26,19 @@ from rmqctl.format.sys_flag import (
     TRANSACTION_MASK,
     TransactionType,
 )
-from rmqctl.kernels.compile import SPREAD, find_byte, find_either, i32, i64, java_hash, kernel, part, u16, u32, word
+from rmqctl.kernels.compile import (
+    SPREAD,
+    find_byte,
+    find_either,
+    i32,
+    i64,
+    inline_kernel,
+    java_hash,
+    kernel,
+    u16,
+    u32,
+    word,
+)
 from rmqctl.kernels.scan import RECORD_COLUMNS
 from rmqctl.kernels.tail_template import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
 
@@ -42,13 +54,13 @@ DISPATCH_COLUMNS = np.dtype(
         ("sys_flag", np.int32),
         ("hashes_start", np.int32),
         ("hashes_count", np.int32),
-        ("marks", np.int32),
+        ("traits", np.int32),
     ]
 )
-# marks of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a mark that
+# traits of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a placeholder that
 # `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS; clients reject a port, or its body
 # (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
-UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, STANDS_IN, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
+UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
     1,
     2,
     4,
@@ -83,7 +95,7 @@ _ROLLBACK, _MASK = int(TransactionType.ROLLBACK), TRANSACTION_MASK
 _KEY_END = np.uint8(32)
 _TAG_PREFIX_FIRST, _TAG_PREFIX_SECOND = (np.uint32(ord(letter)) for letter in TAG_KEY_PREFIX)
 _JAVA_HASH_FACTOR = np.uint32(31)
-_MARK, _QUEUE_IDS = MARK, QUEUE_IDS
+_PLACEHOLDER_SIGN, _QUEUE_IDS = PLACEHOLDER_SIGN, QUEUE_IDS
 _PREPARED_TO_BODY = HEADS[0].size - HEADS[0].offset("PREPAREDTRANSACTIONOFFSET")
 _STORE_PORT_TO_BODY = HEADS[0].size - HEADS[0].offset("RECONSUMETIMES") + 4
 _BORN_PORT, _BORN_PORT_V6 = (HEADS[0].offset("BORNHOST") + size - 4 for size in (HOST_V4, HOST_V6))
@@ -92,7 +104,7 @@ _TYPE_MASK, _TYPE_SHIFT = COMPRESSION_TYPE_MASK, COMPRESSION_TYPE_SHIFT
 _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START, ZSTD_START))
 
 
-@part
+@inline_kernel
 def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
     """Where a queue stands in the table, or the free place for it."""
     end = start + length
@@ -172,7 +184,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
         return 0, False
 
 
-@part
+@inline_kernel
 def _name_at(buffer: Any, start: int, end: int) -> int:
     """Which of the names that matter stands at [start, end); -1 for none."""
     for name in range(len(_NAME_LENGTHS)):
@@ -187,7 +199,7 @@ def _name_at(buffer: Any, start: int, end: int) -> int:
     return -1
 
 
-@part
+@inline_kernel
 def property_ends(buffer: Any, start: int, end: int) -> Any:
     """Where the name of the property at `start` ends, and where its value does; the same place twice where it has none."""
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
@@ -196,7 +208,7 @@ def property_ends(buffer: Any, start: int, end: int) -> Any:
     return name_end, find_byte(buffer, name_end + 1, end, PROPERTY_END)
 
 
-@part
+@inline_kernel
 def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
     """Spans (start, end) of the values of the names that matter; (0, 0) for none. The last of equal names counts."""
     spans[:] = 0
@@ -211,14 +223,14 @@ def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
         p = value_end + 1
 
 
-@part
+@inline_kernel
 def _positive(h: Any) -> Any:
     """|h| as IndexFile has it: 0 for Integer.MIN_VALUE."""
     value = np.int64(np.int32(h))
     return np.int32(0 if value == -2147483648 else abs(value))
 
 
-@part
+@inline_kernel
 def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, used: int) -> tuple[bool, int]:
     """(True, how many of `hashes` are used now): UNIQ_KEY's first, those of KEYS' words, TAGS'; `h` is the topic's. False: no UTF-8."""
     ok = True
@@ -244,14 +256,14 @@ def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, us
     return ok, used
 
 
-@part
+@inline_kernel
 def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
     """Where a queue of a known layout's topic stands in the table; -1: that is not known."""
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
 
 
-@part
+@inline_kernel
 def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
     """The spans of a tail that begins at `start` and has this layout."""
     for value in range(PROPERTIES_THAT_MATTER):
@@ -260,16 +272,16 @@ def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
         spans[value, 1] = layouts.spans[layout, value, 1] + away
 
 
-@part
-def _marks(spans: Any, has_keys: bool, with_tags: bool, stands_in: bool) -> int:
-    marks = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
-    marks |= HAS_TAG if spans[TAGS, 1] and has_keys and with_tags else 0
-    marks |= DELAYED if spans[DELAY, 1] else 0
-    marks |= MULTI_DISPATCH if spans[MULTI, 1] else 0
-    return marks | (STANDS_IN if stands_in else 0)
+@inline_kernel
+def _traits(spans: Any, has_keys: bool, with_tags: bool, is_placeholder: bool) -> int:
+    flags = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
+    flags |= HAS_TAG if spans[TAGS, 1] and has_keys and with_tags else 0
+    flags |= DELAYED if spans[DELAY, 1] else 0
+    flags |= MULTI_DISPATCH if spans[MULTI, 1] else 0
+    return flags | (IS_PLACEHOLDER if is_placeholder else 0)
 
 
-@part
+@inline_kernel
 def _has_bad_port(buffer: Any, record: Any) -> Any:
     """As `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
@@ -277,7 +289,7 @@ def _has_bad_port(buffer: Any, record: Any) -> Any:
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
 
 
-@part
+@inline_kernel
 def _has_bad_compression(buffer: Any, record: Any) -> Any:
     """As `rmqctl.format.client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
@@ -293,8 +305,8 @@ def _has_bad_compression(buffer: Any, record: Any) -> Any:
     return np.int64(u32(buffer, start)) != (_LZ4_START if kind == 1 else _ZSTD_START)
 
 
-@part
-def _client_marks(buffer: Any, record: Any, is_rollback: bool) -> int:
+@inline_kernel
+def _client_traits(buffer: Any, record: Any, is_rollback: bool) -> int:
     if is_rollback:
         return 0
     return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (
@@ -353,9 +365,9 @@ def _describe(
                 ok, behind = _hash_keys(buffer, table[slot].key_hash, spans, with_tags, hashes, used)
             used = behind if ok else used
         out.hashes_count = used - out.hashes_start
-        stands_in = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _MARK
-        out.marks = _marks(spans, out.hashes_count > 0, with_tags, stands_in) | (0 if ok else UNUSUAL)
-        out.marks |= _client_marks(buffer, record, is_rollback)
+        is_placeholder = not is_rollback and i64(buffer, record.body_start - _PREPARED_TO_BODY) == _PLACEHOLDER_SIGN
+        out.traits = _traits(spans, out.hashes_count > 0, with_tags, is_placeholder) | (0 if ok else UNUSUAL)
+        out.traits |= _client_traits(buffer, record, is_rollback)
         row += 1
     return row, used
 

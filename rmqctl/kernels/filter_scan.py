@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.kernels.compile import kernel, part
+from rmqctl.kernels.compile import inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import KEYS, PROPERTIES_THAT_MATTER, TAGS, UNIQUE, find_values
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
 
-@part
+@inline_kernel
 def _same(buffer: Any, start: int, end: int, text: Any) -> bool:
     if end - start != len(text):
         return False
@@ -32,7 +32,7 @@ def _keep_topic(buffer: Any, rows: Any, topic: Any, kept: Any) -> None:
         kept[i] = kept[i] or _same(buffer, end - row.topic_length, end, topic)
 
 
-@part
+@inline_kernel
 def _find_values_of(buffer: Any, row: Any, spans: Any) -> None:
     end = row.position + row.size
     find_values(buffer, end - row.properties_length, end, spans)

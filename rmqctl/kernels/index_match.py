@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 
 # what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is what was expected
@@ -52,7 +52,7 @@ _HAS_UNIQUE, _HAS_TAG = HAS_UNIQUE, HAS_TAG
 _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 
 
-@part
+@inline_kernel
 def time_diff(begin: int, stored: int) -> int:
     """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1]; a difference that overflows is a large one."""
     if stored <= begin:
@@ -61,7 +61,7 @@ def time_diff(begin: int, stored: int) -> int:
     return TIME_DIFF_MAX if difference < 0 else min(difference // 1000, TIME_DIFF_MAX)
 
 
-@part
+@inline_kernel
 def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -> int:
     if used and events[used - 1].kind == kind and events[used - 1].entry + events[used - 1].count == entry:
         events[used - 1].count += 1
@@ -113,7 +113,7 @@ def check_entries(
     return last_offset, used
 
 
-@part
+@inline_kernel
 def _check_time(
     entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int
 ) -> int:
@@ -133,7 +133,7 @@ def _check_time(
     return used
 
 
-@part
+@inline_kernel
 def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, used: int) -> int:
     """TAGS of a message whose other keys are all there.
 
@@ -155,7 +155,7 @@ def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, u
     return used
 
 
-@part
+@inline_kernel
 def _end_message(
     message: Any,
     hashes: Any,
@@ -170,14 +170,14 @@ def _end_message(
     """Whether every key that must be there was found; `found` is cleared for the next message."""
     required_from = 0
     required_to = message.hashes_count
-    has_tag = message.marks & _HAS_TAG != 0
+    has_tag = message.traits & _HAS_TAG != 0
     if has_tag:
         required_to -= 1
     tag_is_found = has_tag and found[required_to] != 0
     for i in range(required_to):  # a key `T#TAGS` has an entry that looks like that for TAGS, and shows nothing
         has_tag = has_tag and hashes[message.hashes_start + i] != hashes[message.hashes_start + required_to]
     if like_3x:
-        required_from = 1 if message.marks & _HAS_UNIQUE else 0
+        required_from = 1 if message.traits & _HAS_UNIQUE else 0
         required_to = 0 if message.sys_flag & _MASK == _COMMIT else required_to
     missing = np.int64(0)
     for i in range(required_from, required_to):
@@ -223,7 +223,7 @@ def merge(
     """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
 
     Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly full.
-    An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys; `skipped` (uint8) marks
+    An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys; `skipped` (uint8) placeholders
     entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's file; `found` (uint8,
     zeros) has a place for each key of a message.
     """

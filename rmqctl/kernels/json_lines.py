@@ -14,7 +14,7 @@ import numpy as np
 from rmqctl.format.message import HEADS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
-from rmqctl.kernels.compile import i32, i64, java_hash, kernel, part, u32
+from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
 from rmqctl.kernels.dispatch_scan import PROPERTIES_THAT_MATTER, TAGS, find_values
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
@@ -60,7 +60,7 @@ _NAMES_MAX = 64
 _TWO, _THREE, _FOUR = np.arange(2, 5)
 
 
-@part
+@inline_kernel
 def _text(out: Any, used: int, which: int) -> int:
     start = 0 if which == 0 else _TEXT_ENDS[which - 1]
     for i in range(start, _TEXT_ENDS[which]):
@@ -69,7 +69,7 @@ def _text(out: Any, used: int, which: int) -> int:
     return used
 
 
-@part
+@inline_kernel
 def _number(out: Any, used: int, value: int) -> int:
     rest = np.uint64(value)
     if value < 0:
@@ -88,7 +88,7 @@ def _number(out: Any, used: int, value: int) -> int:
     return used + digits
 
 
-@part
+@inline_kernel
 def _padded(out: Any, used: int, value: int, digits: int) -> int:
     for i in range(digits):
         out[used + digits - 1 - i] = np.uint8(48 + value % 10)
@@ -96,7 +96,7 @@ def _padded(out: Any, used: int, value: int, digits: int) -> int:
     return used + digits
 
 
-@part
+@inline_kernel
 def _time(out: Any, used: int, ms: int) -> Any:
     """`2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
     days = ms // _DAY_MS
@@ -125,7 +125,7 @@ def _time(out: Any, used: int, ms: int) -> Any:
     return used + 1
 
 
-@part
+@inline_kernel
 def _host(buffer: Any, at: int, out: Any, used: int) -> Any:
     for i in range(4):
         used = _number(out, used, np.int64(buffer[at + i]))
@@ -134,7 +134,7 @@ def _host(buffer: Any, at: int, out: Any, used: int) -> Any:
     return _number(out, used, i32(buffer, at + 4))
 
 
-@part
+@inline_kernel
 def _hex(buffer: Any, start: int, end: int, digits: Any, out: Any, used: int) -> int:
     for i in range(start, end):
         out[used] = digits[buffer[i] >> 4]
@@ -143,7 +143,7 @@ def _hex(buffer: Any, start: int, end: int, digits: Any, out: Any, used: int) ->
     return used
 
 
-@part
+@inline_kernel
 def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     for at in range(start, end, 3):
         count = min(end - at, 3)
@@ -158,7 +158,7 @@ def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     return used
 
 
-@part
+@inline_kernel
 def _is_plain(buffer: Any, start: int, end: int) -> bool:
     """Whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
 
@@ -180,7 +180,7 @@ def _is_plain(buffer: Any, start: int, end: int) -> bool:
     return True
 
 
-@part
+@inline_kernel
 def _copy(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     for i in range(start, end):
         out[used] = buffer[i]
@@ -188,7 +188,7 @@ def _copy(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     return used
 
 
-@part
+@inline_kernel
 def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     out[used] = _QUOTE
     used = _copy(buffer, start, end, out, used + 1)
@@ -196,7 +196,7 @@ def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
     return used + 1
 
 
-@part
+@inline_kernel
 def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
     """Whether the last of `count` names stands among those before it, too."""
     start, end = names[count - 1, 0], names[count - 1, 1]
@@ -212,7 +212,7 @@ def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
     return False
 
 
-@part
+@inline_kernel
 def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: int) -> int:
     """The pairs as JSON; -1 where the one-record way has to do it."""
     count = 0
@@ -247,7 +247,7 @@ def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: i
     return used
 
 
-@part
+@inline_kernel
 def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
     """The values of the fields from QUEUE_ID to PREPARED, in their order; of a host where it stands."""
     position = row.position
@@ -269,7 +269,7 @@ def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
     values[15] = i64(buffer, position + _PREPARED_AT)
 
 
-@part
+@inline_kernel
 def _line(
     buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int
 ) -> Any:

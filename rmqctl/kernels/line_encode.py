@@ -26,7 +26,7 @@ from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
 from rmqctl.format.sys_flag import BORNHOST_V6, INNER_BATCH, STOREHOST_V6, TRANSACTION_MASK
-from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64, kernel, part
+from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
 
 # a record: where it begins and its size, in bytes; the number of its queue
@@ -103,7 +103,7 @@ _NAME_BYTES, _NAME_ENDS = _joined((*_RARE, properties.UNIQ_KEY))
 _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 
-@part
+@inline_kernel
 def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
     """Which of the texts stands at [start, end); -1 for none."""
     text_start = np.int64(0)
@@ -119,14 +119,14 @@ def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
     return -1
 
 
-@part
+@inline_kernel
 def _past_blanks(b: Any, p: int, end: int) -> int:
     while p < end and (b[p] == _SPACE or b[p] == 9 or b[p] == 13):
         p += 1
     return p
 
 
-@part
+@inline_kernel
 def _closing_quote(b: Any, p: int, end: int) -> int:
     """Where the string ends that goes on at `p`; -1 where it is not plain. Looks at eight bytes at once."""
     while p + 8 <= end:
@@ -146,13 +146,13 @@ def _closing_quote(b: Any, p: int, end: int) -> int:
     return _NO_PLACE
 
 
-@part
+@inline_kernel
 def _string(b: Any, p: int, end: int) -> int:
     """As `_closing_quote`, of the string that begins at `p`."""
     return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
 
 
-@part
+@inline_kernel
 def _integer(b: Any, p: Any, end: int) -> Any:
     """(behind it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
     negative = p < end and b[p] == _MINUS
@@ -169,7 +169,7 @@ def _integer(b: Any, p: Any, end: int) -> Any:
     return np.int64(p), -value if negative else value
 
 
-@part
+@inline_kernel
 def _host(b: Any, p: int, end: int) -> Any:
     """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
     host = np.int64(0)
@@ -187,7 +187,7 @@ def _host(b: Any, p: int, end: int) -> Any:
     return host if p == end else np.int64(_NO_PLACE)
 
 
-@part
+@inline_kernel
 def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
     for i in range(count):
         if pairs[i, 1] - pairs[i, 0] == end - start:
@@ -199,7 +199,7 @@ def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
     return True
 
 
-@part
+@inline_kernel
 def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
     """Behind the object of properties at `p`, or -1; `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY."""
     found[:] = 0
@@ -244,7 +244,7 @@ def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
         p = _past_blanks(b, p + 1, end)
 
 
-@part
+@inline_kernel
 def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
     """Behind the value of a key at `p`, or -1."""
     kind = _KINDS[key]
@@ -271,7 +271,7 @@ def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: A
     return p + 1
 
 
-@part
+@inline_kernel
 def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
     """The keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
     seen = np.int64(0)
@@ -298,31 +298,31 @@ def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found:
     return seen if _past_blanks(b, p + 1, end) == end else _NO_PLACE
 
 
-@part
+@inline_kernel
 def _store(out: Any, at: int, value: int, size: int) -> None:
     """A big-endian number of `size` bytes."""
     for i in range(size):
         out[at + i] = np.uint8(np.uint64(value) >> np.uint64(8 * (size - 1 - i)) & np.uint64(255))
 
 
-@part
+@inline_kernel
 def _store_int(out: Any, at: int, value: int) -> None:
     _store(out, at, value, 4)
 
 
-@part
+@inline_kernel
 def _store_long(out: Any, at: int, value: int) -> None:
     _store(out, at, value, 8)
 
 
-@part
+@inline_kernel
 def _copy(b: Any, start: int, end: int, out: Any, at: int) -> int:
     """Behind the copy."""
     out[at : at + end - start] = b[start:end]
     return at + end - start
 
 
-@part
+@inline_kernel
 def _base64(b: Any, start: int, end: int, out: Any, at: int, size: int) -> bool:
     """Write the `size` bytes that [start, end) stands for; whether it is strict base64."""
     behind = at + size
@@ -345,7 +345,7 @@ def _base64(b: Any, start: int, end: int, out: Any, at: int, size: int) -> bool:
     return True
 
 
-@part
+@inline_kernel
 def _write_body(b: Any, start: int, end: int, encoding: int, out: Any, at: int, size: int) -> bool:
     if encoding == _BASE64:
         return bool(_base64(b, start, end, out, at, size))
@@ -353,7 +353,7 @@ def _write_body(b: Any, start: int, end: int, encoding: int, out: Any, at: int, 
     return True
 
 
-@part
+@inline_kernel
 def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
     """Bytes that the body will have; -1 for a length that base64 never has."""
     if encoding != _BASE64 or start == end:
@@ -363,7 +363,7 @@ def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
     return (end - start) // 4 * 3 - (b[end - 2] == _PADDING) - (b[end - 1] == _PADDING)
 
 
-@part
+@inline_kernel
 def _write_properties(
     b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int
 ) -> Any:
@@ -385,7 +385,7 @@ def _write_properties(
     return at if trailing or at == 0 else at - 1
 
 
-@part
+@inline_kernel
 def _write_head(out: Any, at: int, size: int, values: Any, body_size: int, body_crc: int) -> None:
     _store_int(out, at, size)
     _store_int(out, at + _MAGIC_AT, _MAGIC)

@@ -33,7 +33,7 @@ def add_messages(messages: Any, spans: Any) -> int:
         span.end = message.queue_offset + 1
         span.count += 1
         span.last_at = message.physical_offset
-        if message.marks & MULTI_DISPATCH:
+        if message.traits & MULTI_DISPATCH:
             named += 1
     return named
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
-from rmqctl.kernels.compile import i32, i64, kernel, part
+from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 
 # of a queue; in units, but max_physical_offset: bytes, behind the last unit's record. The last file begins at `base`, `wrote` units of it
@@ -37,7 +37,7 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 _MULTI = MULTI_DISPATCH
 
 
-@part
+@inline_kernel
 def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
     if physical_offset + size <= state.max_physical_offset:
         return
@@ -74,7 +74,7 @@ def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, w
         kind = message.sys_flag & _MASK
         if kind not in (_PREPARED, _ROLLBACK):
             state = states[queues[message.queue]]
-            if state.is_batch or (with_multi_dispatch and message.marks & _MULTI):
+            if state.is_batch or (with_multi_dispatch and message.traits & _MULTI):
                 return row
             _put(state, message.physical_offset, message.size, message.queue_offset, units_a_file)
         row += 1

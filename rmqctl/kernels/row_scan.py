@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.kernels.compile import i32, i64, java_hash, kernel, part, u32
+from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
 from rmqctl.kernels.dispatch_scan import (
     KEYS,
     PROPERTIES_THAT_MATTER,
@@ -66,7 +66,7 @@ _SHORT = 64  # bytes: copying a slice costs more than that
 _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
 
 
-@part
+@inline_kernel
 def _hosts_at(row: Any) -> Any:
     """Where born host and store host stand, and their sizes."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
@@ -74,7 +74,7 @@ def _hosts_at(row: Any) -> Any:
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
 
 
-@part
+@inline_kernel
 def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
     """The number of a text; -1 where the table has not got it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
@@ -211,7 +211,7 @@ def msg_ids(buffer: Any, base: int, rows: Any) -> tuple[Any, Any]:
     return offsets, out[: _msg_ids(buffer, base, rows, offsets, out)]
 
 
-@part
+@inline_kernel
 def _same(buffer: Any, one: int, other: int, length: int) -> bool:
     same = True
     for i in range(length):

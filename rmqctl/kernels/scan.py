@@ -23,7 +23,7 @@ from rmqctl.format.message import (
     PHYSICALOFFSET_OFFSET,
 )
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
-from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, kernel, part, u16, u32
+from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, inline_kernel, kernel, u16, u32
 
 # one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
 RECORD_COLUMNS = np.dtype(
@@ -51,7 +51,7 @@ _CRC_NAME = np.frombuffer(PROPERTY_CRC_NAME, np.uint8)
 _CRC_SIZE = PROPERTY_CRC_SIZE
 
 
-@part
+@inline_kernel
 def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, body_start: int, body_length: int) -> bool:
     crc = np.uint32(0)
     if body_length:
@@ -60,7 +60,7 @@ def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, bod
     return right
 
 
-@part
+@inline_kernel
 def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
     """The property `__CRC32#` at a record's end: right, or not there. What only looks like it is left to the one-record decoder."""
     named = True

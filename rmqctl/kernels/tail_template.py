@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.kernels.compile import BLOCK, SPREAD, equal_bytes, part, same_bytes, word
+from rmqctl.kernels.compile import BLOCK, SPREAD, equal_bytes, inline_kernel, same_bytes, word
 
 LENGTH_MAX = 256  # bytes
 QUEUE_IDS = 16
@@ -49,7 +49,7 @@ def no_layouts(values: int) -> TailLayouts:
     )  # fmt: skip
 
 
-@part
+@inline_kernel
 def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int) -> Any:
     """The row where the layout of the tail [start, end) stands, or would; and whether it does."""
     length = end - start
@@ -71,7 +71,7 @@ def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int
     return row, known
 
 
-@part
+@inline_kernel
 def learn(layouts: Any, row: int, buffer: Any, start: int, end: int, topic_length: int, spans: Any) -> None:
     """Keep the layout of a tail that has none in its row, whose values stand in `spans` of the buffer, (0, 0) for those it has not."""
     layouts.misses[0] += 1

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.operations.placeholder.blocks import MarkBlocks
-from rmqctl.store.recovery.data_loss import Loss, QueueOutcome
+from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
+from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.placeholder.blocks import MarkBlock
+    from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.journal.changes import Change
-    from rmqctl.store.read.read_only_store import Stamps
+    from rmqctl.store.read.read_only_store import Fingerprint
 
 
 class RebuildQueue(NamedTuple):
@@ -67,12 +67,12 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """Put a file of the log where one is missing: zeros, and `marks`. It gets the mtime of the file `like`."""
+    """Put a file of the log where one is missing: zeros, and `placeholders`. It gets the mtime of the file `like`."""
 
     path: str
     size: int
     like: str
-    marks: tuple[MarkBlock, ...]
+    placeholders: tuple[PlaceholderBlock, ...]
 
     def describe(self) -> str:
         """One line for people."""
@@ -87,17 +87,17 @@ class AddLogFile(NamedTuple):
 class Step:
     """One thing to do, and why; `findings` are what it mends, counted by their codes, where that is not certain."""
 
-    deed: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
+    action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
     findings: Mapping[str, int] = field(default_factory=dict)
 
     def describe(self) -> str:
         """One line for people."""
-        return f"{self.deed.describe()}: {self.why}"
+        return f"{self.action.describe()}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
         """The step with names of JSON."""
-        return self.deed.to_json() | {"why": self.why}
+        return self.action.to_json() | {"why": self.why}
 
 
 class Contested(NamedTuple):
@@ -112,7 +112,7 @@ class RepairPlan:
     """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None: not counted).
 
     `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
-    `stamps` are the store's files as they were when it was looked at. `marks` take the place of damage.
+    `fingerprint` are the store's files as they were when it was looked at. `placeholders` take the place of damage.
     `leaves` counts, by their codes, the findings that `verify` still has afterwards.
     `profile` is that of the brokers that the index is rebuilt for; None: as the store shows.
     `start_problem` says why a broker does not start afterwards either; None: it does.
@@ -122,12 +122,12 @@ class RepairPlan:
     max_phy_offset: int
     end_reason: str | None
     records: int | None
-    lost: Loss
+    lost: DataLoss
     queues: tuple[QueueOutcome, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    stamps: Stamps = ()
-    marks: MarkBlocks = field(default_factory=MarkBlocks)
+    fingerprint: Fingerprint = ()
+    placeholders: PlaceholderBlocks = field(default_factory=PlaceholderBlocks)
     leaves: Mapping[str, int] = field(default_factory=dict)
     profile: Profile | None = None
     start_problem: str | None = None
@@ -137,10 +137,12 @@ class RepairPlan:
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
         """Those that are made anew."""
         return frozenset(
-            (deed.topic, deed.queue_id) for deed in (step.deed for step in self.steps) if isinstance(deed, RebuildQueue)
+            (action.topic, action.queue_id)
+            for action in (step.action for step in self.steps)
+            if isinstance(action, RebuildQueue)
         )
 
     @property
     def rebuilds_index(self) -> bool:
         """Whether the index is made anew."""
-        return any(isinstance(step.deed, RebuildIndex) for step in self.steps)
+        return any(isinstance(step.action, RebuildIndex) for step in self.steps)

@@ -162,10 +162,10 @@ def test_a_folder_of_the_store_that_became_a_link(part: str, tmp_path: Path, rmq
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with what a rebuild left that Ctrl-C ended."""
     store = unpack("broker-533", tmp_path_factory.mktemp("interrupted"))
-    see = Rebuild._see
+    on_messages = Rebuild._see
 
     def and_then_ctrl_c(self: Rebuild, item: Any) -> None:
-        see(self, item)
+        on_messages(self, item)
         signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patched, signals_given_back():
@@ -242,8 +242,8 @@ def test_what_is_not_of_rmqctl_stays(tmp_path: Path, rmqctl: Rmqctl) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"mine")
     assert rmqctl("undo", store, "--yes").code == 0
-    again = rmqctl("undo", store, "--yes")
-    assert (again.code, again.err) == (
+    duplicates = rmqctl("undo", store, "--yes")
+    assert (duplicates.code, duplicates.err) == (
         0, f"there is nothing to take back: what lies in {store / '.rmqctl'} is not of rmqctl's making, and stays\n"
     )  # fmt: skip
     assert [path.read_bytes() for path in notes] == [b"mine"] * 3

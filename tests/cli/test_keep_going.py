@@ -1,4 +1,4 @@
-"""recover --keep-going: a damaged record in the middle gets a mark, and all the others stay."""
+"""recover --keep-going: a damaged record in the middle gets a placeholder, and all the others stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.verbs.test_recover import CASES, damaged, profile_of, ranges
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.log_maker import V2, sample_records, write_log
 
-MARK = int.from_bytes(b"RMQCTL\0\0", "big")
+PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
 FLIPS = sorted(name for name in CASES if "--body-flip-" in name)
 FRAMES = sorted(
     name
@@ -41,13 +41,13 @@ def test_all_messages_but_the_damaged_one_stay(name: str, tmp_path: Path, rmqctl
     assert messages.keys() == wanted.keys()
     changed = [offset for offset, row in messages.items() if row != wanted[offset]]
     assert len(changed) == 1
-    mark = messages[changed[0]]
-    assert mark["preparedTransactionOffset"] == MARK
+    placeholder = messages[changed[0]]
+    assert placeholder["preparedTransactionOffset"] == PLACEHOLDER_SIGN
     same = ("topic", "queueId", "queueOffset", "size", "storeTimestamp", "tagsCode")
-    assert [mark[key] for key in same] == [wanted[changed[0]][key] for key in same]
+    assert [placeholder[key] for key in same] == [wanted[changed[0]][key] for key in same]
     assert rmqctl("verify", store).code == 0
-    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    duplicates = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -63,7 +63,7 @@ def test_a_record_without_a_frame_gets_its_place_from_the_queues(name: str, tmp_
     messages, wanted = dumped(rmqctl, store), dumped(rmqctl, whole)
     changed = [offset for offset, row in messages.items() if row != wanted.get(offset)]
     assert len(changed) == 1
-    assert messages[changed[0]]["preparedTransactionOffset"] == MARK
+    assert messages[changed[0]]["preparedTransactionOffset"] == PLACEHOLDER_SIGN
     assert wanted.keys() == messages.keys()
     assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
     assert rmqctl("verify", store).code == 0
@@ -85,7 +85,7 @@ def test_several_files_and_places_at_once(tmp_path: Path, rmqctl: Rmqctl) -> Non
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     messages = dumped(rmqctl, store)
     assert list(messages) == offsets
-    assert [offset for offset, row in messages.items() if row["preparedTransactionOffset"] == MARK] == hit
+    assert [offset for offset, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN] == hit
     assert rmqctl("verify", store).code == 0
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == broken != before
@@ -112,24 +112,24 @@ def record_end(rmqctl: Rmqctl, store: Path) -> int:
 
 
 def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int]) -> None:
-    """--keep-going leaves a store that has everything, and marks for what is gone, at once; undo takes it back."""
+    """--keep-going leaves a store that has everything, and placeholders for what is gone, at once; undo takes it back."""
     before = tree_hash(store)
     wanted = dumped(rmqctl, whole)
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
     assert plan["lost"] == {"records": len(gone), "bytes": sum(wanted[at]["size"] for at in gone)}
-    assert plan["marks"] == len(gone)
+    assert plan["placeholders"] == len(gone)
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     report = rmqctl("verify", store, "-o", "json").document()
-    assert (report["findings"], report["marks"], report["messages"]) == ([], len(gone), len(wanted))
-    words = "1 is a mark" if len(gone) == 1 else f"{len(gone)} are marks"
+    assert (report["findings"], report["placeholders"], report["messages"]) == ([], len(gone), len(wanted))
+    words = "1 is a placeholder" if len(gone) == 1 else f"{len(gone)} are placeholders"
     assert (words in rmqctl("verify", store).err) == bool(gone)
     messages = dumped(rmqctl, store)
     assert messages.keys() == wanted.keys()
-    assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == MARK} == gone
+    assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN} == gone
     assert {at for at, row in messages.items() if row != wanted[at]} == gone
     assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
-    again = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"], again["notes"]) == ([], 0, [])
+    duplicates = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["lost"]["records"], duplicates["notes"]) == ([], 0, [])
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -175,7 +175,7 @@ def test_what_brokers_serve_does_not_end_the_log_behind_a_mark(code: str, tmp_pa
     )
     (store / "abort").touch()
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (plan["lost"]["records"], plan["marks"], plan["endReason"]) == (1, 1, None)
+    assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"]) == (1, 1, None)
 
 
 def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -189,7 +189,7 @@ def test_what_brokers_serve_follows_a_mark(tmp_path: Path, rmqctl: Rmqctl) -> No
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     after = dumped(rmqctl, store)
     assert list(after) == list(rows)
-    assert [after[at]["preparedTransactionOffset"] == MARK for at in (first, last)] == [True, True]
+    assert [after[at]["preparedTransactionOffset"] == PLACEHOLDER_SIGN for at in (first, last)] == [True, True]
     assert rmqctl("verify", store).code == 0
 
 
@@ -255,7 +255,7 @@ def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl:
     plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert (plain["maxPhyOffset"], plain["keepable"]) == (196608 + new_end, 0)
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (plan["maxPhyOffset"], plan["marks"]) == (196608 + new_end, 0)
+    assert (plan["maxPhyOffset"], plan["placeholders"]) == (196608 + new_end, 0)
     assert "no queue leads there" in plan["endReason"]
     assert rmqctl("recover", store, "--keep-going", "--yes").code == 3
     assert dumped(rmqctl, store) == written
@@ -276,7 +276,7 @@ def test_an_empty_body_with_a_wrong_checksum_stays(keep_going: tuple[str, ...], 
     store, _ = made(tmp_path, rmqctl)
     overwritten(store, f"commitlog/{0:020d}", 8, b"\x12\x34\x56\x78")
     plan = rmqctl("recover", store, *keep_going, "--profile", "5.3", "--dry-run", "-o", "json").document()
-    assert (plan["lost"]["records"], plan["marks"], plan["endReason"], plan["records"]) == (0, 0, None, 8)
+    assert (plan["lost"]["records"], plan["placeholders"], plan["endReason"], plan["records"]) == (0, 0, None, 8)
 
 
 def test_a_record_that_4x_does_not_know_ends_the_log(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -302,10 +302,10 @@ def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmq
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=1000\n")
     assert rmqctl("recover", store, "--broker-conf", conf, "--keep-going", "--yes").code == 3
-    again = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    duplicates = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
     found = rmqctl("verify", store, "--broker-conf", conf, "-o", "json").document()["findings"]
-    assert again["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
+    assert duplicates["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
 
 
 def rename_last_log_file(store: Path, base: int) -> None:
@@ -329,13 +329,17 @@ def rename_last_log_file(store: Path, base: int) -> None:
             (),
             "for 4611686018427191296 bytes of the log up to 4611686018427387904 of 70368744177661 missing files, more",
         ),
-        (2**62, ("--marks-limit", "7EB"), "is not a number of bytes"),
-        (2**62, ("--marks-limit", "8000000TB"), "70368744177661 missing files, more than the limit of 10000 files"),
+        (2**62, ("--placeholders-limit", "7EB"), "is not a number of bytes"),
+        (
+            2**62,
+            ("--placeholders-limit", "8000000TB"),
+            "70368744177661 missing files, more than the limit of 10000 files",
+        ),
         (65536 * 10**6, (), "999997 missing files, more than the limit of 10000 files"),
         (
             65536 * 5,
-            ("--marks-limit", "100KiB"),
-            "marks are needed for 131072 bytes of the log up to 327680 of 2 missing files, more than",
+            ("--placeholders-limit", "100KiB"),
+            "placeholders are needed for 131072 bytes of the log up to 327680 of 2 missing files, more than",
         ),
     ],
 )
@@ -355,9 +359,9 @@ def test_more_marks_than_the_limit_are_refused(
 def test_the_plan_counts_the_bytes_and_files_of_marks(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = unpack("533-basic", tmp_path)
     rename_last_log_file(store, 65536 * 5)
-    at = ("recover", store, "--keep-going", "--marks-limit", "128KiB", "--dry-run")
+    at = ("recover", store, "--keep-going", "--placeholders-limit", "128KiB", "--dry-run")
     plan = rmqctl(*at, "-o", "json").document()
-    assert (plan["marksBytes"], plan["marksFiles"]) == (131072, 2)
+    assert (plan["placeholdersBytes"], plan["placeholdersFiles"]) == (131072, 2)
     assert "(131072 bytes of the log and 2 missing files)" in rmqctl(*at).out
     plain = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (plain["marks"], plain["marksBytes"], plain["marksFiles"]) == (0, 0, 0)
+    assert (plain["placeholders"], plain["placeholdersBytes"], plain["placeholdersFiles"]) == (0, 0, 0)

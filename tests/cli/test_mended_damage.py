@@ -30,7 +30,7 @@ CASES = (
     # files that overlap: the first message of the second one had no unit, and no entry in the index
     Case("ci/35", "432-tx", ("torn-last-record", "log-file-renamed-off-its-grid")),
     Case("ci/36", "471-basic", ("log-file-deleted", "log-file-renamed-off-its-grid", "abort-made")),
-    # a mark belongs to the queue of the units around its own, though their file lies in another queue's folder
+    # a placeholder belongs to the queue of the units around its own, though their file lies in another queue's folder
     Case("ci/17", "550-tx", ("queue-files-swapped", "zeros-in-the-log", "index-zeroed", "abort-made")),
     # a file in a folder that is rebuilt goes with it
     Case("ci/257", "497-crash", ("stray-file-elsewhere",)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from tests.conftest import Rmqctl, unpack
 
 Damage = Callable[[Path], None]
@@ -30,13 +30,13 @@ VERBS = (
 @pytest.fixture(autouse=True)
 def _threads_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stretch of the log waits a moment of its own: threads overtake one another."""
-    take, moments = Describer.take, random.Random(13)
+    take, moments = DispatchRequestBuilder.take, random.Random(13)
 
-    def late(describer: Describer, columns: Any) -> Any:
+    def late(builder: DispatchRequestBuilder, columns: Any) -> Any:
         time.sleep(moments.random() / 500)
-        return take(describer, columns)
+        return take(builder, columns)
 
-    monkeypatch.setattr(Describer, "take", late)
+    monkeypatch.setattr(DispatchRequestBuilder, "take", late)
 
 
 def without_queues(store: Path) -> None:

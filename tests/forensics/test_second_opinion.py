@@ -15,10 +15,10 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, scan
-from rmqctl.kernels.warm_up import prepare
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.kernels.warm_up import warm_up
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import unpack
 from tests.support import one_record_index_audit
@@ -44,7 +44,7 @@ Said = tuple[list[Any], list[str], int]
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows, blocks and lists of events so small that their borders lie everywhere."""
-    prepare(scan, dispatch_scan, cq_unit_compare, index_match)
+    warm_up(scan, dispatch_scan, cq_unit_compare, index_match)
     monkeypatch.setattr(unit_audit, "WINDOW_MAX", 16)
     monkeypatch.setattr(index_audit, "ENTRIES_PER_BLOCK", 37)
     monkeypatch.setattr(index_audit, "EVENTS_AT_ONCE", 9)
@@ -52,22 +52,22 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_columns(root: Path, segment_size: int) -> Said:
     store = ReadOnlyStore(root)
-    describer = Describer(with_keys=True, with_tags=True)
-    queues, index = QueueCrosscheck(store, describer), IndexAudit(store, describer)
+    builder = DispatchRequestBuilder(with_keys=True, with_tags=True)
+    queues, index = QueueCrosscheck(store, builder), IndexAudit(store, builder)
     summary = ScanSummary()
-    for item in store.commit_log.scan_columns(summary, describer.take, threads=2, segment_size=segment_size):
+    for item in store.commit_log.scan_columns(summary, builder.take, threads=2, segment_size=segment_size):
         if isinstance(item, Damage):
             damaged = _whole(item)
             if damaged is None:
                 queues.lost(item)
                 continue
-            described = describer.of(damaged)
-            queues.see(described, damaged)
-            index.see(described)
-        elif isinstance(item, Stretch | Message):
-            described = item.taken if isinstance(item, Stretch) else describer.of(item)
-            queues.see(described)
-            index.see(described)
+            described = builder.of(damaged)
+            queues.on_messages(described, damaged)
+            index.on_messages(described)
+        elif isinstance(item, RecordRun | Message):
+            described = item.result if isinstance(item, RecordRun) else builder.of(item)
+            queues.on_messages(described)
+            index.on_messages(described)
     queues.finish(summary.end)
     index.finish()
     store.close()
@@ -83,7 +83,7 @@ def one_by_one(root: Path) -> Said:
         message = item if isinstance(item, Message) else _whole(item) if isinstance(item, Damage) else None
         if message is not None:
             queues.see_message(message)
-            index.see(message)
+            index.on_messages(message)
         elif isinstance(item, Damage):
             queues.lost(item)
     queues.finish(summary.end)

@@ -16,7 +16,7 @@ from tests.cli.test_keep_going import FLIPS
 from tests.cli.verbs.test_recover import CASES as ALL_CASES
 from tests.cli.verbs.test_recover import SILENT, profile_of
 from tests.conftest import LIKE_OTHERS, READABLE_NAMES, apply_damage, expected, unpack
-from tests.interop.test_mark_records import assert_all_but_marks
+from tests.interop.test_placeholder_records import assert_all_but_placeholders
 from tests.interop.test_written_stores import PROFILE_OF, sizes
 from tests.real_store.harness import RealRocketMQ
 from tests.support.time_look_ups import assert_time_look_ups
@@ -228,8 +228,8 @@ def test_a_damaged_body_costs_one_message(version: str, tmp_path: Path, capsys: 
     capsys.readouterr()
     for (name, _), answer in zip(repaired, real_answers(repaired.values(), "471-basic", version), strict=True):
         golden = expected(CASES[name]["base"])
-        (mark,) = assert_all_but_marks(answer, golden)
-        assert mark["bodyCrc"] == mark["crc32"]
+        (placeholder,) = assert_all_but_placeholders(answer, golden)
+        assert placeholder["bodyCrc"] == placeholder["crc32"]
         assert_keys(answer, golden, 0, golden["maxPhyOffset"])
 
 
@@ -252,9 +252,9 @@ def test_a_lost_file_costs_what_was_in_it(version: str, tmp_path: Path, capsys: 
     capsys.readouterr()
     golden = expected("471-basic")
     for (length, _), answer in zip(repaired, real_answers(repaired.values(), "471-basic", version), strict=True):
-        marks = assert_all_but_marks(answer, golden)
-        assert {mark["physicalOffset"] // 65536 for mark in marks} == {1}
-        assert len(marks) == sum(
+        placeholders = assert_all_but_placeholders(answer, golden)
+        assert {placeholder["physicalOffset"] // 65536 for placeholder in placeholders} == {1}
+        assert len(placeholders) == sum(
             65536 + (length or 0) < message["physicalOffset"] + message["size"] and message["physicalOffset"] < 131072
             for message in golden["messages"]
             if message["physicalOffset"] >= 65536

@@ -14,18 +14,18 @@ from rmqctl.format.message import Message, tags_code
 from rmqctl.kernels import row_scan
 from rmqctl.kernels.row_scan import TextTable
 from rmqctl.logfile.column_reader import ColumnReader, Columns
-from rmqctl.store.read.file_scan import FileScan, Stretch
+from rmqctl.store.read.file_scan import FileScan, RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import READABLE_NAMES, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, Record, write_log
 
 
-def stretches(root: Path) -> Iterator[Columns]:
+def record_runs(root: Path) -> Iterator[Columns]:
     with closing(ReadOnlyStore(root)) as store:
         for file in store.commit_log.queue.files:
             for item in FileScan(file, 0, ColumnReader(), lambda columns: columns).items(file.size + 1):
-                if isinstance(item, Stretch):
-                    yield item.taken
+                if isinstance(item, RecordRun):
+                    yield item.result
 
 
 def texts(offsets: Any, data: Any) -> list[bytes]:
@@ -65,7 +65,7 @@ def assert_as_decoder(columns: Columns, topics: TextTable, hosts: TextTable) -> 
 @pytest.mark.parametrize("name", READABLE_NAMES)
 def test_every_golden_store(name: str, tmp_path: Path) -> None:
     topics, hosts = TextTable(), TextTable()
-    for columns in stretches(unpack(name, tmp_path)):
+    for columns in record_runs(unpack(name, tmp_path)):
         assert_as_decoder(columns, topics, hosts)
     assert topics.texts
 
@@ -84,21 +84,21 @@ def test_every_golden_store(name: str, tmp_path: Path) -> None:
 )
 def test_pairs_of_any_shape(raw: bytes, tmp_path: Path) -> None:
     write_log(tmp_path, [Record(properties=raw), Record(sys_flag=BORN_V6), Record(sys_flag=STORE_V6, topic="t")])
-    for columns in stretches(tmp_path):
+    for columns in record_runs(tmp_path):
         assert_as_decoder(columns, TextTable(), TextTable())
 
 
 def test_more_topics_than_a_table_begins_with(tmp_path: Path) -> None:
     write_log(tmp_path, [Record(topic=f"topic-{number}") for number in range(2_000)])
     topics = TextTable()
-    for columns in stretches(tmp_path):
+    for columns in record_runs(tmp_path):
         assert_as_decoder(columns, topics, TextTable())
     assert len(topics.texts) == 2_000
 
 
 def test_text_that_is_no_utf8_is_marked(tmp_path: Path) -> None:
     write_log(tmp_path, [Record(), Record(properties=b"TAGS\x01a\xff")])
-    columns = next(stretches(tmp_path))
+    columns = next(record_runs(tmp_path))
     assert row_scan.describe(columns.buffer, columns.rows, TextTable(), TextTable(), with_values=True)[
         "is_text"
     ].tolist() == [True, False]

@@ -30,7 +30,7 @@ def made(root: Path, staging: Path, split_size: int | None, *, all_topics: bool)
         index = index_plan(rebuild, store)
         plan = [queue.to_json() for queue in queue_plans(rebuild, store)]
         todo = [change.to_json() for change in changes(rebuild, store, staging)]
-        return tree_hash(staging), plan, index.to_json() if index else None, todo, rebuild.result.as_they_are
+        return tree_hash(staging), plan, index.to_json() if index else None, todo, rebuild.result.unchanged
 
 
 def same_by_splits(root: Path, folder: Path, split_size: int = SPLIT_SIZE, *, all_topics: bool = False) -> bool:

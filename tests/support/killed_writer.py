@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.format.profile import PROFILES
-from rmqctl.kernels.warm_up import keep_in
+from rmqctl.kernels.warm_up import cache_in
 from rmqctl.store.engine.store_services import StoreServices
 from tests.store.engine.test_message_store import SMALL, created, message
 
-keep_in(find_folder())
+cache_in(find_folder())
 root, sync, profile = Path(sys.argv[1]), sys.argv[2] == "sync", PROFILES[sys.argv[3]]
 services = StoreServices(created(root, profile), sync_flush=sync)
 services.__enter__()

@@ -1,4 +1,4 @@
-"""Golden stores, damaged and mended by mark records alone: nothing but the log is written."""
+"""Golden stores, damaged and mended by placeholder records alone: nothing but the log is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.format.message import Blank, Damage, Message
-from rmqctl.operations.placeholder.record import Claim, MarkRecord, Span, mark_message, mark_records, surroundings
+from rmqctl.operations.placeholder.record import (
+    Claim,
+    PlaceholderRecord,
+    Span,
+    placeholder_message,
+    placeholder_records,
+    surroundings,
+)
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -16,7 +23,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 class Mended(NamedTuple):
     """What was written, and the claims of the queues that came to nothing."""
 
-    records: list[MarkRecord]
+    records: list[PlaceholderRecord]
     dropped: list[Claim]
 
 
@@ -29,7 +36,7 @@ class Owed(NamedTuple):
 
 
 def mend(root: Path, *, long_topics: bool = True) -> Mended:
-    """Write marks over all damage of the log that whole records follow, as a plan by the units of the queues says."""
+    """Write placeholders over all damage of the log that whole records follow, as a plan by the units of the queues says."""
     store = ReadOnlyStore(root)
     items = [
         item for item in store.commit_log.scan() if not (isinstance(item, Damage) and item.code == "bytes-behind-end")
@@ -39,7 +46,9 @@ def mend(root: Path, *, long_topics: bool = True) -> Mended:
     mended = Mended([], [])
     for span, damage in _spans(store, items):
         if damage.message is not None:
-            mended.records.append(MarkRecord(span.begin, damage.size, mark_message(damage.message, damage.code)))
+            mended.records.append(
+                PlaceholderRecord(span.begin, damage.size, placeholder_message(damage.message, damage.code))
+            )
             continue
         before = next(
             (found for found in reversed(items) if isinstance(found, Message) and found.end <= span.begin), None
@@ -54,7 +63,7 @@ def mend(root: Path, *, long_topics: bool = True) -> Mended:
         ]
         possible = [missing for missing in owed if missing.behind < span.end and missing.before > span.begin]
         around = surroundings(before, after, long_topics=long_topics)
-        plan = mark_records(span, of_span + [missing.claim for missing in possible], damage.code, around)
+        plan = placeholder_records(span, of_span + [missing.claim for missing in possible], damage.code, around)
         mended.records.extend(plan.records)
         mended.dropped.extend(claim for claim in plan.dropped if claim.physical_offset is not None)
         owed = [missing for missing in owed if missing not in possible or missing.claim in plan.dropped]

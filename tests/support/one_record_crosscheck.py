@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.forensics.audit.unit_audit import QueueCursor
 from rmqctl.format.cq_unit import CQ_UNIT, CqUnit
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 
 if TYPE_CHECKING:
@@ -38,14 +38,16 @@ class OneRecordCrosscheck(QueueCrosscheck):
     """Takes messages by `see_message` only."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
-        super().__init__(store, Describer(with_keys=False))
+        super().__init__(store, DispatchRequestBuilder(with_keys=False))
         self._cursors = {key: _SetCursor(cursor.queue) for key, cursor in self._cursors.items()}
         self._seen: set[QueueKey] = set()
 
     def see_message(self, message: Message) -> None:
         """A message of the log, in log order; also one with damaged content whose frame is whole."""
         if queue_destinations(message):
-            self._see_message(message, again=self._is_seen((message.topic, message.queue_id), message.physical_offset))
+            self._see_message(
+                message, duplicates=self._is_seen((message.topic, message.queue_id), message.physical_offset)
+            )
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         del physical_offset  # they come in its order

@@ -88,7 +88,7 @@ class IndexAudit:
         self._tags_open: list[int] = []
         self._advance()
 
-    def see(self, message: Message) -> None:
+    def on_messages(self, message: Message) -> None:
         """A message of the log, in log order."""
         self._skip_before(message.physical_offset)
         keys = index_keys(message, like_3x=self._like_3x)

@@ -243,8 +243,8 @@ def assert_dense(root: Path) -> None:
         end = item.end
         if isinstance(item, Blank):
             continue
-        for destination in queue_destinations(item):
-            queues[destination.topic, destination.queue_id].append(destination.queue_offset)
+        for target in queue_destinations(item):
+            queues[target.topic, target.queue_id].append(target.queue_offset)
         if transaction_type(item.sys_flag) in NO_UNIT:
             assert item.queue_offset == 0
     assert all(offsets == list(range(len(offsets))) for offsets in queues.values())

@@ -19,10 +19,10 @@ import click
 
 import rmqctl
 from rmqctl.cli.job.spark_options import spark_options, spark_session, stores_argument
-from rmqctl.cli.output.complaint import complain
+from rmqctl.cli.output.complaint import report_error
 from rmqctl.cli.output.printable import printable
 from rmqctl.cli.shared.confirm import change_options, check_can_ask
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
-    Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Stamps]]]
+    Opened = Callable[[Path], AbstractContextManager[tuple[ReadOnlyStore, Fingerprint]]]
 
 # of several stores: done, then what a dry run found, then whatever failed
 BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS))
@@ -111,7 +111,7 @@ def command(
     ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
     if ready:
         check_can_ask(yes=yes or dry_run)
-        prepared(prepare_kernels)
+        warmed_up(prepare_kernels)
         if not dry_run:
             _act_as_owner_with_spark({store: logs[store] for store in ready})
         with spark_session(master, remote) as spark:
@@ -123,7 +123,9 @@ def command(
 
 
 @contextmanager
-def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Iterator[tuple[ReadOnlyStore, Stamps]]:
+def _opened(
+    store: Path, *, broker_conf: Path | None, follow_links: bool
+) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
     """A store that may be rebuilt, and how its files are now. Raises BadRequest for a URL."""
     if is_remote(store):
         raise BadRequest(
@@ -131,9 +133,9 @@ def _opened(store: Path, *, broker_conf: Path | None, follow_links: bool) -> Ite
         )
     opened = open_store(store, broker_conf, follow_links)
     try:
-        stamps = opened.stamps()
+        fingerprint = opened.fingerprint()
         check_store(opened)
-        yield opened, stamps
+        yield opened, fingerprint
     finally:
         opened.close()
 
@@ -176,11 +178,11 @@ def _rebuild(
 ) -> int:
     from rmqctl.spark.scan.cluster_scan import scan_by_tasks
 
-    with opened(store) as (found, stamps):
+    with opened(store) as (found, fingerprint):
         if headed and how.output == "table":
             print(f"{printable(str(store))}:")
         scan = scan_by_tasks(spark, found, split_size)
-        return look_or_make(found, stamps, how._replace(scan=scan))
+        return look_or_make(found, fingerprint, how._replace(scan=scan))
 
 
 def _attempt(one: Callable[[], int]) -> int:
@@ -190,7 +192,7 @@ def _attempt(one: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader of all plans
         raise
     except (RmqctlError, OSError) as error:
-        return complain(error)
+        return report_error(error)
 
 
 def _badness(code: int) -> int:

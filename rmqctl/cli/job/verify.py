@@ -8,7 +8,7 @@ import click
 
 from rmqctl.cli.job.spark_options import spark_options, spark_session, store_argument
 from rmqctl.cli.output.render import progress
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import ignore_receipts_option, open_store, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.spark.scan.split_size import MIB
@@ -56,6 +56,6 @@ def command(
     with spark_session(master, remote) as spark, progress(progress_mode, opened.commit_log.size, "verify") as advance:
         opened.commit_log.on_progress = advance
         found = verification(spark, opened, level=level, split_size=split_mib * MIB, receipts=not ignore_receipts)
-        prepared(found.prepare)
+        warmed_up(found.warm_up)
         found.run()
     return print_report(found.report, output)

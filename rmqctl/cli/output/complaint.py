@@ -11,7 +11,7 @@ from rmqctl.cli.output.printable import printable
 from rmqctl.errors import ExitCode, RmqctlError
 
 
-def complain(error: BaseException) -> int:
+def report_error(error: BaseException) -> int:
     """Say in one line what ended a command; its exit status."""
     if isinstance(error, click.ClickException):
         error.show()

@@ -9,13 +9,13 @@ from rmqctl.cli.output.render import remark
 PATIENCE_SECONDS = 0.7
 
 
-def prepared(prepare: Callable[[], None]) -> None:
-    """Run `prepare`, which has kernels made ready; where that compiles, say so before the user wonders."""
+def warmed_up(warm_up: Callable[[], None]) -> None:
+    """Run `warm_up`, which has kernels made ready; where that compiles, say so before the user wonders."""
     import threading
 
     from rmqctl.kernels.compile import compiling
     from rmqctl.kernels.kernel_cache import find_folder
-    from rmqctl.kernels.warm_up import keep_in
+    from rmqctl.kernels.warm_up import cache_in
 
     def watch() -> None:
         while not done.wait(PATIENCE_SECONDS):
@@ -25,10 +25,10 @@ def prepared(prepare: Callable[[], None]) -> None:
                 )
                 return
 
-    keep_in(find_folder())
+    cache_in(find_folder())
     done = threading.Event()
     threading.Thread(target=watch, daemon=True).start()
     try:
-        prepare()
+        warm_up()
     finally:
         done.set()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from rmqctl.cli.output.render import progress, remark
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
@@ -147,7 +147,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
         or asked["stop_on_error"]
         or asked["batch"] > 1
     )
-    prepared(partial(_prepare, with_lines=not hears_of_each))
+    warmed_up(partial(_prepare, with_lines=not hears_of_each))
     with Interruption() as interruption:  # from before the store is opened: that makes `abort`
         opened = _open(store, asked)
         opened.stats = StoreStats() if asked["stats"] else None
@@ -215,9 +215,9 @@ def _prepare(*, with_lines: bool) -> None:
     from rmqctl.operations.append.line_encoder import LineEncoder
     from rmqctl.store.engine.message_store import MessageStore
 
-    MessageStore.prepare()
+    MessageStore.warm_up()
     if with_lines:
-        LineEncoder.prepare()
+        LineEncoder.warm_up()
 
 
 def _open(store: Path, asked: dict[str, Any]) -> MessageStore:

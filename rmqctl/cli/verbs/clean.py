@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.clean.execute import Cleaned, Leftover
     from rmqctl.operations.clean.plan_types import ExpiryPlan
     from rmqctl.store.config.clean_config import ExpirySettings
-    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
@@ -201,7 +201,7 @@ def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
 class _Looked(NamedTuple):
     """What was seen of the store: its stamps come first, so that what changed meanwhile shows."""
 
-    stamps: Stamps
+    fingerprint: Fingerprint
     disks: list[DiskUse]
     plan: ExpiryPlan
     left: list[Leftover]
@@ -268,7 +268,7 @@ class _Run:
         from rmqctl.store.read.version_guess import guess_profile
 
         store, storage = self._store, self._store.storage
-        profile, stamps = guess_profile(store), store.stamps()
+        profile, fingerprint = guess_profile(store), store.fingerprint()
         now_ms = self._asked["now"] if self._asked["now"] is not None else time.time_ns() // 1_000_000
         disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
         logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
@@ -283,7 +283,7 @@ class _Run:
         self._gauges.set("kept_files", sum(not file.goes for file in plan.files if file.kind == "commitlog"))
         self._gauges.set("log_min_offset_bytes", plan.min_phy_offset)
         self._gauges.set_disks([(disk.path, disk.used_percent) for disk in (*disks, logics)])
-        return _Looked(stamps, [*disks, logics], plan, left, now_ms)
+        return _Looked(fingerprint, [*disks, logics], plan, left, now_ms)
 
     def _delete(self, looked: _Looked) -> int:
         from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
@@ -303,14 +303,14 @@ class _Run:
             self._gauges.hold(asked["metrics"])
             act_as_owner(root, self._store.path.commitlogs)
             held.enter_context(locked(storage, root))
-            self._store.check_as_it_was(looked.stamps)
+            self._store.check_as_it_was(looked.fingerprint)
             pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
             clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
             try:
                 clean.run()
             finally:
                 self._measure(clean.done, looked.plan)
-                for line in receipts.unwritten:
+                for line in receipts.zero_tail:
                     remark(line)
             self._sum_up(words_of_deletion(root, looked.plan, clean.done))
         if interruption.noted:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import is_terminal, print_lines, print_rows, remark, to_json
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     BODIES,
     COUNT,
@@ -135,7 +135,7 @@ def command(
     )
     whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
     if whole_files:
-        prepared(dump.prepare)
+        warmed_up(dump.warm_up)
     quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
     try:
         with scan_progress(opened, "none" if quiet else progress_mode, "dump"):

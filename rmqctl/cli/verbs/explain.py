@@ -15,7 +15,7 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
         ("rmqctl explain", "all codes"),
         ("rmqctl explain hole", "a finding"),
         ("rmqctl explain 13", "an exit code"),
-        ("rmqctl explain mark", "what `recover --keep-going` puts in place of what is damaged"),
+        ("rmqctl explain placeholder", "what `recover --keep-going` puts in place of what is damaged"),
     ),
 )
 @click.argument("code", required=False)

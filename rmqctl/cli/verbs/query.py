@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import is_terminal, print_rows, remark
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     BODIES,
     OFFSET,
@@ -93,7 +93,7 @@ def command(
     opened = open_store(store, broker_conf, follow_links, log_only=scan or asked["msg_id"] is not None)
     search = Search(opened, question, body=body, threads=threads)
     if scan:
-        prepared(search.prepare)
+        warmed_up(search.warm_up)
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
     with scan_progress(opened, "none" if quiet else progress_mode, "query"):

@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.output.render import print_document, print_line, print_table, remark
 from rmqctl.cli.shared.confirm import change_options, check_can_ask, confirm, plan_shown, undo_hint
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import (
     OFFSET,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from rmqctl.operations.rebuild.rebuild import Rebuild, Scan, Selection
     from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
     from rmqctl.store.journal.transaction import Journal
-    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 WHAT = ("queues", "index", "all")
 WORDS_OF_COUNTS = {
     "kept": "units stand for messages that are damaged, as the queues that are there have them",
     "repeated": "units lead to the message behind one that is lost, once more",
     "misnumbered": "messages have a queue offset that cannot be right: they get the next place",
-    "again": "messages have a queue offset that their queue had already: they get no place and count as lost",
+    "duplicates": "messages have a queue offset that their queue had already: they get no place and count as lost",
     "anew": "times a queue began again at 0: its topic was deleted and made again",
 }
 
@@ -100,12 +100,12 @@ def command(
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
-    stamps = opened.stamps()
+    fingerprint = opened.fingerprint()
     check_store(opened)
     check_can_ask(yes=yes or dry_run)
-    prepared(prepare_kernels)
+    warmed_up(prepare_kernels)
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads, profile=profile)
-    return look_or_make(opened, stamps, how, resume=resume)
+    return look_or_make(opened, fingerprint, how, resume=resume)
 
 
 class HowToRebuild(NamedTuple):
@@ -124,11 +124,11 @@ class HowToRebuild(NamedTuple):
 def prepare_kernels() -> None:
     """Those that a rebuild and the audit beside it need."""
     from rmqctl.kernels import index_match, queue_offset_range, queue_simulate
-    from rmqctl.kernels.warm_up import prepare
+    from rmqctl.kernels.warm_up import warm_up
     from rmqctl.operations.rebuild.rebuild import Rebuild
 
-    Rebuild.prepare()
-    prepare(index_match, queue_simulate, queue_offset_range)
+    Rebuild.warm_up()
+    warm_up(index_match, queue_simulate, queue_offset_range)
 
 
 def selection(what: str, asked: dict[str, Any]) -> Selection:
@@ -149,11 +149,11 @@ def check_store(store: ReadOnlyStore) -> None:
         raise BadRequest("there is no commit log file to make anything from", path=str(store.path.root))
 
 
-def look_or_make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool = False) -> int:
-    """The plan, and its execution where that is wanted, of a store whose files were as `stamps` say when it was opened; the exit status."""
+def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
+    """The plan, and its execution where that is wanted, of a store whose files were as `fingerprint` say when it was opened; the exit status."""
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
-    return _look(store, how) if how.dry_run else _make(store, stamps, how, resume=resume)
+    return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
@@ -181,7 +181,7 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
     return int(ExitCode.FINDINGS if plan.differs else ExitCode.CLEAN)
 
 
-def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bool) -> int:
+def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool) -> int:
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.store.journal.transaction import Journal
@@ -194,7 +194,7 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
             root, "rebuild", _words(how.selection), WritableStorage.like(store.storage), go_on=resume
         ) as journal,
     ):
-        store.check_as_it_was(stamps)
+        store.check_as_it_was(fingerprint)
         rebuild = Rebuild(store, how.selection, journal.staging, threads=how.threads, scan=how.scan)
         if resume:
             _go_on(rebuild, store, journal)
@@ -213,7 +213,7 @@ def _make(store: ReadOnlyStore, stamps: Stamps, how: HowToRebuild, *, resume: bo
             plan.print_all(how.output)
         with interruption.waiting():
             confirm("Put them in their places?", yes=how.yes)
-        store.check_as_it_was(stamps)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(fingerprint)  # once more: a starting broker does not mind the lock
         store.close()
         journal.execute(plan.todo, interruption.commit)
     remark(f"done; {undo_hint(root)}")
@@ -244,8 +244,8 @@ def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
 
     if not rebuild.selection.index or not store.index.files:
         return None
-    audit = IndexAudit(store, rebuild.describer)
-    rebuild.hears = audit.see
+    audit = IndexAudit(store, rebuild.builder)
+    rebuild.on_messages = audit.on_messages
     return audit
 
 
@@ -312,7 +312,7 @@ class _Plan:
             "unitsDiffer": self._units_differ,
             "index": self._index.to_json() if self._index is not None else None,
             "deletedTopics": [{"topic": topic, "messages": count} for topic, count in result.left_out.items()],
-            "asTheyAre": [{"topic": topic, "queueId": queue_id} for topic, queue_id in sorted(result.as_they_are)],
+            "unchanged": [{"topic": topic, "queueId": queue_id} for topic, queue_id in sorted(result.unchanged)],
             "actions": [change.to_json() for change in self.todo],
             "notes": list(self._repair.notes),
         }
@@ -365,10 +365,10 @@ class _Plan:
                 f"{counted(count, 'message')} of topic {topic}, which neither topics.json nor a group's offset names, get no queue "
                 "(--all-topics makes it)"
             )
-        if result.as_they_are:
-            remark(f"{counted(len(result.as_they_are), 'queue')} without a message in the log: left unchanged")
-        if result.gone:
-            remark(f"{len(result.gone)} queues go: their topic is not listed, or they point to what the log has not")
+        if result.unchanged:
+            remark(f"{counted(len(result.unchanged), 'queue')} without a message in the log: left unchanged")
+        if result.removed:
+            remark(f"{len(result.removed)} queues go: their topic is not listed, or they point to what the log has not")
 
 
 def _with_next_start(store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], how: HowToRebuild) -> RepairPlan:
@@ -383,7 +383,7 @@ def _with_next_start(store: ReadOnlyStore, plan: RepairPlan, queues: list[QueueP
 
 def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
     topic, queue_id, result = rebuild.selection.topic, rebuild.selection.queue_id, rebuild.result
-    if topic is None or result.queues or result.gone or result.as_they_are:
+    if topic is None or result.queues or result.removed or result.unchanged:
         return
     name = f"topic {topic}" if queue_id is None else f"queue {topic}/{queue_id}"
     what = f"no {name}: there are neither queues nor messages of it"

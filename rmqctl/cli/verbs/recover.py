@@ -11,7 +11,7 @@ import click
 
 from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.confirm import change_options, plan_shown
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     open_store,
     output_option,
@@ -64,14 +64,14 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="A damaged record does not end the log: a mark takes its place, the messages after it stay.",
+    help="A damaged record does not end the log: a placeholder takes its place, the messages after it stay.",
 )
 @click.option(
-    "--marks-limit",
+    "--placeholders-limit",
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Refuse where marks are needed for more bytes of the log than this, missing files included.",
+    help="Refuse where placeholders are needed for more bytes of the log than this, missing files included.",
 )
 @click.option(
     "--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does."
@@ -96,20 +96,20 @@ def command(
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 
     Counted as lost, for both: messages after the new end of the log, damaged messages, and messages that only a queue still points
-    to. `already gone` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
+    to. `already removed` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
     the repair does not lose them. A restart may also cut messages out of a queue that are still in the log; recover keeps those.
 
-    --keep-going writes a mark where a message is damaged or missing, of its size and in its place in the queue: a message with the
+    --keep-going writes a placeholder where a message is damaged or missing, of its size and in its place in the queue: a message with the
     property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
-    get marks as they get any message: they must know what to do with them. `verify` counts the marks of a store. A file of the
-    log that is too short, or missing, is filled up with marks, too, up to --marks-limit in all: a wrong file name may ask for any number.
+    get placeholders as they get any message: they must know what to do with them. `verify` counts the placeholders of a store. A file of the
+    log that is too short, or missing, is filled up with placeholders, too, up to --placeholders-limit in all: a wrong file name may ask for any number.
 
     While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
     planner = _planner(opened, asked, threads)
-    prepared(planner.prepare)
+    warmed_up(planner.warm_up)
     with scan_progress(opened, progress_mode, "recover"):
         plan = planner.plan()
         plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
@@ -135,7 +135,13 @@ def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
     mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
     settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
     return RecoveryPlanner(
-        store, profile, mode, threads, settle, keep_going=asked["keep_going"], marks_limit=asked["marks_limit"]
+        store,
+        profile,
+        mode,
+        threads,
+        settle,
+        keep_going=asked["keep_going"],
+        placeholders_limit=asked["placeholders_limit"],
     )
 
 
@@ -159,7 +165,7 @@ def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
             ("ends because", repair.end_reason or "there are no more records"),
             ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
             *_missing(plan),
-            *_marks(plan),
+            *_placeholders(plan),
             ("a plain restart", _restart_in_words(plan)),
         )
     )
@@ -178,14 +184,14 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
     return [("already gone", f"{plan.missing} of them: no file of the log has their bytes; this repair loses {rest}")]
 
 
-def _marks(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes marks stand for; fillers are marks that no consumer gets."""
-    if not plan.marks_bytes:
+def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
+    """Report how many messages and bytes placeholders stand for; fillers are placeholders that no consumer gets."""
+    if not plan.placeholders_bytes:
         return []
-    served = counted(plan.repair.marks.served, "message")
-    files = f" and {counted(plan.marks_files, 'missing file')}" if plan.marks_files else ""
-    words = f"{served} written in place of what is damaged or missing ({counted(plan.marks_bytes, 'byte')} of the log{files})"
-    return [("marks", f"{words}: consumers get them (`rmqctl explain mark`)")]
+    served = counted(plan.repair.placeholders.served, "message")
+    files = f" and {counted(plan.placeholders_files, 'missing file')}" if plan.placeholders_files else ""
+    words = f"{served} written in place of what is damaged or missing ({counted(plan.placeholders_bytes, 'byte')} of the log{files})"
+    return [("placeholders", f"{words}: consumers get them (`rmqctl explain placeholder`)")]
 
 
 def _start(plan: RecoveryPlan) -> str:

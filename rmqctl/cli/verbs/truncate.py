@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.output.render import print_document, print_fields
 from rmqctl.cli.shared.confirm import change_options, plan_shown
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     OFFSET,
     open_store,
@@ -100,7 +100,7 @@ def command(
 
     end = opened.commit_log.end()[0] if to is None else to
     truncation = Truncation(opened, end, threads, keep_tail=keep_tail)
-    prepared(truncation.prepare)
+    warmed_up(truncation.warm_up)
     with scan_progress(opened, progress_mode, "truncate", max(opened.commit_log.queue.end - end, 1)):
         plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
         if plan.steps:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.output.render import print_document, print_rows, print_table, remark
-from rmqctl.cli.shared.first_run import prepared
+from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import (
     ignore_receipts_option,
     note_unfinished_change,
@@ -72,7 +72,7 @@ def command(
     opened = open_store(store, broker_conf, follow_links, log_only=level == 1)
     verification = Verification(opened, level, threads, receipts=not ignore_receipts)
     report = verification.report
-    prepared(verification.prepare)
+    warmed_up(verification.warm_up)
     try:
         with scan_progress(opened, progress_mode, "verify"):
             verification.run()
@@ -108,10 +108,10 @@ def _remark_summary(report: VerifyReport) -> None:
         f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to {summary.ok_up_to}; "
         f"stopped at {summary.end}: {summary.stopped}"
     )
-    if report.marks:
-        marks = f"{report.marks} {'is a mark' if report.marks == 1 else 'are marks'}"
+    if report.placeholders:
+        placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
         remark(
-            f"of the messages {marks}, which `recover --keep-going` wrote in place of others (`rmqctl explain mark`)"
+            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain placeholder`)"
         )
     if any(finding.code == "file-length" for finding in report.findings):
         remark("a broker does not load this store as it is: a file has a wrong length")

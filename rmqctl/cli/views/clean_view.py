@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqctl.operations.clean.disk_use import DiskUse
     from rmqctl.operations.clean.execute import Cleaned, Leftover
-    from rmqctl.operations.clean.plan_types import ExpiryPlan, FileFate, UnreadTopic
+    from rmqctl.operations.clean.plan_types import ExpiryPlan, FileDecision, UnreadTopic
 
 KEYS = (
     "path",
@@ -129,7 +129,7 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftove
     }
 
 
-def _row(file: FileFate) -> dict[str, Any]:
+def _row(file: FileDecision) -> dict[str, Any]:
     from rmqctl.format.timestamp import rfc3339
 
     last = file.last_store_timestamp

@@ -30,7 +30,7 @@ WORDS_OF_STEPS = {
     "delete": ("delete {} of {place}", "item"),
     "rebuild-queue": ("rebuild {} of {place}", "queue"),
     "resize": ("give {} of {place} the right length", "file"),
-    "write": ("put marks into {} of {place}", "range"),
+    "write": ("put placeholders into {} of {place}", "range"),
     "zero": ("zero {} of {place}", "range"),
 }
 
@@ -130,7 +130,7 @@ def carry_out(
     from rmqctl.operations.repair.execute import repair
 
     if plan.queues_to_rebuild or plan.rebuilds_index:
-        Rebuild.prepare()
+        Rebuild.warm_up()
     act_as_owner(store.path.root, store.path.commitlogs)
     with ChangeInterruption() as interruption, scan_progress(store, asked.progress_mode, "repair"):
         repair(store, plan, verb, summary, asked.threads, interruption.commit)

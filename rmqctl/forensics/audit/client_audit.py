@@ -24,13 +24,13 @@ CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 
 def count_rejected(messages: Any) -> Counter[str]:
     """Count the messages (of DISPATCH_COLUMNS) that clients reject, by the codes of their findings."""
-    return +Counter({code: int(np.count_nonzero(messages["marks"] & mark)) for code, mark in CODES.items()})
+    return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
 
 def find_rejected(log: CommitLog, messages: Any) -> Iterator[Finding]:
     """Yield a finding for each row of messages, one after the other in the log, that clients reject for the same reason."""
-    for code, mark in CODES.items():
-        wrong = np.flatnonzero(messages["marks"] & mark)
+    for code, trait in CODES.items():
+        wrong = np.flatnonzero(messages["traits"] & trait)
         for run in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1) if len(wrong) else ():
             rows = messages[run]
             yield _finding(log, code, int(rows[0]["physical_offset"]), int(rows["size"].sum(dtype=np.int64)), len(rows))

@@ -1,6 +1,6 @@
 """Log against queues: every message has its unit, and every unit its message.
 
-One pass over the log confirms units as it goes (`see`); then each queue's slots that no message confirmed are looked at
+One pass over the log confirms units as it goes (`on_messages`); then each queue's slots that no message confirmed are looked at
 (`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is looked at by itself.
 """
 
@@ -33,7 +33,7 @@ from rmqctl.logfile.mapped_file_queue import OFFSET_MAX
 from rmqctl.logfile.record_reader import RecordReader
 from rmqctl.store.config.store_path import BATCHCONSUMEQUEUE, CONSUMEQUEUE
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
-from rmqctl.store.dispatch.dispatch_rules import Destination, batch_size, queue_destinations, right_tags_code
+from rmqctl.store.dispatch.dispatch_rules import DispatchTarget, batch_size, queue_destinations, right_tags_code
 from rmqctl.store.dispatch.light_queues import gets_no_unit, is_left_out_topic
 from rmqctl.store.read.commit_log import message_of
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -56,17 +56,20 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 class QueueCrosscheck:
     """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`.
 
-    `new_at` decodes the message at a physical offset where `see` is told of one that is only going to be there.
+    `new_at` decodes the message at a physical offset where `on_messages` is told of one that is only going to be there.
     """
 
     def __init__(
-        self, store: ReadOnlyStore, describer: Describer, new_at: Callable[[int], Message | None] = lambda _: None
+        self,
+        store: ReadOnlyStore,
+        builder: DispatchRequestBuilder,
+        new_at: Callable[[int], Message | None] = lambda _: None,
     ) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.expired_units = 0
         self._store = store
-        self._describer = describer
+        self._builder = builder
         self._new_at = new_at
         self._cursors: dict[QueueKey, QueueCursor] = {}
         self._unreadable: set[QueueKey] = set()
@@ -88,7 +91,7 @@ class QueueCrosscheck:
                     self._give_up(key, error)
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
-    def see(self, described: DispatchColumns, message: Message | None = None) -> None:
+    def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Messages of the log, in log order; `message` is one with damaged content whose frame is whole."""
         self._know_queues()
         messages = described.messages
@@ -97,7 +100,7 @@ class QueueCrosscheck:
             self._judge(messages[rows], int(verdicts[rows[0]]), message)
 
     def _know_queues(self) -> None:
-        for topic, queue_id in self._describer.queues[len(self._keys) :]:
+        for topic, queue_id in self._builder.queues[len(self._keys) :]:
             self._keys.append((topic.decode("utf-8", "replace"), queue_id))
         self._units.know(self._keys)
 
@@ -116,12 +119,12 @@ class QueueCrosscheck:
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
             return
         at = int(row["physical_offset"])
-        scheduled = key[0] == SCHEDULE_TOPIC and bool(row["marks"] & DELAYED)
-        destination = Destination(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
+        scheduled = key[0] == SCHEDULE_TOPIC and bool(row["traits"] & DELAYED)
+        target = DispatchTarget(key[0], key[1], int(row["queue_offset"]), int(row["tags_code"]), scheduled)
         if verdict in (ASK, ASK_AGAIN):
             asked = message or self._new_at(at) or self._message_at(at)
             if asked is not None:
-                self._see_message(asked, again=verdict == ASK_AGAIN)
+                self._see_message(asked, duplicates=verdict == ASK_AGAIN)
             return
         if verdict == MISSING and key not in self._cursors and self._is_deleted_topic(key[0]):
             self._deleted_topics[key[0]] = self._deleted_topics.get(key[0], 0) + len(rows)
@@ -131,55 +134,55 @@ class QueueCrosscheck:
             if (
                 len(rows) == 1
                 and verdict in (MISSING, ELSEWHERE)
-                and self._is_misnumbered(destination, at, int(row["size"]))
+                and self._is_misnumbered(target, at, int(row["size"]))
             ):
                 return
-            unit = cursor.unit(destination.queue_offset) if cursor else None
+            unit = cursor.unit(target.queue_offset) if cursor else None
         except OSError as error:
             self._give_up(key, error)
             return
         if unit is None or verdict == MISSING:
-            self._add("missing-unit", destination, at, "the message has no unit in its queue", len(rows))
+            self._add("missing-unit", target, at, "the message has no unit in its queue", len(rows))
         elif verdict == ELSEWHERE:
             what = f"the unit points to {unit.physical_offset}, the message is at {at}"
-            self._add("unit-mismatch", destination, at, what, len(rows))
+            self._add("unit-mismatch", target, at, what, len(rows))
         else:
-            self._add("unit-tags-code", destination, at, _wrong_tags_code(destination, unit.tags_code), len(rows))
+            self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
-    def _is_misnumbered(self, destination: Destination, at: int, size: int) -> bool:
+    def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
         """Return whether the record's own QUEUEOFFSET is wrong, not its unit; then the unit is confirmed, and the record a finding.
 
         The queue leads to the record from another place, and the records before and after that place agree with the queue, or say
         nothing. A queue that is shifted as a whole is wrong itself: its records agree with one another. Raises OSError.
         """
-        cursor = self._cursors.get((destination.topic, destination.queue_id))
+        cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
-        number = destination.queue_offset
+        number = target.queue_offset
         if cursor is None or unit is None or (unit.physical_offset, unit.size) != (at, size):
             return False
         own = cursor.queue.find(number)  # units before it may lead to the record, too, in place of lost ones
         if own is not None and own.physical_offset == at:
             return False
         slot = unit.queue_offset
-        before, after = (self._number_of(cursor.queue.find(near), destination) for near in (slot - 1, slot + 1))
+        before, after = (self._number_of(cursor.queue.find(near), target) for near in (slot - 1, slot + 1))
         is_supported = (before is not None and before + 1 == number) or after == number + 1
         if is_supported or not (before == slot - 1 or after == slot + 1 or before is after is None):
             return False
         cursor.confirm(slot)
         what = f"the record says queue offset {number}; its queue, and the records around it there, say {slot}"
-        self._add_bad_number(destination, slot, at, what)
+        self._add_bad_number(target, slot, at, what)
         return True
 
-    def _add_bad_number(self, destination: Destination, queue_offset: int, physical_offset: int, what: str) -> None:
+    def _add_bad_number(self, target: DispatchTarget, queue_offset: int, physical_offset: int, what: str) -> None:
         log = self._store.commit_log.queue.find(physical_offset)
         file_offset = physical_offset - log.file_from_offset if log else None
         finding = Finding(
             "bad-queue-offset", self._store.commit_log.path_of(physical_offset), physical_offset, what, file_offset
         )
-        finding.topic, finding.queue_id, finding.queue_offset = destination.topic, destination.queue_id, queue_offset
+        finding.topic, finding.queue_id, finding.queue_offset = target.topic, target.queue_id, queue_offset
         self.findings.append(finding)
 
-    def _number_of(self, unit: CqUnit | None, place: Destination) -> int | None:
+    def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
         """Return the QUEUEOFFSET of the record that a unit leads to; None where that is no record of its queue."""
         message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
         is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
@@ -197,23 +200,23 @@ class QueueCrosscheck:
         except OSError:  # the scan reports it
             return None
 
-    def _see_message(self, message: Message, *, again: bool) -> None:
-        """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
-        for number, destination in enumerate(queue_destinations(message)):
-            key = (destination.topic, destination.queue_id)
+    def _see_message(self, message: Message, *, duplicates: bool) -> None:
+        """One message by itself, with all places in queues that it has; `duplicates`: its own queue had messages before."""
+        for number, target in enumerate(queue_destinations(message)):
+            key = (target.topic, target.queue_id)
             if key in self._unreadable or self._store.is_unread(*key):
                 continue
             queue = self._store.queues.get(key)
-            if queue is None and self._is_deleted_topic(destination.topic):
-                self._deleted_topics[destination.topic] = self._deleted_topics.get(destination.topic, 0) + 1
+            if queue is None and self._is_deleted_topic(target.topic):
+                self._deleted_topics[target.topic] = self._deleted_topics.get(target.topic, 0) + 1
                 continue
             try:
                 if isinstance(queue, BatchConsumeQueue):
                     self._see_batch(queue, message)
                 elif number:
-                    self._see_light_unit(destination, message)
-                elif not self._is_misnumbered(destination, message.physical_offset, message.size):
-                    self._see_unit(destination, message, again=again)
+                    self._see_light_unit(target, message)
+                elif not self._is_misnumbered(target, message.physical_offset, message.size):
+                    self._see_unit(target, message, duplicates=duplicates)
             except OSError as error:
                 self._give_up(key, error)
 
@@ -259,56 +262,56 @@ class QueueCrosscheck:
         path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
         self.findings.append(Finding("unreadable", path, None, detail, topic=key[0], queue_id=key[1]))
 
-    def _see_unit(self, destination: Destination, message: Message, *, again: bool) -> None:
-        key = (destination.topic, destination.queue_id)
+    def _see_unit(self, target: DispatchTarget, message: Message, *, duplicates: bool) -> None:
+        key = (target.topic, target.queue_id)
         cursor = self._cursors.get(key)
-        unit = cursor.unit(destination.queue_offset) if cursor else None
+        unit = cursor.unit(target.queue_offset) if cursor else None
         if (
-            again
-            and destination.queue_offset == 0
+            duplicates
+            and target.queue_offset == 0
             and unit is not None
             and unit.physical_offset == message.physical_offset
         ):
             self._begin_anew(key)
         if cursor is None or unit is None:
-            self._add("missing-unit", destination, message.physical_offset, "the message has no unit in its queue")
+            self._add("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
             return
         if unit.physical_offset != message.physical_offset:
             what = f"the unit points to {unit.physical_offset}, the message is at {message.physical_offset}"
-            self._add("unit-mismatch", destination, message.physical_offset, what)
+            self._add("unit-mismatch", target, message.physical_offset, what)
             return
-        cursor.confirm(destination.queue_offset)
+        cursor.confirm(target.queue_offset)
         if unit.size != message.size:
             self._add(
                 "unit-size",
-                destination,
+                target,
                 message.physical_offset,
                 f"the unit's size is {unit.size}, the record has {message.size}",
             )
-        self._check_tags_code(destination, message, unit)
+        self._check_tags_code(target, message, unit)
 
-    def _see_light_unit(self, destination: Destination, message: Message) -> None:
+    def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         """A place in a light queue (LMQ): a message's queue offset there is not always where its unit came to (`light_queues`)."""
-        key, at = (destination.topic, destination.queue_id), message.physical_offset
-        again = self._is_seen(key, at)
+        key, at = (target.topic, target.queue_id), message.physical_offset
+        duplicates = self._is_seen(key, at)
         cursor = self._cursors.get(key)
-        unit = cursor.unit(destination.queue_offset) if cursor else None
+        unit = cursor.unit(target.queue_offset) if cursor else None
         if cursor is not None and (unit is None or unit.physical_offset != at):
             found = cursor.first_reaching(at)
             end_then = cursor.max_offset if found is None else found.queue_offset
             if found is not None and found.physical_offset == at:
-                destination = destination._replace(queue_offset=found.queue_offset)
+                target = target._replace(queue_offset=found.queue_offset)
             elif is_left_out_topic(message.topic):
-                if self._leaves_topics_out or destination.queue_offset < end_then:
+                if self._leaves_topics_out or target.queue_offset < end_then:
                     return
-            elif gets_no_unit(message.topic, destination.queue_offset, end_then):
+            elif gets_no_unit(message.topic, target.queue_offset, end_then):
                 self._left_out[key] = self._left_out.get(key, 0) + 1
                 return
-        self._see_unit(destination, message, again=again)
+        self._see_unit(target, message, duplicates=duplicates)
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         """Whether the log has a message of a queue before `physical_offset`."""
-        number = self._describer.number(key[0].encode("utf-8", "replace"), key[1])
+        number = self._builder.number(key[0].encode("utf-8", "replace"), key[1])
         self._know_queues()
         return self._units.is_seen(number, physical_offset)
 
@@ -318,37 +321,37 @@ class QueueCrosscheck:
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
 
-    def _check_tags_code(self, destination: Destination, message: Message, unit: CqUnit) -> None:
+    def _check_tags_code(self, target: DispatchTarget, message: Message, unit: CqUnit) -> None:
         code: int | None = unit.tags_code
         if is_ext_address(unit.tags_code):
-            extension = self._store.extensions.get((destination.topic, destination.queue_id))
-            if extension is None and self._store.is_extension_unread(destination.topic, destination.queue_id):
+            extension = self._store.extensions.get((target.topic, target.queue_id))
+            if extension is None and self._store.is_extension_unread(target.topic, target.queue_id):
                 return
             code = extension.tags_code(unit.tags_code) if extension else None
             if code is None:
                 what = f"the address {unit.tags_code} leads to no unit of the extension"
-                self._add("ext-missing", destination, message.physical_offset, what)
+                self._add("ext-missing", target, message.physical_offset, what)
                 return
-        if code is not None and not right_tags_code(destination, message.store_timestamp, code):
-            self._add("unit-tags-code", destination, message.physical_offset, _wrong_tags_code(destination, code))
+        if code is not None and not right_tags_code(target, message.store_timestamp, code):
+            self._add("unit-tags-code", target, message.physical_offset, _wrong_tags_code(target, code))
 
     def _see_batch(self, queue: BatchConsumeQueue, message: Message) -> None:
         unit = queue.find(message.queue_offset)
-        destination = Destination(queue.topic, queue.queue_id, message.queue_offset, 0)
+        target = DispatchTarget(queue.topic, queue.queue_id, message.queue_offset, 0)
         if unit is None or unit.physical_offset != message.physical_offset:
             shown = queue.first_where(lambda unit: unit.physical_offset >= message.physical_offset)
             if shown is not None and (shown.physical_offset, shown.size) == (message.physical_offset, message.size):
                 what = f"the record says queue offset {message.queue_offset}; its queue says {shown.queue_offset}"
-                self._add_bad_number(destination, shown.queue_offset, message.physical_offset, what)
+                self._add_bad_number(target, shown.queue_offset, message.physical_offset, what)
                 return
         if unit is None:
-            self._add("missing-unit", destination, message.physical_offset, "the batch has no unit in its queue")
+            self._add("missing-unit", target, message.physical_offset, "the batch has no unit in its queue")
         elif unit.physical_offset != message.physical_offset or unit.size != message.size:
             what = f"the batch's unit points to {unit.physical_offset}, {unit.size} bytes"
-            self._add("unit-mismatch", destination, message.physical_offset, what)
+            self._add("unit-mismatch", target, message.physical_offset, what)
         elif unit.batch_size != batch_size(message):
             what = f"the unit stands for {unit.batch_size} messages, the batch has {batch_size(message)}"
-            self._add("unit-mismatch", destination, message.physical_offset, what)
+            self._add("unit-mismatch", target, message.physical_offset, what)
 
     def _finish_queue(self, cursor: QueueCursor, log_end: int) -> None:
         queue = cursor.queue
@@ -513,20 +516,16 @@ class QueueCrosscheck:
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
-        self._add(code, Destination(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
+        self._add(code, DispatchTarget(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
 
-    def _add(self, code: str, destination: Destination, physical_offset: int, detail: str, count: int = 1) -> None:
+    def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours.
 
         After FINDINGS_MAX findings of a kind the last one counts all others.
         """
-        key = (destination.topic, destination.queue_id)
+        key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
-        if (
-            same
-            and same[-1].queue_offset is not None
-            and same[-1].queue_offset + same[-1].count == destination.queue_offset
-        ):
+        if same and same[-1].queue_offset is not None and same[-1].queue_offset + same[-1].count == target.queue_offset:
             same[-1].count += count
             return
         if len(same) >= FINDINGS_MAX:
@@ -534,9 +533,9 @@ class QueueCrosscheck:
             return
         if len(same) == FINDINGS_MAX - 1:
             detail += "; this finding counts all later ones of its kind in the queue"
-        path, file_offset = self._place(key, destination.queue_offset)
+        path, file_offset = self._place(key, target.queue_offset)
         finding = Finding(code, path, physical_offset, detail, file_offset, count=count)
-        finding.topic, finding.queue_id, finding.queue_offset = key[0], key[1], destination.queue_offset
+        finding.topic, finding.queue_id, finding.queue_offset = key[0], key[1], target.queue_offset
         same.append(finding)
 
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
@@ -588,8 +587,8 @@ def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
     yield from sorted(runs, key=lambda rows: int(rows[0]))
 
 
-def _wrong_tags_code(destination: Destination, code: int) -> str:
-    return f"the tags code is {code}, not {'a delivery time' if destination.scheduled else destination.tags_code}"
+def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
+    return f"the tags code is {code}, not {'a delivery time' if target.scheduled else target.tags_code}"
 
 
 def _majority(sizes: list[int]) -> int | None:

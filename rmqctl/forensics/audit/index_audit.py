@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.index_service import IndexFile
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -51,10 +51,10 @@ class _Block(NamedTuple):
 class IndexAudit:
     """Collects what is wrong with the index in `findings`."""
 
-    def __init__(self, store: ReadOnlyStore, describer: Describer) -> None:
+    def __init__(self, store: ReadOnlyStore, builder: DispatchRequestBuilder) -> None:
         self.findings: list[Finding] = []
         self._store = store
-        self._describer = describer
+        self._builder = builder
         self._like_3x = False
         self._indexes_tags = False
         self._incomplete_ahead = False
@@ -73,7 +73,7 @@ class IndexAudit:
         self._advance()
         self._advance()
 
-    def see(self, described: DispatchColumns) -> None:
+    def on_messages(self, described: DispatchColumns) -> None:
         """Messages of the log, in log order."""
         described = self._not_passed.take(described)
         state = self._state[0]
@@ -90,7 +90,7 @@ class IndexAudit:
         """What the index has behind the last message: a message behind all others takes it."""
         last = np.zeros(1, DISPATCH_COLUMNS)
         last["physical_offset"] = np.iinfo(np.int64).max
-        self.see(DispatchColumns(last, np.zeros(0, np.int32)))
+        self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
         """What an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
@@ -194,7 +194,7 @@ class IndexAudit:
         )
         for event in events[:used]:
             self._check_event(event, block)
-        block.file.see(block)
+        block.file.on_messages(block)
         if last_of_file:
             self._end_file(block.file)
         return block
@@ -268,7 +268,7 @@ class IndexAudit:
         self.findings.append(Finding("index-missing", path, first, what, count=count))
 
     def _queue(self, number: int) -> QueueKey:
-        topic, queue_id = self._describer.queues[number]
+        topic, queue_id = self._builder.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
 
     def _add_header(self, block: _Block, field: str, detail: str) -> None:
@@ -319,7 +319,7 @@ class FileCheck:
         """Where an entry stands in the file."""
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
-    def see(self, block: _Block) -> None:
+    def on_messages(self, block: _Block) -> None:
         """Take a block into account: it is behind all before."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)

@@ -10,7 +10,7 @@ from rmqctl.format import host
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.kernels import line_encode
 from rmqctl.kernels.dispatch_scan import QueueTable
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, UNIQUE_KEYS
 from rmqctl.store.write.put_message import EncodedLines
 
@@ -26,7 +26,7 @@ class LineEncoder:
     """Encodes lines of the queues that it was told of, by the rules of the log that takes them."""
 
     def __init__(self, rules: EncodingRules) -> None:
-        self.prepare()
+        self.warm_up()
         unique = np.frombuffer(bytearray(UNIQUE_KEYS.process_part.encode()), np.uint8)
         self._rules = line_encode.LineRules(
             rules.ends_properties_with_separator, rules.body_max, rules.record_max, unique
@@ -41,9 +41,9 @@ class LineEncoder:
         self._rows = np.empty(RECORDS_AT_ONCE // MIN_SIZE, line_encode.LINE_COLUMNS)
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready, which making an encoder else does."""
-        prepare(line_encode)
+        warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
         """From now on take lines of this queue, where that is possible."""

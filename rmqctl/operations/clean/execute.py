@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.storage import Storage
     from rmqctl.logfile.writable_storage import WritableStorage
-    from rmqctl.operations.clean.plan_types import ExpiryPlan, FileFate
+    from rmqctl.operations.clean.plan_types import ExpiryPlan, FileDecision
     from rmqctl.operations.clean.receipts import Receipts
 
 LEFT_BEHIND = "left by a clean that was interrupted"
@@ -157,27 +157,27 @@ class Clean:
 
     def _delete_all(self) -> None:
         has_place = self._has_place()
-        for number, fate in enumerate(self._files):
+        for number, decision in enumerate(self._files):
             if number:
                 self._pace.wait(self._files[number - 1].allocated_bytes)
             if self._is_stopped():
                 return
-            self._delete(fate, has_place=has_place)
+            self._delete(decision, has_place=has_place)
         self.done.folders = self._remove_if_empty(self._folders)
 
-    def _delete(self, fate: FileFate, *, has_place: bool) -> None:
-        storage, path = self._storage, self._root / fate.path
-        aside = self._expired / _one_name(fate.path)
+    def _delete(self, decision: FileDecision, *, has_place: bool) -> None:
+        storage, path = self._storage, self._root / decision.path
+        aside = self._expired / _one_name(decision.path)
         is_out = has_place and self._renamed(path, aside)
         if is_out:
             storage.sync_folder(path.parent)
             storage.sync_folder(self._expired)
-        self._receipts.add(_receipt(fate))
+        self._receipts.add(_receipt(decision))
         storage.remove_file(aside if is_out else path)
         if not is_out:
             storage.sync_folder(path.parent)
         self.done.files += 1
-        self.done.allocated_bytes += fate.allocated_bytes
+        self.done.allocated_bytes += decision.allocated_bytes
 
     def _has_place(self) -> bool:
         """Whether there is a folder that files can be moved to."""
@@ -215,23 +215,23 @@ class Clean:
 
     def _failed(self, error: OSError) -> ChangeFailed:
         where = f"{error.filename}: " if error.filename else ""
-        count = len(self._receipts.unwritten)
+        count = len(self._receipts.zero_tail)
         where += f"receipts that could not be written: {count}; " if count else ""
         state = f"{self.done.files} of {len(self._files)} files are deleted, nothing is missing in the middle"
         hint = "run it as the store's owner" if isinstance(error, PermissionError) else "the next clean goes on with it"
         return ChangeFailed(f"{where}{error.strerror}; {state}", path=str(self._root), hint=hint)
 
 
-def _receipt(fate: FileFate) -> dict[str, Any]:
+def _receipt(decision: FileDecision) -> dict[str, Any]:
     """With the names that the plan has."""
     return {
-        "path": fate.path,
-        "kind": fate.kind,
-        "bytes": fate.bytes,
-        "allocatedBytes": fate.allocated_bytes,
-        "why": fate.why,
-        "lastModifiedTimestamp": fate.mtime_ms,
-        "lastStoreTimestamp": fate.last_store_timestamp,
+        "path": decision.path,
+        "kind": decision.kind,
+        "bytes": decision.bytes,
+        "allocatedBytes": decision.allocated_bytes,
+        "why": decision.why,
+        "lastModifiedTimestamp": decision.mtime_ms,
+        "lastStoreTimestamp": decision.last_store_timestamp,
     }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.clean.disk_use import Full, Pressure
     from rmqctl.operations.clean.log_files import LogFile
     from rmqctl.operations.clean.pending_messages import Outstanding
-    from rmqctl.operations.clean.plan_types import FileFate, Trigger, Waiting
+    from rmqctl.operations.clean.plan_types import FileDecision, PendingCounts, Trigger
     from rmqctl.store.config.clean_config import ExpirySettings
 
 MANUAL_ROUNDS = 20
@@ -36,7 +36,7 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 class ExpiredLog:
     """Decides on the files of the log, at `now_ms`, in this `hour` of the host.
 
-    After `decide`, `gone` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that, or why nothing did.
+    After `decide`, `removed` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that, or why nothing did.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ExpiredLog:
         self._hour = hour
         self._full = room.stops_writing()
         self._stays = ""  # why the first file that is left stays
-        self.gone: list[str] = []
+        self.removed: list[str] = []
         self.trigger: Trigger | None = None
         self.reason = "the log has no messages"
 
@@ -80,7 +80,7 @@ class ExpiredLog:
             self._stays = self._holds(number) if too_large or too_many else self.reason
             if self._stays:
                 return
-            self.gone.append(self.reason)
+            self.removed.append(self.reason)
             left -= one.file.size
 
     def _rounds(self) -> None:
@@ -126,29 +126,29 @@ class ExpiredLog:
     def _round(self, forces: str) -> bool:
         """Let files go; whether there may be another round."""
         for _ in range(max(self._settings.batch, 1)):
-            number = len(self.gone)
+            number = len(self.removed)
             self._stays = self._holds(number)
             if self._stays:
                 return False
             one = self._log[number]
             since = self._since(one)
             if since is not None and self._now >= since + self._settings.reserved_ms:
-                self.gone.append(f"{self._what} {rfc3339(since)}, more than {self._reserved} ago")
+                self.removed.append(f"{self._what} {rfc3339(since)}, more than {self._reserved} ago")
             elif forces:
-                self.gone.append(forces)
+                self.removed.append(forces)
             else:
                 self._stays = self._young(since)
                 return False
-            self._room.free(one.file.path.parent, one.fate.bytes, one.fate.allocated_bytes)
+            self._room.free(one.file.path.parent, one.decision.bytes, one.decision.allocated_bytes)
         return True
 
     def _holds(self, number: int) -> str:
         """Why a file must stay whatever asks; empty: it need not."""
         if number >= len(self._log) - 1:
             return LAST_STAYS
-        obstacle = self._log[number].obstacle
-        if obstacle or not self._settings.protect_unconsumed:
-            return obstacle
+        blocked_by = self._log[number].blocked_by
+        if blocked_by or not self._settings.protect_unconsumed:
+            return blocked_by
         waiting, timers = self._outstanding.of(number), self._outstanding.timers(number)
         if waiting.total:
             return f"messages in it wait for someone: {self._who_waits(waiting)}"
@@ -164,7 +164,7 @@ class ExpiredLog:
 
     def _since(self, one: LogFile) -> int | None:
         """What its age counts from."""
-        return one.fate.mtime_ms if self._settings.by == "mtime" else one.fate.last_store_timestamp
+        return one.decision.mtime_ms if self._settings.by == "mtime" else one.decision.last_store_timestamp
 
     @property
     def _what(self) -> str:
@@ -174,24 +174,24 @@ class ExpiredLog:
     def _reserved(self) -> str:
         return f"{self._settings.reserved_ms / HOUR_MS:g} h"
 
-    def fates(self) -> list[FileFate]:
+    def decisions(self) -> list[FileDecision]:
         """Of each file of the log, oldest first."""
-        return [self._fate(number, one) for number, one in enumerate(self._log)]
+        return [self._decision(number, one) for number, one in enumerate(self._log)]
 
-    def _fate(self, number: int, one: LogFile) -> FileFate:
-        is_last, first_left = number == len(self._log) - 1, len(self.gone)
+    def _decision(self, number: int, one: LogFile) -> FileDecision:
+        is_last, first_left = number == len(self._log) - 1, len(self.removed)
         if number < first_left:
-            why = self.gone[number]
+            why = self.removed[number]
         elif is_last:
             why = LAST_STAYS
         else:
             why = self._stays if number == first_left else ONE_BEFORE_STAYS
         waiting = NOBODY_WAITS if is_last or number > first_left else self._outstanding.of(number)
-        return replace(one.fate, goes=number < first_left, why=why, waiting=waiting)
+        return replace(one.decision, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
         """What someone should know before he says yes."""
-        found = [f"{one.file.name}: {one.obstacle}" for one in self._log if one.obstacle]
+        found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
             found.append(
@@ -199,7 +199,7 @@ class ExpiredLog:
             )
         if self._settings.by == "mtime":
             found += self._mtime_warnings()
-        waiting = sum_of(self._outstanding.of(number) for number in range(len(self.gone)))
+        waiting = sum_of(self._outstanding.of(number) for number in range(len(self.removed)))
         if waiting.total:
             found.append(
                 f"messages in files that go wait for someone: {self._who_waits(waiting)}; --protect-unconsumed keeps them"
@@ -209,11 +209,11 @@ class ExpiredLog:
     def _mtime_warnings(self) -> list[str]:
         """Where files' times are not to be trusted."""
         found = []
-        fates = [one.fate for one in self._log]
+        decisions = [one.decision for one in self._log]
         off = [
-            fate
-            for fate in fates
-            if fate.last_store_timestamp and abs(fate.mtime_ms - fate.last_store_timestamp) > MTIME_SLACK_MS
+            decision
+            for decision in decisions
+            if decision.last_store_timestamp and abs(decision.mtime_ms - decision.last_store_timestamp) > MTIME_SLACK_MS
         ]
         if off:
             first = off[0]
@@ -222,14 +222,14 @@ class ExpiredLog:
                 f"{first.path}: {rfc3339(first.mtime_ms)}, messages until {rfc3339(first.last_store_timestamp or 0)}): a copy that "
                 "did not keep times? --by store-timestamp goes by the messages"
             )
-        future = sum(fate.mtime_ms > self._now for fate in fates)
+        future = sum(decision.mtime_ms > self._now for decision in decisions)
         if future:
             found.append(
                 f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until then they stay"
             )
         return found
 
-    def _who_waits(self, waiting: Waiting) -> str:
+    def _who_waits(self, waiting: PendingCounts) -> str:
         words = [
             (waiting.unconsumed, f"not consumed (farthest behind: {_first_names(self._outstanding.slowest)})"),
             (waiting.scheduled, "scheduled and not delivered"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format.cq_unit import ext_offset, is_ext_address
 from rmqctl.logfile.storage import Kind
 from rmqctl.operations.clean.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
-from rmqctl.operations.clean.plan_types import QueueRise, fate_of
+from rmqctl.operations.clean.plan_types import MinOffsetAdvance, fate_of
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.store_path import QUEUE_PARTS
 from rmqctl.store.config.topics import is_listed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.operations.clean.plan_types import FileFate, FileKind
+    from rmqctl.operations.clean.plan_types import FileDecision, FileKind
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -39,7 +39,7 @@ class ExpiredQueues:
     """What goes besides the log, when that begins at `new_min_offset` instead of `min_offset` (physical).
 
     `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does not have the topic;
-    a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `fates` has each queue and then its extension, by
+    a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `decisions` has each queue and then its extension, by
     name, then the index.
     """
 
@@ -49,8 +49,8 @@ class ExpiredQueues:
         self._new_min_offset = new_min_offset
         self._known_topics = store.listed_topics if unused_topics else {}
         self.folders: list[str] = []
-        self.fates: list[FileFate] = []
-        self.rises: list[QueueRise] = []
+        self.decisions: list[FileDecision] = []
+        self.rises: list[MinOffsetAdvance] = []
         self.warnings: list[str] = []
         if unused_topics and not self._known_topics:
             self.warnings.append(
@@ -78,13 +78,13 @@ class ExpiredQueues:
         ext_files = extension.queue.files if extension is not None else []
         if high == queue.max_offset and self._is_unused(key[0]):
             why = f"topic {key[0]} is not in {TOPICS_CONFIG}, and its queue has no message left"
-            fates = [self._fate(file, kind, why, goes=True) for file in files]
-            fates += [self._fate(file, "consumequeue_ext", why, goes=True) for file in ext_files]
+            decisions = [self._decision(file, kind, why, goes=True) for file in files]
+            decisions += [self._decision(file, "consumequeue_ext", why, goes=True) for file in ext_files]
         else:
-            fates = [*self._fates_by_offset(kind, queue), *self._ext_fates(ext_files, queue, high)]
-        self.fates += fates
+            decisions = [*self._fates_by_offset(kind, queue), *self._ext_fates(ext_files, queue, high)]
+        self.decisions += decisions
         if high > low:
-            self.rises.append(QueueRise(*key, low, high))
+            self.rises.append(MinOffsetAdvance(*key, low, high))
 
     def _is_unused(self, topic: str) -> bool:
         return not is_listed(topic, self._known_topics)
@@ -92,7 +92,7 @@ class ExpiredQueues:
     def _look_at_folders(self) -> None:
         """Folders of unused topics that have nothing but files that go, the inner ones first."""
         storage = self._store.storage
-        going = {fate.path for fate in self.fates if fate.goes}
+        going = {decision.path for decision in self.decisions if decision.goes}
         for part in QUEUE_PARTS:
             for topic in storage.listing(self._store.path.part(part)):
                 if topic.kind is Kind.DIRECTORY and self._is_unused(topic.name):
@@ -107,15 +107,15 @@ class ExpiredQueues:
             self.folders.append(storage.display(folder))
             going.add(storage.display(folder))
 
-    def _fates_by_offset(self, kind: FileKind, queue: UnitQueue) -> Iterator[FileFate]:
+    def _fates_by_offset(self, kind: FileKind, queue: UnitQueue) -> Iterator[FileDecision]:
         *leading, last_file = queue.queue.files
-        gone = True
+        removed = True
         for file in leading:
             why = ONE_BEFORE_STAYS
-            if gone:
-                gone, why = self._verdict(file, "its last unit", _last_offset(file, queue.unit_size))
-            yield self._fate(file, kind, why, goes=gone)
-        yield self._fate(last_file, kind, LAST_STAYS)
+            if removed:
+                removed, why = self._verdict(file, "its last unit", _last_offset(file, queue.unit_size))
+            yield self._decision(file, kind, why, goes=removed)
+        yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
         """Whether a file goes, by the last physical offset that it has, and why; None: it has none, and should."""
@@ -127,7 +127,7 @@ class ExpiredQueues:
         goes = offset < self._new_min_offset
         return goes, f"{what} points to {offset}, {IN_FRONT if goes else STILL_THERE}"
 
-    def _ext_fates(self, files: Sequence[MappedFile], queue: UnitQueue, first: int) -> Iterator[FileFate]:
+    def _ext_fates(self, files: Sequence[MappedFile], queue: UnitQueue, first: int) -> Iterator[FileDecision]:
         if not files:
             return
         unit = queue.find(first)
@@ -140,21 +140,21 @@ class ExpiredQueues:
         for file in files:
             goes = file.end < begin
             why = f"the first unit left has its extension at {begin}" if goes else "units that are left may lead there"
-            yield self._fate(file, "consumequeue_ext", why, goes=goes)
+            yield self._decision(file, "consumequeue_ext", why, goes=goes)
 
     def _look_at_index(self) -> None:
         files = self._store.index.files
-        gone = True
+        removed = True
         for index_file in files[:-1]:
             why = ONE_BEFORE_STAYS
-            if gone:
+            if removed:
                 header = index_file.header()
                 last = header.end_phy_offset if header is not None and header.index_count > 1 else None
-                gone, why = self._verdict(index_file.file, "its last entry", last)
-            self.fates.append(self._fate(index_file.file, "index", why, goes=gone))
-        self.fates += [self._fate(index_file.file, "index", LAST_STAYS) for index_file in files[-1:]]
+                removed, why = self._verdict(index_file.file, "its last entry", last)
+            self.decisions.append(self._decision(index_file.file, "index", why, goes=removed))
+        self.decisions += [self._decision(index_file.file, "index", LAST_STAYS) for index_file in files[-1:]]
 
-    def _fate(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
+    def _decision(self, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileDecision:
         return fate_of(self._store.storage, file, kind, why, goes=goes)
 
 

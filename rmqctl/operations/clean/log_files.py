@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.operations.clean.plan_types import FileFate
+    from rmqctl.operations.clean.plan_types import FileDecision
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class LogFile(NamedTuple):
-    """A file in use, and its fate while nothing is decided; `obstacle` says why it, and all behind it, must not be touched."""
+    """A file in use, and its fate while nothing is decided; `blocked_by` says why it, and all behind it, must not be touched."""
 
     file: MappedFile
-    fate: FileFate
-    obstacle: str
+    decision: FileDecision
+    blocked_by: str
 
 
 def log_files(store: ReadOnlyStore) -> list[LogFile]:
@@ -36,15 +36,15 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
     behind: int | None = None
     for number in range(len(files) - 1, -1, -1):
         file = files[number]
-        obstacle = _obstacle(files, number, queue.file_size, twice)
-        fate = replace(fate_of(store.storage, file, "commitlog", ""), last_store_timestamp=behind)
-        found.append(LogFile(file, fate, obstacle))
+        blocked_by = _obstacle(files, number, queue.file_size, twice)
+        decision = replace(fate_of(store.storage, file, "commitlog", ""), last_store_timestamp=behind)
+        found.append(LogFile(file, decision, blocked_by))
         first = store.commit_log.message_at(file.file_from_offset)
         behind = first.store_timestamp if first is not None else behind
     return found[::-1]
 
 
-def ahead(store: ReadOnlyStore, in_use: int) -> list[FileFate]:
+def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
     """The files behind those in use."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]

@@ -16,12 +16,12 @@ import numpy as np
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels import dispatch_scan, scan
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.operations.clean.unit_coverage import files_without_proof
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.consumer_groups import ConsumerGroups
-from rmqctl.store.read.file_scan import FileScan, Stretch, end_position
+from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position
 from rmqctl.store.read.known_topics import KnownTopics
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
     unproved = files_without_proof(store, files) if files else []
     if not unproved:
         return None
-    prepare(scan, dispatch_scan)
+    warm_up(scan, dispatch_scan)
     known, groups = KnownTopics(store), ConsumerGroups(store)
 
     def is_missing(key: QueueKey) -> bool:
@@ -57,15 +57,13 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
     """The first message of a missing queue in a file. Prepared messages and rollbacks have no unit anywhere: they do not count."""
-    describer = Describer(with_keys=False)
+    builder = DispatchRequestBuilder(with_keys=False)
     names: list[QueueKey] = []
     missing: list[bool] = []
-    for item in FileScan(file, 0, ColumnReader(check_bodies=False), describer.take).items(end_position(file)):
-        if isinstance(item, Stretch | Message):
-            messages = (describer.of(item) if isinstance(item, Message) else item.taken).messages
-            names += (
-                (topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in describer.queues[len(names) :]
-            )
+    for item in FileScan(file, 0, ColumnReader(check_bodies=False), builder.take).items(end_position(file)):
+        if isinstance(item, RecordRun | Message):
+            messages = (builder.of(item) if isinstance(item, Message) else item.result).messages
+            names += ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in builder.queues[len(names) :])
             missing += map(is_missing, names[len(missing) :])
             has_unit = ~np.isin(
                 messages["sys_flag"] & TRANSACTION_MASK, (TransactionType.PREPARED, TransactionType.ROLLBACK)

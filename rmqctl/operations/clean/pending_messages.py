@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.format.columns import UNITS
-from rmqctl.operations.clean.plan_types import Waiting
+from rmqctl.operations.clean.plan_types import PendingCounts
 from rmqctl.operations.clean.pop_checkpoints import popped_offsets
 from rmqctl.store.config.topics import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, is_broker_topic
 from rmqctl.store.read.consume_queue import ConsumeQueue
@@ -66,9 +66,9 @@ class Outstanding:
         if files:
             self._find()
 
-    def of(self, number: int) -> Waiting:
+    def of(self, number: int) -> PendingCounts:
         """What waits in the file with this number."""
-        return Waiting(
+        return PendingCounts(
             int(self._unconsumed[number]),
             int(self._scheduled[number]),
             int(self._half[number]),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.operations.clean.disk_use import DiskUse
-    from rmqctl.operations.clean.plan_types import FileFate, QueueRise
+    from rmqctl.operations.clean.plan_types import FileDecision, MinOffsetAdvance
     from rmqctl.store.config.clean_config import ExpirySettings
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -66,19 +66,19 @@ def plan_expiry(
     log = ExpiredLog(files, settings, room, outstanding, now_ms=now_ms, hour=local.hour)
     log.decide()
     if settings.protect_unconsumed:
-        _check_queues(store, [one.file for one in files[: len(log.gone)]])
+        _check_queues(store, [one.file for one in files[: len(log.removed)]])
 
     min_offset = store.commit_log.min_offset
-    new_min_offset = files[len(log.gone)].file.file_from_offset if log.gone else min_offset
+    new_min_offset = files[len(log.removed)].file.file_from_offset if log.removed else min_offset
     rest = ExpiredQueues(store, min_offset, new_min_offset, unused_topics=settings.unused_topics)
     rest.look()
-    fates = (*log.fates(), *ahead(store, len(files)), *rest.fates)
+    decisions = (*log.decisions(), *ahead(store, len(files)), *rest.decisions)
     return ExpiryPlan(
         trigger=log.trigger,
         reason=log.reason,
         hour=local.hour,
         time_zone=f"{local.tzname()} (UTC{local:%z})",
-        files=fates,
+        files=decisions,
         min_phy_offset=min_offset,
         new_min_phy_offset=new_min_offset,
         rises=tuple(rest.rises),
@@ -89,8 +89,8 @@ def plan_expiry(
             *rest.warnings,
             *_timer_warnings(rest.rises),
             *(_warnings_of_groups(outstanding) if settings.protect_unconsumed else ()),
-            *_link_warnings(store, fates),
-            *(_epoch_warnings(store) if log.gone else ()),
+            *_link_warnings(store, decisions),
+            *(_epoch_warnings(store) if log.removed else ()),
         ),
         folders=tuple(rest.folders),
         unread=_unread_topics(rest.rises, outstanding),
@@ -144,7 +144,7 @@ def _backups_used(store: ReadOnlyStore) -> list[str]:
     return [f"{config.problem}: the offsets of {config.source.name} count" for config in found if config.source]
 
 
-def _timer_warnings(rises: Sequence[QueueRise]) -> list[str]:
+def _timer_warnings(rises: Sequence[MinOffsetAdvance]) -> list[str]:
     count = sum(rise.new_min_offset - rise.min_offset for rise in rises if rise.topic == TIMER_TOPIC)
     return (
         [f"{count} timer messages ({TIMER_TOPIC}) are in files that go: whether all were delivered is not known"]
@@ -162,7 +162,7 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
     return [f"{what} {'it' if len(groups) == 1 else 'them'}"] if groups else []
 
 
-def _unread_topics(rises: Sequence[QueueRise], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
+def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
     """Return the topics without a group, by name, and what each loses."""
     found: dict[str, int] = {}
     for rise in rises:
@@ -171,8 +171,12 @@ def _unread_topics(rises: Sequence[QueueRise], outstanding: Outstanding) -> tupl
     return tuple(UnreadTopic(topic, messages) for topic, messages in sorted(found.items()))
 
 
-def _link_warnings(store: ReadOnlyStore, fates: Sequence[FileFate]) -> list[str]:
-    links = [fate.path for fate in fates if fate.goes and is_link(store.storage, store.path.root / fate.path)]
+def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> list[str]:
+    links = [
+        decision.path
+        for decision in decisions
+        if decision.goes and is_link(store.storage, store.path.root / decision.path)
+    ]
     what = counted(len(links), "file")
     return (
         [f"{what} to delete, the first {links[0]}, only a link: what it leads to stays, and keeps its space"]

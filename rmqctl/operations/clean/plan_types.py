@@ -22,7 +22,7 @@ FileKind = Literal["commitlog", "consumequeue", "consumequeue_ext", "batchconsum
 Trigger = Literal["time", "disk", "manual", "by hand"]
 
 
-class Waiting(NamedTuple):
+class PendingCounts(NamedTuple):
     """Messages that someone waits for.
 
     `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided, `dead` letters that no group reads.
@@ -39,19 +39,19 @@ class Waiting(NamedTuple):
         return sum(self)
 
 
-NOBODY_WAITS = Waiting()
+NOBODY_WAITS = PendingCounts()
 
 
-def sum_of(each: Iterable[Waiting]) -> Waiting:
+def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
     """All of them together."""
     found = NOBODY_WAITS
     for one in each:
-        found = Waiting(*map(add, found, one))
+        found = PendingCounts(*map(add, found, one))
     return found
 
 
 @dataclass(frozen=True)
-class FileFate:
+class FileDecision:
     """A file that goes or stays. `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
 
     `last_store_timestamp` is that of the record behind the file: its own last one is no later, unless a clock was set back; None: not
@@ -67,13 +67,13 @@ class FileFate:
     why: str
     mtime_ms: int
     last_store_timestamp: int | None = None
-    waiting: Waiting = NOBODY_WAITS
+    waiting: PendingCounts = NOBODY_WAITS
 
 
-def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileFate:
+def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileDecision:
     """Of a file as it lies there. Raises OSError."""
     entry = storage.entry(file.path)
-    return FileFate(file.name, kind, entry.size, allocated_bytes(storage, file.path), goes, why, entry.mtime)
+    return FileDecision(file.name, kind, entry.size, allocated_bytes(storage, file.path), goes, why, entry.mtime)
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:
@@ -87,7 +87,7 @@ def is_link(storage: Storage, path: Path) -> bool:
     return stamp is not None and stamp.kind is Kind.OTHER
 
 
-class QueueRise(NamedTuple):
+class MinOffsetAdvance(NamedTuple):
     """A queue whose first message goes: queue offsets of the first that is left, before and after."""
 
     topic: str
@@ -116,21 +116,21 @@ class ExpiryPlan:
     reason: str
     hour: int
     time_zone: str
-    files: tuple[FileFate, ...]
+    files: tuple[FileDecision, ...]
     min_phy_offset: int
     new_min_phy_offset: int
-    rises: tuple[QueueRise, ...]
+    rises: tuple[MinOffsetAdvance, ...]
     warnings: tuple[str, ...]
     folders: tuple[str, ...] = ()
     unread: tuple[UnreadTopic, ...] = ()
 
     @property
-    def going(self) -> tuple[FileFate, ...]:
+    def going(self) -> tuple[FileDecision, ...]:
         """The files that go."""
         return tuple(file for file in self.files if file.goes)
 
     @property
-    def first_left(self) -> FileFate | None:
+    def first_left(self) -> FileDecision | None:
         """The file of the log that stays, and all behind it."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
@@ -145,6 +145,6 @@ class ExpiryPlan:
         return sum(file.allocated_bytes for file in self.going)
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingCounts:
         """The messages in the files that go that someone waits for."""
         return sum_of(file.waiting for file in self.going)

@@ -45,9 +45,9 @@ class Receipts:
                 file.open()
 
     @property
-    def unwritten(self) -> list[str]:
+    def zero_tail(self) -> list[str]:
         """The lines that a file had no room for: of the one that lacks most."""
-        return max((file.unwritten for file in self._files), key=len)
+        return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
         """Append a line, with the time, and have it on each disk that has room."""
@@ -89,7 +89,7 @@ class _ReceiptFile:
                 raise
 
     @property
-    def unwritten(self) -> list[str]:
+    def zero_tail(self) -> list[str]:
         """The lines that there was no room for."""
         return self._waiting.decode().split("\n")[:-1]
 

@@ -1,4 +1,4 @@
-"""Marks (`record.py`) until they are written: blocks of records, packed, since nearly all of a mark is spaces."""
+"""Placeholders (`record.py`) until they are written: blocks of records, packed, since nearly all of a placeholder is spaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAST = 1
 _BLOCKS_UNPACKED = 2
 
 
-class MarkBlock(NamedTuple):
+class PlaceholderBlock(NamedTuple):
     """Records one behind the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
 
     The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a blank, of which
@@ -38,7 +38,7 @@ class MarkBlock(NamedTuple):
     packed: bytes
 
     @classmethod
-    def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> MarkBlock:
+    def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> PlaceholderBlock:
         """A block of these bytes."""
         block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
         return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
@@ -63,33 +63,33 @@ class MarkBlock(NamedTuple):
 
     def describe(self) -> str:
         """One line for people."""
-        return f"write marks, {self.size} bytes, at byte {self.offset} of {self.path}"
+        return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
         """As a change, with names of JSON; not its bytes."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
-class MarkBlocks:
-    """The marks of a repair; iterating gives the blocks in log order."""
+class PlaceholderBlocks:
+    """The placeholders of a repair; iterating gives the blocks in log order."""
 
     def __init__(self) -> None:
-        self._by_damage: dict[int, Sequence[MarkBlock]] = {}
-        self._blocks: list[MarkBlock] = []
+        self._by_damage: dict[int, Sequence[PlaceholderBlock]] = {}
+        self._blocks: list[PlaceholderBlock] = []
 
-    def put(self, damages_at: Sequence[int], blocks: Sequence[MarkBlock]) -> None:
+    def put(self, damages_at: Sequence[int], blocks: Sequence[PlaceholderBlock]) -> None:
         """`blocks` take the place of damages that begin at these physical offsets."""
         self._by_damage |= dict.fromkeys(damages_at, ())
         self._by_damage[damages_at[0]] = blocks
         for block in blocks:
             insort(self._blocks, block)
 
-    def of_damage(self, physical_offset: int) -> Sequence[MarkBlock] | None:
-        """The marks of the damages of which the first begins there; none of them for the other ones; None: it stays as it is."""
+    def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
+        """The placeholders of the damages of which the first begins there; none of them for the other ones; None: it stays as it is."""
         return self._by_damage.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The mark that begins at an offset of the log, if one does."""
+        """The placeholder that begins at an offset of the log, if one does."""
         at = bisect_right(self._blocks, physical_offset, key=lambda block: block.physical_offset) - 1
         return self._blocks[at].message_at(physical_offset) if at >= 0 else None
 
@@ -98,7 +98,7 @@ class MarkBlocks:
         """How many messages consumers get that stand for others."""
         return sum(block.served for block in self._blocks)
 
-    def __iter__(self) -> Iterator[MarkBlock]:
+    def __iter__(self) -> Iterator[PlaceholderBlock]:
         return iter(self._blocks)
 
     def __bool__(self) -> bool:

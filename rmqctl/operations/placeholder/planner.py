@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.logfile.mapped_file_queue import FILE_NAME_DIGITS
-from rmqctl.operations.placeholder.blocks import MarkBlock, MarkBlocks
-from rmqctl.operations.placeholder.record import Claim, Span, mark_message, mark_records, surroundings
+from rmqctl.operations.placeholder.blocks import PlaceholderBlock, PlaceholderBlocks
+from rmqctl.operations.placeholder.record import Claim, Span, placeholder_message, placeholder_records, surroundings
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ class _Home(NamedTuple):
     end: int
 
 
-class Marks:
-    """The marks of a store; `blocks` has them all."""
+class Placeholders:
+    """The placeholders of a store; `blocks` has them all."""
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
-        self.blocks = MarkBlocks()
+        self.blocks = PlaceholderBlocks()
         self._store = store
         self._long_topics = profile.knows_long_topics
 
@@ -47,10 +47,10 @@ class Marks:
         """The message at an offset, as it is going to be."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
-    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[MarkBlock]:
-        """The marks for damages that follow one another between the good records at physical offsets `before` and `after`.
+    def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
+        """The placeholders for damages that follow one another between the good records at physical offsets `before` and `after`.
 
-        What files are too short for, or that are missing, gets marks, too. Raises ValueError where there is no room for a record, or
+        What files are too short for, or that are missing, gets placeholders, too. Raises ValueError where there is no room for a record, or
         nothing good is near: then there are none.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
@@ -79,27 +79,27 @@ class Marks:
         for begin in range(damage.physical_offset, damage.end, size):
             yield damage._replace(physical_offset=begin, size=size)
 
-    def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[MarkBlock]:
-        """The marks for damages that are one range."""
+    def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[PlaceholderBlock]:
+        """The placeholders for damages that are one range."""
         home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
         for record in chain(self._records(damages, home, before, after), [b""]):
             data += record
             if len(data) >= BLOCK_SIZE or (data and not record):
-                yield MarkBlock.pack(at, home.path, at - home.begin, damages[0].code, bytes(data))
+                yield PlaceholderBlock.pack(at, home.path, at - home.begin, damages[0].code, bytes(data))
                 at += len(data)
                 data.clear()
 
     def _records(self, damages: Sequence[Damage], home: _Home, before: int, after: int) -> Iterator[bytes]:
         first = damages[0]
         if len(damages) == 1 and first.code in WHOLE_FRAMES and first.message is not None:
-            yield mark_message(first.message, first.code)
+            yield placeholder_message(first.message, first.code)
             return
         log = self._store.commit_log
         around = surroundings(log.message_at(before), log.message_at(after), long_topics=self._long_topics)
         for window in self._windows(Span(first.physical_offset, damages[-1].end, home.begin, home.end)):
-            for record in mark_records(window, [*self._claims(window)], first.code, around).records:
+            for record in placeholder_records(window, [*self._claims(window)], first.code, around).records:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
@@ -156,7 +156,7 @@ class Marks:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue that the units around [first, end) of a queue belong to: another one where a file was moved to a wrong folder.
 
-        A mark for the folder's queue would contest the place of an intact message there. Light queues share messages: they are as named.
+        A placeholder for the folder's queue would contest the place of an intact message there. Light queues share messages: they are as named.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

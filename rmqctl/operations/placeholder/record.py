@@ -1,38 +1,38 @@
-"""Damaged bytes in the middle of the log -> valid records of the same size that carry a mark, so that all behind them stays consumable.
+"""Damaged bytes in the middle of the log -> valid records of the same size that carry a placeholder, so that all behind them stays consumable.
 
-Three kinds. A *mark* stands for a message that was here: in its queue at its queue offset, so that queues have no hole. A *filler*
+Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have no hole. A *filler*
 covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into a queue nor index. A *blank*
 covers what is left of a file.
 
-Marks and fillers have PREPAREDTRANSACTIONOFFSET = MARK (no broker and no client reads that field), and where there is room the
-property RMQCTL_DAMAGED with the code of what was found. A mark's body is a small JSON object and spaces, and empty only where the
+Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field), and where there is room the
+property RMQCTL_DAMAGED with the code of what was found. A placeholder's body is a small JSON object and spaces, and empty only where the
 message's own was, since
 - 5.3.3 delivers no delayed message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message;
 - 5.x reads bodies of its revive topics as JSON and stops at one that is none, or blank (PopReviveService);
-- op messages of transactions are offsets: a text that is no number marks no half message as done (TransactionalMessageServiceImpl).
+- op messages of transactions are offsets: a text that is no number placeholders no half message as done (TransactionalMessageServiceImpl).
 
-Where the frame of a record is whole (`mark_message`) everything but the body stays, and the body, too, where its own CRC vouches for
-it. Else the units that point into the range (`Claim`) say what was there (`mark_records`), and what they do not say is set so:
+Where the frame of a record is whole (`placeholder_message`) everything but the body stays, and the body, too, where its own CRC vouches for
+it. Else the units that point into the range (`Claim`) say what was there (`placeholder_records`), and what they do not say is set so:
 - BORNTIMESTAMP 0: a half message so old is no longer asked for at its producer (needSkip);
-- SCHEDULE_TOPIC_XXXX: DELAY is the queue's level; the real topic RMQ_SYS_TRANS_HALF_TOPIC makes every version discard the mark when
+- SCHEDULE_TOPIC_XXXX: DELAY is the queue's level; the real topic RMQ_SYS_TRANS_HALF_TOPIC makes every version discard the placeholder when
   it is due [run];
 - rmq_sys_wheel_timer: due at once, to RMQCTL_DAMAGED; without TIMER_OUT_MS 5.3.3 stops at it for ever (TimerMessageStore.enqueue);
 - LMQ queues and batch queues are named in the properties that dispatch reads.
 
-What the real stores do (tests/interop/test_mark_records.py, test_served_marks.py; [run] above, too):
+What the real stores do (tests/interop/test_placeholder_records.py, test_served_placeholders.py; [run] above, too):
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
-| marks of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
+| placeholders of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
 | rollback fillers from 91 bytes on (no topic, no body): in no queue, not in the index | yes | yes | yes |
-| marks and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
+| placeholders and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
 | a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |
 | a queue that begins behind 0 in a log that begins at 0: its first messages are lost | yes | yes | no |
-| a delayed mark without a real queue | dropped | stops the level for ever | skipped |
-| a delayed mark without a body | delivered | delivered | stops the level for ever |
+| a delayed placeholder without a real queue | dropped | stops the level for ever | skipped |
+| a delayed placeholder without a body | delivered | delivered | stops the level for ever |
 
 So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the caller: units
-whose size or tagsCode is not the mark's (a mark without TAGS has 0), and the index: an entry that leads into a filler makes a broker
+whose size or tagsCode is not the placeholder's (a placeholder without TAGS has 0), and the index: an entry that leads into a filler makes a broker
 answer a query by key with bytes that are no message [run].
 """
 
@@ -52,8 +52,8 @@ from rmqctl.format.message import (
     HOST_V4,
     MAGIC_BLANK,
     MAGIC_V1,
-    MARK,
     MIN_SIZE,
+    PLACEHOLDER_SIGN,
     Message,
     topic_length_size,
 )
@@ -112,7 +112,7 @@ class Claim(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What marks take from the good records around them. Times in ms since 1970."""
+    """What placeholders take from the good records around them. Times in ms since 1970."""
 
     store_host_bytes: bytes
     timestamp_min: int
@@ -133,7 +133,7 @@ class Span(NamedTuple):
     file_end: int
 
 
-class MarkRecord(NamedTuple):
+class PlaceholderRecord(NamedTuple):
     """A record to be written; `claims` are those that it satisfies: none for a filler or a blank (of which `data` is the first 8 bytes).
 
     A record is not always as large as its unit says: what is written into the queue must follow.
@@ -145,10 +145,10 @@ class MarkRecord(NamedTuple):
     claims: tuple[Claim, ...] = ()
 
 
-class MarkPlan(NamedTuple):
+class PlaceholderPlan(NamedTuple):
     """The records that fill a range, and the claims for which there is no room."""
 
-    records: Iterable[MarkRecord]
+    records: Iterable[PlaceholderRecord]
     dropped: list[Claim]
 
 
@@ -175,7 +175,7 @@ def filler_size_min(around: Surroundings) -> int:
     return MIN_SIZE + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
 
 
-def mark_message(message: Message, code: str) -> bytes:
+def placeholder_message(message: Message, code: str) -> bytes:
     """The record of the same size in the place of a message whose frame is whole and whose content is damaged.
 
     The caller has checked that nobody contradicts the frame: the queue's unit, where there is one, points here.
@@ -184,16 +184,16 @@ def mark_message(message: Message, code: str) -> bytes:
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
     raw = message.properties_bytes[: -crc.PROPERTY_CRC_SIZE] if has_crc else message.properties_bytes
     kept = _whole_pairs(raw)
-    marked = _readable(message)._replace(
-        stored_physical_offset=message.physical_offset, prepared_transaction_offset=MARK
+    replaced = _readable(message)._replace(
+        stored_physical_offset=message.physical_offset, prepared_transaction_offset=PLACEHOLDER_SIGN
     )
     if _body_is_right(message):
         # as long as they were: every version skips empty pairs
-        padded = _marked(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
-        right = marked._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
+        padded = _replaced(kept, len(raw), code).rjust(len(raw), _SEPARATOR)
+        right = replaced._replace(body_crc=crc.masked_crc32(message.body), properties_bytes=padded)
         return _encoded(right, property_crc=has_crc)
     return _with_body(
-        marked._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc
+        replaced._replace(sys_flag=message.sys_flag & ~_OF_THE_BODY, properties_bytes=kept), code, property_crc=has_crc
     )
 
 
@@ -222,7 +222,7 @@ def _body_is_right(message: Message) -> bool:
     return not message.body or crc.masked_crc32(message.body) == message.body_crc
 
 
-def mark_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> MarkPlan:
+def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
     """Records that fill a range wholly, in order; made one by one, so that a large range costs no memory.
 
     Raises ValueError when the range is too small for any record: then the log ends before it.
@@ -231,7 +231,7 @@ def mark_records(span: Span, claims: Sequence[Claim], code: str, around: Surroun
     for owed in claims:
         if owed.physical_offset is None and not _place_owed(span, pieces, owed, code, around):
             dropped.append(owed)
-    return MarkPlan(_records(span, pieces, code, around), dropped)
+    return PlaceholderPlan(_records(span, pieces, code, around), dropped)
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
@@ -285,7 +285,7 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
     """Put a queue offset into the first unclaimed piece between its queue's lower and higher ones; whether there is one."""
     least = _least_size((owed,), around) + 1
-    with_mark = least + len(_mark_property(code))
+    with_placeholder = least + len(_placeholder_property(code))
     first, last = 0, len(pieces)
     for number, piece in enumerate(pieces):
         offsets = [claim.queue_offset for claim in piece.claims if claim.queue == owed.queue]
@@ -293,7 +293,7 @@ def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around
             first = number + 1
         elif offsets:
             last = min(last, number)
-    for need, number in product((with_mark, least), range(first, last)):
+    for need, number in product((with_placeholder, least), range(first, last)):
         piece = pieces[number]
         rest = piece.end - piece.begin - need
         if piece.claims or rest < (BLANK_SIZE if piece.end == span.file_end else 0):
@@ -306,16 +306,16 @@ def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around
     return False
 
 
-def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) -> Iterator[MarkRecord]:
+def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
     for piece in pieces:
         if piece.claims:
             record = _with_body(_claimed(piece, around), code, property_crc=around.property_crc)
-            yield MarkRecord(piece.begin, len(record), record, piece.claims)
+            yield PlaceholderRecord(piece.begin, len(record), record, piece.claims)
         else:
             yield from _fillers(span, piece, code, around)
 
 
-def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[MarkRecord]:
+def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
     """Fillers no larger than brokers take; the rest of a file is a blank, but not a whole file: its head tells recovery its time."""
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -325,10 +325,10 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
         size = min(end - at, FILLER_SIZE_MAX)
         if 0 < end - at - size < smallest:
             size -= smallest
-        yield MarkRecord(at, size, _filler(at, size, code, around))
+        yield PlaceholderRecord(at, size, _filler(at, size, code, around))
         at += size
     if at < piece.end:
-        yield MarkRecord(at, piece.end - at, _BLANK.pack(piece.end - at, MAGIC_BLANK))
+        yield PlaceholderRecord(at, piece.end - at, _BLANK.pack(piece.end - at, MAGIC_BLANK))
 
 
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
@@ -341,7 +341,7 @@ def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
 
 
 def _claimed(piece: _Piece, around: Surroundings) -> Message:
-    """The mark of a piece, with the properties that it needs."""
+    """The placeholder of a piece, with the properties that it needs."""
     claim = piece.claims[0]
     topic = topic_field(claim.topic, long_topics=around.long_topics)
     if topic is None:
@@ -358,7 +358,23 @@ def _claimed(piece: _Piece, around: Surroundings) -> Message:
 
 def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Message:
     flags = 0 if len(store_host) == HOST_V4 else STOREHOST_V6
-    fields = (at, size, MAGIC_V1, 0, 0, 0, 0, at, flags, 0, bytes(HOST_V4), around.timestamp_min, store_host, 0, MARK)
+    fields = (
+        at,
+        size,
+        MAGIC_V1,
+        0,
+        0,
+        0,
+        0,
+        at,
+        flags,
+        0,
+        bytes(HOST_V4),
+        around.timestamp_min,
+        store_host,
+        0,
+        PLACEHOLDER_SIGN,
+    )
     return Message(*fields, memoryview(b""), b"", b"")
 
 
@@ -371,7 +387,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 
 
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
-    """What dispatch, and services that read the queue on their own, need of a mark."""
+    """What dispatch, and services that read the queue on their own, need of a placeholder."""
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
     if claim.inner_num:
@@ -404,14 +420,14 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """The record with the mark's property, where there is room, and a body that makes it as large as it says: empty only without room."""
+    """The record with the placeholder's property, where there is room, and a body that makes it as large as it says: empty only without room."""
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     room = message.size - head_size - topic_length_size(message.magic_code) - len(message.topic_bytes) - 2 - reserved
-    marked = _marked(raw, min(room - 1, PROPERTIES_LENGTH_MAX - reserved), code)
-    body = _body(room - len(marked), code)
-    found = message._replace(body=memoryview(body), body_crc=crc.masked_crc32(body), properties_bytes=marked)
+    replaced = _replaced(raw, min(room - 1, PROPERTIES_LENGTH_MAX - reserved), code)
+    body = _body(room - len(replaced), code)
+    found = message._replace(body=memoryview(body), body_crc=crc.masked_crc32(body), properties_bytes=replaced)
     return _encoded(found, property_crc=property_crc)
 
 
@@ -421,17 +437,17 @@ def _body(size: int, code: str) -> bytes:
     return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
 
 
-def _marked(raw: bytes, size_max: int, code: str) -> bytes:
-    """Properties with the mark in front, as far as they may be so long: it may cost what its producer's client and the broker added."""
+def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
+    """Properties with the placeholder in front, as far as they may be so long: it may cost what its producer's client and the broker added."""
     for kept in (raw, _without_additions(raw)):
         for value in (code, _SHORT_VALUE):
-            marked = _mark_property(value) + kept
-            if len(marked) <= size_max:
-                return marked
+            replaced = _placeholder_property(value) + kept
+            if len(replaced) <= size_max:
+                return replaced
     return raw
 
 
-def _mark_property(value: str) -> bytes:
+def _placeholder_property(value: str) -> bytes:
     return properties_to_bytes({NAME: value}, end_with_separator=True)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.write.batch_consume_queue_writer import BatchConsumeQueueWriter
 
@@ -28,13 +28,13 @@ class BatchQueueBuilder:
     def __init__(
         self,
         before: ReadOnlyStore,
-        describer: Describer,
+        builder: DispatchRequestBuilder,
         is_wanted: Callable[[QueueKey], bool],
         open_queue: Callable[[QueueCounts], BatchConsumeQueueWriter | None],
     ) -> None:
         self.queues: dict[QueueKey, QueueCounts] = {}
         self._before = before
-        self._describer = describer
+        self._builder = builder
         self._is_wanted = is_wanted
         self._open_queue = open_queue
         self._writers: dict[QueueKey, BatchConsumeQueueWriter | None] = {}
@@ -42,7 +42,7 @@ class BatchQueueBuilder:
 
     def put(self, described: DispatchColumns) -> None:
         """Messages of the log, in log order."""
-        known = self._describer.queues
+        known = self._builder.queues
         self._wanted += [
             self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
             for topic, queue_id in known[len(self._wanted) :]

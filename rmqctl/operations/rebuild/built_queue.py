@@ -35,7 +35,7 @@ class QueueCounts(msgspec.Struct):
     `same` are those that the existing queue has just so; `kept` stand for messages that only that queue still has, of which
     `strays` lead to a record that says it is of another queue, or of another place;
     `repeated` lead once more to the message after a place whose message is lost; `misnumbered` are messages whose queue offset
-    cannot be right, and which got the next place; `again` those whose queue offset another message has already (they got no
+    cannot be right, and which got the next place; `duplicates` those whose queue offset another message has already (they got no
     place), with their bytes, the first one's physical offset and the last one's queue offset; `moved` are places where the
     existing queue leads to another message of the log; `earlier` and their bytes are messages before the queue began again
     at 0, where no existing queue shows that its topic was deleted; `bytes` are those of its messages; `anew` says how often the
@@ -52,10 +52,10 @@ class QueueCounts(msgspec.Struct):
     strays: int = 0
     repeated: int = 0
     misnumbered: int = 0
-    again: int = 0
-    again_bytes: int = 0
-    again_at: int = -1
-    again_last: int = -2
+    duplicates: int = 0
+    duplicate_bytes: int = 0
+    first_duplicate: int = -1
+    last_duplicate: int = -2
     earlier: int = 0
     earlier_bytes: int = 0
     bytes: int = 0
@@ -78,20 +78,20 @@ class QueueCounts(msgspec.Struct):
     @property
     def unplaced(self) -> int:
         """How many messages of the queue have no place in it, as others have theirs."""
-        return self.again + self.earlier
+        return self.duplicates + self.earlier
 
     def refuse(self, message: Any, *, is_counted: bool = True) -> None:
         """Note a message (of DISPATCH_COLUMNS) whose queue offset was there already, and count it."""
         if is_counted:
-            self.count_again(int(message["physical_offset"]), int(message["size"]))
-        self.again_last = int(message["queue_offset"])
+            self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
+        self.last_duplicate = int(message["queue_offset"])
 
-    def count_again(self, physical_offset: int, size: int) -> None:
+    def count_duplicate(self, physical_offset: int, size: int) -> None:
         """Count a message whose queue offset was there already."""
-        if not self.again:
-            self.again_at = physical_offset
-        self.again += 1
-        self.again_bytes += size
+        if not self.duplicates:
+            self.first_duplicate = physical_offset
+        self.duplicates += 1
+        self.duplicate_bytes += size
 
 
 class BuiltQueue:

@@ -32,7 +32,7 @@ from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, is_ext_address
 from rmqctl.format.message import MIN_SIZE
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.cq_unit_build import DONE, LEFT_OUT, MULTI, PLACE_STATES, PLAIN, UNKNOWN, place
-from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH, STANDS_IN
+from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, IS_PLACEHOLDER, MULTI_DISPATCH
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, is_unit
 from rmqctl.operations.rebuild.queue_numbers import QueueNumbers, first_number, go_on, is_misnumbered
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from rmqctl.format.message import Message
     from rmqctl.operations.rebuild.queue_numbers import Following
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
-    from rmqctl.store.dispatch.dispatch_rules import Destination
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_rules import DispatchTarget
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -70,7 +70,7 @@ class QueueBuilder:
     def __init__(
         self,
         before: ReadOnlyStore,
-        describer: Describer,
+        builder: DispatchRequestBuilder,
         is_wanted: Callable[[QueueKey], bool],
         open_queue: Callable[[QueueCounts], BuiltQueue],
         delay_of: Callable[[int], int],
@@ -81,7 +81,7 @@ class QueueBuilder:
         self.left_out: dict[str, int] = {}
         self._before = before
         self._log_begin = before.commit_log.min_offset
-        self._describer = describer
+        self._builder = builder
         self._is_wanted = is_wanted
         self._open_queue = open_queue
         self._delay_of = delay_of
@@ -99,7 +99,7 @@ class QueueBuilder:
         """Place messages of the log, in log order."""
         messages = described.messages
         is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
-        for row in messages[is_rollback & (messages["marks"] & MULTI_DISPATCH == 0)]:
+        for row in messages[is_rollback & (messages["traits"] & MULTI_DISPATCH == 0)]:
             self.lose(
                 int(row["physical_offset"]), int(row["size"])
             )  # of no queue: it may be what `recover --keep-going` filled a gap with
@@ -137,7 +137,7 @@ class QueueBuilder:
 
     def go_on_with(self, queue: BuiltQueue) -> None:
         """A queue that was begun before."""
-        number = self._describer.number(queue.counts.topic.encode(), queue.counts.queue_id)
+        number = self._builder.number(queue.counts.topic.encode(), queue.counts.queue_id)
         self._know_queues()
         self._begin(number, queue)
 
@@ -157,17 +157,17 @@ class QueueBuilder:
         message = self._message_at(physical_offset)
         if message is None:
             return
-        for destination in queue_destinations(message)[1:]:
-            number = self._describer.number(destination.topic.encode("utf-8", "replace"), destination.queue_id)
+        for target in queue_destinations(message)[1:]:
+            number = self._builder.number(target.topic.encode("utf-8", "replace"), target.queue_id)
             self._know_queues()
-            offset = self._light_place(number, destination, message)
+            offset = self._light_place(number, target, message)
             if offset is None:
                 continue
             row = np.zeros(1, DISPATCH_COLUMNS)
             row["queue"], row["queue_offset"], row["tags_code"] = (
                 number,
                 offset,
-                self._light_tags_code(destination, message),
+                self._light_tags_code(target, message),
             )
             row["physical_offset"], row["size"], row["store_timestamp"] = (
                 physical_offset,
@@ -176,49 +176,47 @@ class QueueBuilder:
             )
             self._place(row, own=False)
 
-    def _light_place(self, number: int, destination: Destination, message: Message) -> int | None:
+    def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
         """Return the place of a message in a light queue: that in the existing queue, otherwise that of dispatch; None: no place."""
         state = self._states[number]
         begun = state["kind"] == PLAIN
-        if begun and destination.queue_offset == state["next"] and not is_left_out_topic(message.topic):
-            return destination.queue_offset
-        shown = self._shown_unit(destination, message.physical_offset)
+        if begun and target.queue_offset == state["next"] and not is_left_out_topic(message.topic):
+            return target.queue_offset
+        shown = self._shown_unit(target, message.physical_offset)
         if shown is not None and shown.physical_offset == message.physical_offset:
             if not begun or shown.queue_offset == 0 or shown.queue_offset >= state["next"]:
                 return shown.queue_offset
         elif self._leaves_topics_out and is_left_out_topic(message.topic) and (shown is not None or not begun):
             return None
         if not begun:
-            return self._first_light_place(destination, message)
-        if gets_no_unit(message.topic, destination.queue_offset, int(state["next"])):
+            return self._first_light_place(target, message)
+        if gets_no_unit(message.topic, target.queue_offset, int(state["next"])):
             if not is_left_out_topic(message.topic):
-                self.queues[self._keys[number]].counts.count_again(message.physical_offset, message.size)
+                self.queues[self._keys[number]].counts.count_duplicate(message.physical_offset, message.size)
             return None
-        return destination.queue_offset or int(state["next"])
+        return target.queue_offset or int(state["next"])
 
-    def _first_light_place(self, destination: Destination, message: Message) -> int:
+    def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
         """Return where a light queue begins that nothing shows: one wrong number does not move it."""
-        found = destination.queue_offset
+        found = target.queue_offset
         following = (
-            self._numbers.following_in_light_queue((destination.topic, destination.queue_id), message.end)
-            if found
-            else []
+            self._numbers.following_in_light_queue((target.topic, target.queue_id), message.end) if found else []
         )
         return first_number(found, following, None)
 
-    def _shown_unit(self, destination: Destination, physical_offset: int) -> CqUnit | None:
+    def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
         """Return the existing queue's unit for a message, or the first after it; most often it is where the message says."""
-        before = self._before.queues.get((destination.topic, destination.queue_id))
+        before = self._before.queues.get((target.topic, target.queue_id))
         if not isinstance(before, ConsumeQueue):
             return None
-        unit = before.find(destination.queue_offset)
+        unit = before.find(target.queue_offset)
         if unit is not None and unit.physical_offset == physical_offset:
             return unit
         return before.first_where(lambda unit: unit.physical_offset >= physical_offset)
 
-    def _light_tags_code(self, destination: Destination, message: Message) -> int:
-        if not destination.scheduled:
-            return destination.tags_code
+    def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
+        if not target.scheduled:
+            return target.tags_code
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Any, row: int, *, own: bool) -> bool:
@@ -234,7 +232,7 @@ class QueueBuilder:
             return False
         self._flush(number)
         queue = self.queues[key]
-        follows_refused = 0 <= queue.counts.again_last == offset - 1  # both are of another origin
+        follows_refused = 0 <= queue.counts.last_duplicate == offset - 1  # both are of another origin
         if own and not follows_refused and self._is_misnumbered(messages, row, int(state["next"])):
             self._place_at(message, int(state["next"]))
             return True
@@ -242,14 +240,14 @@ class QueueBuilder:
             anew = QueueCounts(*key, anew=queue.counts.anew + 1)
             if not isinstance(self._before.queues.get(key), ConsumeQueue):
                 anew.earlier = queue.counts.units + queue.counts.unplaced
-                anew.earlier_bytes = queue.counts.bytes + queue.counts.again_bytes + queue.counts.earlier_bytes
+                anew.earlier_bytes = queue.counts.bytes + queue.counts.duplicate_bytes + queue.counts.earlier_bytes
             queue.finish()
             self._begin(number, self._open_queue(anew))
         elif offset < state["next"]:
             queue.counts.refuse(
-                message, is_counted=not message["marks"] & STANDS_IN
+                message, is_counted=not message["traits"] & IS_PLACEHOLDER
             )  # what that stands for counts as lost already
-            if message["marks"] & MULTI_DISPATCH:
+            if message["traits"] & MULTI_DISPATCH:
                 self._place_multi_dispatch(int(message["physical_offset"]))
             return True
         elif self._fill(queue, message, offset, is_right=own and self._is_right(messages, row, int(state["next"]))):
@@ -448,7 +446,7 @@ class QueueBuilder:
         self._times = np.zeros(rows * window, np.int64)
 
     def _know_queues(self) -> None:
-        new = self._describer.queues[len(self._keys) :]
+        new = self._builder.queues[len(self._keys) :]
         if new:
             self._keys += [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in new]
             self._states = np.concatenate((self._states, np.zeros(len(new), PLACE_STATES)))

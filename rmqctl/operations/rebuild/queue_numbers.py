@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.commit_log import CommitLog
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
 
 FOLLOWING_MAX = 4
 LOOK_AHEAD = 8 * 1024 * 1024  # bytes of the log in which the messages after one are looked for
@@ -110,7 +110,7 @@ class _Part:
         self.lost_at, self.lost = [begin], [lost]
         self.messages: dict[QueueKey, list[tuple[int, int]]] = {}
 
-    def take(self, item: Item) -> None:
+    def take(self, item: ScanItem) -> None:
         message = message_of(item)
         self.end = max(self.end, item.end)
         if message is None or message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
@@ -136,7 +136,7 @@ class _Ahead:
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._items: Iterator[Item] = iter(())
+        self._items: Iterator[ScanItem] = iter(())
         self._parts: deque[_Part] = deque()
 
     def of_queue(self, key: QueueKey, start: int, limit: int) -> Iterator[Following]:
@@ -175,7 +175,7 @@ def _have_unit(rows: Any) -> Any:
 
 def _may_stand_in(rows: Any) -> Any:
     """Return of each row whether it may stand for records that were lost: see `QueueBuilder.put`."""
-    return (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (rows["marks"] & MULTI_DISPATCH == 0)
+    return (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (rows["traits"] & MULTI_DISPATCH == 0)
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:

@@ -28,13 +28,13 @@ from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
 from rmqctl.logfile.staging_storage import StagingStorage
 from rmqctl.logfile.storage import Kind, tree_of
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
-from rmqctl.operations.placeholder.blocks import MarkBlocks
+from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing
 from rmqctl.operations.rebuild.index_builder import IndexBuilder
@@ -44,11 +44,11 @@ from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.topics import QueueKey
-from rmqctl.store.dispatch.dispatch_requests import Describer, NotPassed
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder, NotPassed
 from rmqctl.store.read.commit_log import FILE_OVERLAP, ScanSummary
 from rmqctl.store.read.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.index_service import IndexService
 from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.read.store_file_sizes import geometry_of_store, writes_extension
@@ -60,19 +60,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rmqctl.operations.placeholder.blocks import MarkBlock
+    from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.operations.rebuild.built_units import BuiltUnits
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-    Scan = Callable[[ScanSummary, Describer], Iterator[Item | Stretch]]  # the items of the whole log, in order
+    Scan = Callable[
+        [ScanSummary, DispatchRequestBuilder], Iterator[ScanItem | RecordRun]
+    ]  # the items of the whole log, in order
 
 REBUILD_FILE = "rebuild.json"
 BEGIN_ANEW_HINT = "run it without --resume: it begins at the start of the log"
 # what brokers dispatch all the same: start() of 4.x checks no body, and no broker the others
 DISPATCHED = frozenset({BAD_BODY_CRC, "bad-property-crc", "torn-properties"})
-NO_MARKS = MarkBlocks()
+NO_PLACEHOLDERS = PlaceholderBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -140,8 +142,8 @@ class Rebuilt:
     index: IndexCounts
     queues: list[QueueCounts] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    as_they_are: list[QueueKey] = field(default_factory=list)
-    gone: list[QueueKey] = field(default_factory=list)
+    unchanged: list[QueueKey] = field(default_factory=list)
+    removed: list[QueueKey] = field(default_factory=list)
     strays: list[Stray] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -150,7 +152,7 @@ class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
     `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
-    `marks` take the place of damage. `hears` is told of all messages, in log order, as `describer` describes them. `units` keeps
+    `placeholders` take the place of damage. `on_messages` is told of all messages, in log order, as `builder` describes them. `units` keeps
     what the plain queues have. They are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
     """
 
@@ -164,7 +166,7 @@ class Rebuild:
         scan: Scan | None = None,
         begin: int | None = None,
         end: int | None = None,
-        marks: MarkBlocks = NO_MARKS,
+        placeholders: PlaceholderBlocks = NO_PLACEHOLDERS,
         compared_with: ReadOnlyStore | None = None,
         units: BuiltUnits | None = None,
     ) -> None:
@@ -179,33 +181,33 @@ class Rebuild:
         self._scan = scan or self._scan_here
         self._threads = threads
         self._end = end
-        self._marks = marks
+        self._placeholders = placeholders
         self._with_ext = writes_extension(store)
         self.batch_topics = batch_topics(store.config(TOPICS_CONFIG))
         self._goes_on_from = start
         self._known_topics = KnownTopics(store)
-        self.hears: Callable[[DispatchColumns], None] = lambda _: None
-        self.describer = Describer(with_keys=selection.index, with_tags=selection.tags)
+        self.on_messages: Callable[[DispatchColumns], None] = lambda _: None
+        self.builder = DispatchRequestBuilder(with_keys=selection.index, with_tags=selection.tags)
         delays = delays_of(store, store.conf.delays_ms)
         self._queues = QueueBuilder(
-            store, self.describer, self._is_plain, self._open_queue, delays, self._message_at, end
+            store, self.builder, self._is_plain, self._open_queue, delays, self._message_at, end
         )
-        self._batches = BatchQueueBuilder(store, self.describer, self._is_batch, self._open_batch_queue)
+        self._batches = BatchQueueBuilder(store, self.builder, self._is_batch, self._open_batch_queue)
         self._not_passed = NotPassed()
         self._index = self._open_index() if selection.index and staging is not None else None
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready: the first run of all compiles them, which takes seconds."""
-        prepare(scan, dispatch_scan, cq_unit_build, index_build)
+        warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
-        self.prepare()
+        self.warm_up()
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
         with self._index or nullcontext():
-            for item in self._scan(ScanSummary(), self.describer):
+            for item in self._scan(ScanSummary(), self.builder):
                 if item.end > self._goes_on_from:
                     self._see(item)
                 if is_over():
@@ -313,27 +315,32 @@ class Rebuild:
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
         return (store_path.CONSUMEQUEUE, store_path.CONSUMEQUEUE_EXT) if extended else (store_path.CONSUMEQUEUE,)
 
-    def _scan_here(self, summary: ScanSummary, describer: Describer) -> Iterator[Item | Stretch]:
+    def _scan_here(self, summary: ScanSummary, builder: DispatchRequestBuilder) -> Iterator[ScanItem | RecordRun]:
         start = self.result.log.position
         return self._store.commit_log.scan_columns(
-            summary, describer.take, threads=self._threads, start=start, stop=self._end, check_bodies=bool(self._marks)
+            summary,
+            builder.take,
+            threads=self._threads,
+            start=start,
+            stop=self._end,
+            check_bodies=bool(self._placeholders),
         )
 
-    def _see(self, item: Item | Stretch) -> None:
+    def _see(self, item: ScanItem | RecordRun) -> None:
         """What is next in the log."""
         log = self.result.log
-        if isinstance(item, Stretch):
-            messages = item.taken.messages
+        if isinstance(item, RecordRun):
+            messages = item.result.messages
             first = int(messages["physical_offset"].searchsorted(self._goes_on_from))
-            self._put(item.taken._replace(messages=messages[first:]))
+            self._put(item.result._replace(messages=messages[first:]))
         elif isinstance(item, Message):
-            self._put(self.describer.of(item))
+            self._put(self.builder.of(item))
         elif isinstance(item, Damage):
-            marks = self._marks.of_damage(item.physical_offset)
-            if marks is not None:
-                self._put_marks(item, marks)
+            placeholders = self._placeholders.of_damage(item.physical_offset)
+            if placeholders is not None:
+                self._put_placeholders(item, placeholders)
             elif item.code in DISPATCHED and item.message is not None:
-                self._put(self.describer.of(item.message))
+                self._put(self.builder.of(item.message))
             else:
                 log.damages += 1
                 self._lose(item)
@@ -345,11 +352,11 @@ class Rebuild:
         if damage.code != FILE_OVERLAP and begin < damage.end:
             self._queues.lose(begin, damage.end - begin)
 
-    def _put_marks(self, damage: Damage, marks: Sequence[MarkBlock]) -> None:
+    def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
         """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
         count = size = 0
-        for block in marks:
-            described = self.describer.take(block.columns())
+        for block in placeholders:
+            described = self.builder.take(block.columns())
             if len(described.messages):
                 self._put(described)
             count, size = count + len(described.messages), block.size
@@ -358,11 +365,11 @@ class Rebuild:
 
     def _message_at(self, physical_offset: int) -> Message | None:
         """The message at an offset, as it is going to be."""
-        return self._marks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
+        return self._placeholders.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
         self.result.log.messages += len(described.messages)
-        self.hears(described)
+        self.on_messages(described)
         if self.selection.queues:
             self._queues.put(described)
             self._batches.put(described)
@@ -429,7 +436,7 @@ class Rebuild:
                 last.physical_offset < self.result.begin or self._queues.is_lost(last.physical_offset)
             )
             stays = self._is_wanted(key) and (is_empty or alone_knows)
-            (self.result.as_they_are if stays else self.result.gone).append(key)
+            (self.result.unchanged if stays else self.result.removed).append(key)
 
     def _close_files(self) -> None:
         for queue in self._queues.queues.values():

@@ -17,7 +17,7 @@ from rmqctl.operations.rebuild.built_queue import lead_into
 from rmqctl.store.config import store_path
 from rmqctl.store.journal.changes import Delete, Install, Write
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.recovery.data_loss import Loss, QueueOutcome
+from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
 from rmqctl.store.recovery.simulated_queues import BuiltSpan
 from rmqctl.text import counted
 
@@ -58,7 +58,7 @@ class QueuePlan(NamedTuple):
             "topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset,
             "units": self.units, "unitsNow": self.units_now, "differ": self.differ,
         }  # fmt: skip
-        odd = ("kept", "repeated", "misnumbered", "again", "anew") if self.counts is not None else ()
+        odd = ("kept", "repeated", "misnumbered", "duplicates", "anew") if self.counts is not None else ()
         found |= {"moved": self.moved} if self.moved else {}
         return found | {name: count for name in odd if (count := getattr(self.counts, name))}
 
@@ -91,7 +91,7 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
         plans.append(
             QueuePlan(*counts.key, counts.min_offset, counts.max_offset, counts.units, len(now), differ, counts, moved)
         )
-    for key in rebuild.result.gone:
+    for key in rebuild.result.removed:
         now = _units_now(store, key, rebuild.result.begin)
         plans.append(QueuePlan(*key, 0, 0, 0, len(now), len(now)))
     return sorted(plans, key=lambda plan: (plan.topic, plan.queue_id))
@@ -140,7 +140,7 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
     outcomes = tuple(QueueOutcome(plan.topic, plan.queue_id, plan.min_offset, plan.max_offset) for plan in plans)
     whole = RepairPlan(
-        result.begin, rebuild.log_range.stop, None, result.log.messages, Loss(), outcomes, (*made, *others)
+        result.begin, rebuild.log_range.stop, None, result.log.messages, DataLoss(), outcomes, (*made, *others)
     )
     whole = replace(whole, notes=tuple(notes_of_strays(result.strays)))
     return with_loss_of_rebuilt(whole, [plan for plan in plans if plan.differ])
@@ -152,13 +152,19 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
     Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
-    again = {key: queue.counts for key, queue in made.items() if queue.counts is not None and queue.counts.unplaced}
-    own = [counts for counts in again.values() if not counts.topic.startswith(LMQ_PREFIX)]
-    lost_bytes = sum(of.again_bytes + of.earlier_bytes for of in own)
-    lost = Loss(plan.lost.records + sum(of.unplaced for of in own), plan.lost.bytes + lost_bytes)
+    duplicates = {
+        key: queue.counts for key, queue in made.items() if queue.counts is not None and queue.counts.unplaced
+    }
+    own = [counts for counts in duplicates.values() if not counts.topic.startswith(LMQ_PREFIX)]
+    lost_bytes = sum(of.duplicate_bytes + of.earlier_bytes for of in own)
+    lost = DataLoss(plan.lost.records + sum(of.unplaced for of in own), plan.lost.bytes + lost_bytes)
     queues = tuple(_with_counts(queue, made.get((queue.topic, queue.queue_id))) for queue in plan.queues)
     odd = [queue.counts for _, queue in sorted(made.items()) if queue.counts is not None and queue.counts.misnumbered]
-    notes = [*plan.notes, *_note_of_again([counts for _, counts in sorted(again.items())]), *_note_of_misnumbered(odd)]
+    notes = [
+        *plan.notes,
+        *_note_of_duplicates([counts for _, counts in sorted(duplicates.items())]),
+        *_note_of_misnumbered(odd),
+    ]
     moved = [queue.moved for queue in made.values() if queue.counts is not None and queue.moved]
     if moved:
         where = f"{counted(sum(moved), 'place')} of {counted(len(moved), 'queue')}"
@@ -190,10 +196,11 @@ def _with_counts(queue: QueueOutcome, made: QueuePlan | None) -> QueueOutcome:
     return queue._replace(lost=queue.lost + made.counts.unplaced, moved=made.moved)
 
 
-def _note_of_again(queues: list[QueueCounts]) -> Iterator[str]:
+def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
     if queues:
         where = [
-            f"{of.topic}/{of.queue_id}: {of.unplaced}" + (f", the first at {of.again_at}" if of.again else "")
+            f"{of.topic}/{of.queue_id}: {of.unplaced}"
+            + (f", the first at {of.first_duplicate}" if of.duplicates else "")
             for of in queues
         ]
         count = sum(of.unplaced for of in queues)
@@ -249,10 +256,10 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
                 yield Install(path, staging / path)
             elif _is_there(store, path):
                 yield Delete(path)
-    gone = rebuild.result.gone
+    removed = rebuild.result.removed
     made_topics = {counts.topic for counts in rebuild.result.queues}
-    for topic in sorted({topic for topic, _ in gone}):
-        queue_ids = [queue_id for of, queue_id in gone if of == topic]
+    for topic in sorted({topic for topic, _ in removed}):
+        queue_ids = [queue_id for of, queue_id in removed if of == topic]
         all_go = len(queue_ids) == sum(of == topic for of, _ in store.queues) and topic not in made_topics
         below = [""] if all_go else [f"/{queue_id}" for queue_id in queue_ids]
         paths = [f"{part}/{topic}{name}" for part in store_path.QUEUE_PARTS for name in below]

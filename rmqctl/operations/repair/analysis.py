@@ -2,7 +2,7 @@
 
 A recovery may begin after damage, and the next start before it: that start would end the log there. An abnormal recovery begins by
 the checkpoint, the normal start after it by the number of files; files after the log's end, which a normal recovery counts, are gone
-at the next start. So damage that the next normal start meets gets marks (`rmqctl.operations.placeholder.planner`), asked for or not.
+at the next start. So damage that the next normal start meets gets placeholders (`rmqctl.operations.placeholder.planner`), asked for or not.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from rmqctl.forensics.audit.index_audit import IndexAudit
 from rmqctl.forensics.verify import BROKER_OVERLOOKS
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.kernels import cq_unit_compare, dispatch_scan, index_match, queue_offset_range, queue_simulate, scan
-from rmqctl.kernels.warm_up import prepare
-from rmqctl.operations.placeholder.blocks import MarkBlock, are_served
-from rmqctl.operations.placeholder.planner import Marks
+from rmqctl.kernels.warm_up import warm_up
+from rmqctl.operations.placeholder.blocks import PlaceholderBlock, are_served
+from rmqctl.operations.placeholder.planner import Placeholders
 from rmqctl.operations.repair.log_end import LogEnd
 from rmqctl.operations.repair.missing_files import messages_between
 from rmqctl.operations.repair.rehearsal import loadable
 from rmqctl.operations.repair.renamed_files import MISPLACED, RenamedFiles
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 from rmqctl.store.read.commit_log import FILE_OVERLAP, SERVED, UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
-from rmqctl.store.read.file_scan import FileScan, Stretch, end_position, next_readable
-from rmqctl.store.recovery.data_loss import NO_RECORDS, Loss, Losses
+from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position, next_readable
+from rmqctl.store.recovery.data_loss import NO_RECORDS, DataLoss, LossCounter
 from rmqctl.store.recovery.replay import LONGEST_V1_TOPIC
 from rmqctl.store.recovery.rules import Mode, start_file, third_from_end
-from rmqctl.store.recovery.simulation import Restart
+from rmqctl.store.recovery.simulation import RestartSimulation
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
-MARKS_LIMIT = 4 * 1024**3  # bytes of the log: a file name that is wrong by far would ask for any number
-MARKED_FILES_MAX = 10_000  # missing files; each is a change of its own in the journal
+PLACEHOLDERS_LIMIT = 4 * 1024**3  # bytes of the log: a file name that is wrong by far would ask for any number
+REPLACED_FILES_MAX = 10_000  # missing files; each is a change of its own in the journal
 KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies between files
 
 
-class RecoveryLook:
+class RecoveryAnalysis:
     """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it; `mode` None: as `abort` says. Changes nothing.
 
     With `end_at` the log ends before that physical offset at the latest.
 
     After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages in front of
-    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `marks` stand for `marked`, in
-    queues `marked_of`; `last` is where the last message begins, and its store time; `passed_over` counts damaged places in front of
+    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand for `replaced`, in
+    queues `replaced_of`; `last` is where the last message begins, and its store time; `passed_over` counts damaged places in front of
     where recovery begins. `index` found what does not agree in the index (None: there is to be none). `restart` played the broker's
     own. `met` has the physical offsets of damage that was passed over and that the next normal start would end the log at: look once
-    more with `marked_at` these, so that marks stand there like any other record. `marks_bytes` of the log get marks.
+    more with `replaced_at` these, so that placeholders stand there like any other record. `placeholders_bytes` of the log get placeholders.
     `rejected` counts, by the codes of findings, messages that stay and that clients reject.
     """
 
@@ -71,42 +71,42 @@ class RecoveryLook:
         threads: int,
         *,
         keep_going: bool = False,
-        marked_at: frozenset[int] = frozenset(),
+        replaced_at: frozenset[int] = frozenset(),
         end_at: int | None = None,
-        marks_limit: int = MARKS_LIMIT,
+        placeholders_limit: int = PLACEHOLDERS_LIMIT,
     ) -> None:
         self.store = store
         self.met: frozenset[int] = frozenset()
-        self._describer = describer = Describer(with_keys=store.conf.index_enabled, with_tags=True)
+        self._builder = builder = DispatchRequestBuilder(with_keys=store.conf.index_enabled, with_tags=True)
         self._loadable: ReadOnlyStore | None = None
-        self.restart = Restart(store, profile, describer, mode)
+        self.restart = RestartSimulation(store, profile, builder, mode)
         self._start = self._first_start(profile, mode)
         self.index = self._index_audit()
         self._profile = profile
         self._threads = threads
         self._keep_going = keep_going
-        self._marked_at = marked_at
+        self._replaced_at = replaced_at
         self._end_at = end_at
-        self._marks_limit = marks_limit
+        self._placeholders_limit = placeholders_limit
         self._damaged: list[tuple[int, int]] = []
         log = store.commit_log
         self.end = LogEnd(log.queue)
-        self.marks = Marks(store, profile)
-        self.queues = QueueCrosscheck(store, describer, self.marks.blocks.message_at)
-        self.kept = QueueSpans(describer, self.marks.message_at)
-        self.losses = Losses(describer, log.message_at)
+        self.placeholders = Placeholders(store, profile)
+        self.queues = QueueCrosscheck(store, builder, self.placeholders.blocks.message_at)
+        self.kept = QueueSpans(builder, self.placeholders.message_at)
+        self.losses = LossCounter(builder, log.message_at)
         self.records = 0
         self.last: tuple[int, int] = (0, 0)  # where the last message begins, and when it was stored
         self.newest = 0  # when the youngest was
         self.oldest = 0  # when the first was
-        self.marked = Loss()
+        self.replaced = DataLoss()
         self.rejected: Counter[str] = Counter()
-        self.marks_bytes = 0
-        self._marked_files = 0
-        self.marked_of: Counter[QueueKey] = Counter()
+        self.placeholders_bytes = 0
+        self._replaced_files = 0
+        self.replaced_of: Counter[QueueKey] = Counter()
         self.passed_over = 0
         self._holes: list[Damage] = []
-        self._unmarked: list[Damage] = []
+        self._unreplaced: list[Damage] = []
         self._served: Damage | None = None
         self._is_dropped_for_damage = False
         self._passing: list[Damage] = []
@@ -115,12 +115,12 @@ class RecoveryLook:
         self._renamed = RenamedFiles(log.queue)
         self.notes: list[str] = []
 
-    def _first_start(self, profile: Profile, mode: Mode | None) -> Restart:
+    def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
         """Return the start that decides where the log ends: where load() refuses the store, that once its files have their lengths."""
         if self.restart.refused is None:
             return self.restart
         self._loadable = loadable(self.store)
-        mended = Restart(self._loadable, profile, self._describer, mode)
+        mended = RestartSimulation(self._loadable, profile, self._builder, mode)
         return mended if mended.refused is None else self.restart
 
     def close(self) -> None:
@@ -131,27 +131,27 @@ class RecoveryLook:
     def _index_audit(self) -> IndexAudit | None:
         """Return what compares the index with the log; None, and no key is hashed, where the index is rebuilt whatever it has."""
         if self.restart.dropped_index_files():
-            self._describer.leave_keys_out()
-        return IndexAudit(self.store, self._describer) if self._describer.with_keys else None
+            self._builder.leave_keys_out()
+        return IndexAudit(self.store, self._builder) if self._builder.with_keys else None
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready."""
-        prepare(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
+        warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 
     def run(self) -> None:
         """Raises Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it.
 
-        BadRequest where marks for more than `marks_limit` bytes of the log would be needed.
+        BadRequest where placeholders for more than `placeholders_limit` bytes of the log would be needed.
         """
-        for item in self.store.commit_log.scan_columns(ScanSummary(), self._describer.take, threads=self._threads):
+        for item in self.store.commit_log.scan_columns(ScanSummary(), self._builder.take, threads=self._threads):
             self._see(item)
-        if self._unmarked and self._keep_going:
-            self._end_at_damage(self._unmarked)
-        elif self._unmarked:
-            self._mark(self._unmarked[-1].end)
+        if self._unreplaced and self._keep_going:
+            self._end_at_damage(self._unreplaced)
+        elif self._unreplaced:
+            self._placeholder(self._unreplaced[-1].end)
         self._meet()
-        self._mark_torn_end()
+        self._replace_torn_end()
         for damage in self._holes:
             if damage.physical_offset < self.end.offset:
                 self.queues.lost(damage)
@@ -177,7 +177,7 @@ class RecoveryLook:
         )
         return (
             f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, and "
-            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with marks"
+            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with placeholders"
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
@@ -197,20 +197,22 @@ class RecoveryLook:
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset from which up to the end nothing but good records, and marks, is in the planned log.
+        """Return the physical offset from which up to the end nothing but good records, and placeholders, is in the planned log.
 
         The end, where not all good records can be dispatched.
         """
         if self.restart.dispatch_fails:
             return self.end.offset
         if not self._profile.knows_long_topics and any(
-            len(topic) > LONGEST_V1_TOPIC for topic, _ in self._describer.queues
+            len(topic) > LONGEST_V1_TOPIC for topic, _ in self._builder.queues
         ):
             return self.end.offset
-        unmarked = (
-            behind for at, behind in self._damaged if at < self.end.offset and self.marks.blocks.of_damage(at) is None
+        unreplaced = (
+            behind
+            for at, behind in self._damaged
+            if at < self.end.offset and self.placeholders.blocks.of_damage(at) is None
         )
-        return max(unmarked, default=0)
+        return max(unreplaced, default=0)
 
     @property
     def keepable(self) -> int:
@@ -232,9 +234,9 @@ class RecoveryLook:
         unit = self.store.unit(message.topic, message.queue_id, message.queue_offset)
         return unit is None or unit.physical_offset != physical_offset
 
-    def _see(self, item: Message | Blank | Damage | Stretch) -> None:
-        if self._unmarked and not isinstance(item, Damage):
-            self._mark(item.physical_offset)
+    def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
+        if self._unreplaced and not isinstance(item, Damage):
+            self._placeholder(item.physical_offset)
         if not isinstance(item, Damage):
             self._passing = []
             self._renamed.good(item)
@@ -242,10 +244,10 @@ class RecoveryLook:
             self.end.end(
                 self.end.offset, f"no file has {self._end_at}: brokers of {self._profile.name} wait there for ever"
             )
-        if isinstance(item, Stretch):
-            self._messages(item.taken, item.end)
+        if isinstance(item, RecordRun):
+            self._messages(item.result, item.end)
         elif isinstance(item, Message):
-            self._messages(self._describer.of(item), item.end)
+            self._messages(self._builder.of(item), item.end)
         elif isinstance(item, Blank):
             if not self.end.is_final:
                 self.end.blank(item)
@@ -253,7 +255,7 @@ class RecoveryLook:
             self._damage(item)
 
     def _messages(self, described: DispatchColumns, end: int) -> None:
-        self._start.see(described)
+        self._start.on_messages(described)
         scan_end = self._start.scan_end
         starts_at = int(described.messages[0]["physical_offset"])
         if self._keep_going and not self.end.is_final:
@@ -281,10 +283,10 @@ class RecoveryLook:
         messages = described.messages
         if damaged is None:
             self.rejected += client_audit.count_rejected(messages)
-        self.queues.see(described, damaged)
+        self.queues.on_messages(described, damaged)
         if self.index is not None:
-            self.index.see(described)
-        self.kept.see(messages)
+            self.index.on_messages(described)
+        self.kept.on_messages(messages)
         self.records += len(messages)
         self.last = int(messages[-1]["physical_offset"]), int(messages[-1]["store_timestamp"])
         stored = messages["store_timestamp"]
@@ -301,11 +303,11 @@ class RecoveryLook:
             self._damaged.append((damage.physical_offset, damage.end))
         if damage.code == "file-length":
             self._see_excess(damage)
-        if not self.end.is_final and self._is_to_be_marked(damage):
-            self._unmarked.append(damage)
+        if not self.end.is_final and self._is_to_be_replaced(damage):
+            self._unreplaced.append(damage)
             return
-        if self._unmarked and (is_served(damage) or not self._keep_going):
-            self._mark(damage.physical_offset)
+        if self._unreplaced and (is_served(damage) or not self._keep_going):
+            self._placeholder(damage.physical_offset)
         is_kept = self._keep_going and is_served(damage)
         if not self.end.is_final and not is_kept and self._ends_the_log(damage):
             self._is_dropped_for_damage = True
@@ -320,12 +322,12 @@ class RecoveryLook:
             self._pass(damage)
         self._see_damaged(damage)
 
-    def _is_to_be_marked(self, damage: Damage) -> bool:
+    def _is_to_be_replaced(self, damage: Damage) -> bool:
         if is_served(damage):
             return False
         if self._keep_going:
             return damage.code not in KEPT_GOING or self._is_missing(damage)
-        return damage.physical_offset in self._marked_at and (damage.code not in KEPT_GOING or self._is_short(damage))
+        return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
 
     def _see_damaged(self, damage: Damage) -> None:
         """Damage that stays in the log: a message that its queue may lead to, or none."""
@@ -333,7 +335,7 @@ class RecoveryLook:
             self._left.append(damage)
         message = damage.message_in_its_place
         if message is not None:
-            self._take(self._describer.of(message), message)
+            self._take(self._builder.of(message), message)
         else:
             self._holes.append(damage)
 
@@ -348,10 +350,14 @@ class RecoveryLook:
         found += [
             damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP
         ]  # a scan comes to them last
-        return [damage for damage in found if damage.physical_offset < self.end.offset and not self._has_marks(damage)]
+        return [
+            damage
+            for damage in found
+            if damage.physical_offset < self.end.offset and not self._has_placeholders(damage)
+        ]
 
-    def _has_marks(self, damage: Damage) -> bool:
-        return self.marks.blocks.of_damage(damage.physical_offset) is not None
+    def _has_placeholders(self, damage: Damage) -> bool:
+        return self.placeholders.blocks.of_damage(damage.physical_offset) is not None
 
     def _is_missing(self, damage: Damage) -> bool:
         """Whether these are bytes that the log should have, and no file has."""
@@ -428,7 +434,7 @@ class RecoveryLook:
             return bases[third_from_end(len(bases))]
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
-    def _mark_torn_end(self) -> None:
+    def _replace_torn_end(self) -> None:
         """The last record was not written to its end, but brokers serve it: it stays, with the properties that are whole."""
         torn = self._served
         if (
@@ -437,20 +443,20 @@ class RecoveryLook:
             and torn.message is not None
             and torn.end == self.end.offset
         ):
-            self.marks.replace([torn], self.last[0], torn.end)
-            self.marks_bytes += torn.size
+            self.placeholders.replace([torn], self.last[0], torn.end)
+            self.placeholders_bytes += torn.size
 
-    def _mark(self, good: int) -> None:
-        """A good record follows, at `good`: what is damaged in front of it gets marks. Where that cannot be, the log ends there."""
-        damages, self._unmarked = self._unmarked, []
+    def _placeholder(self, good: int) -> None:
+        """A good record follows, at `good`: what is damaged in front of it gets placeholders. Where that cannot be, the log ends there."""
+        damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
             self._end_at_damage(damages, f"; what is behind it, at {good}, is older, and no queue leads there")
             return
         size = sum(damage.size for damage in damages)
         if self._keep_going:
-            self._check_marks_limit(damages, size, good)
+            self._check_placeholders_limit(damages, size, good)
         try:
-            marks = self.marks.replace(damages, self.last[0], good)
+            placeholders = self.placeholders.replace(damages, self.last[0], good)
         except ValueError as error:
             if self._keep_going:
                 self._end_at_damage(damages, f"; {error}")
@@ -462,47 +468,47 @@ class RecoveryLook:
             for damage in damages:
                 self._see_damaged(damage)
             return
-        for described in (self._describer.take(block.columns()) for block in marks):
+        for described in (self._builder.take(block.columns()) for block in placeholders):
             if len(described.messages):
                 self._take(described, None)
-        self.marks_bytes += size
-        self._count_marked(marks, damages)
+        self.placeholders_bytes += size
+        self._count_replaced(placeholders, damages)
 
-    def _check_marks_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Before any work that grows with it. Raises BadRequest where more than the limit needs marks."""
-        needed = self.marks_bytes + size
-        self._marked_files += sum(
+    def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
+        """Before any work that grows with it. Raises BadRequest where more than the limit needs placeholders."""
+        needed = self.placeholders_bytes + size
+        self._replaced_files += sum(
             damage.size // self.store.commit_log.queue.file_size for damage in damages if damage.code == "file-gap"
         )
-        files = self._marked_files
-        if needed <= self._marks_limit and files <= MARKED_FILES_MAX:
+        files = self._replaced_files
+        if needed <= self._placeholders_limit and files <= REPLACED_FILES_MAX:
             return
-        limit, hint = counted(self._marks_limit, "byte"), "; --marks-limit SIZE raises the limit"
-        if files > MARKED_FILES_MAX:
-            limit, hint = counted(MARKED_FILES_MAX, "file"), ""
+        limit, hint = counted(self._placeholders_limit, "byte"), "; --placeholders-limit SIZE raises the limit"
+        if files > REPLACED_FILES_MAX:
+            limit, hint = counted(REPLACED_FILES_MAX, "file"), ""
         begin, end = damages[0].physical_offset, damages[-1].end
         missing = f" of {counted(files, 'missing file')}" if files else ""
         told = f"queues have {counted(messages_between(self.store, begin, end), 'message')} there"
         raise BadRequest(
-            f"marks are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the limit of {limit}; "
+            f"placeholders are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the limit of {limit}; "
             f"{told}; nothing was changed",
             path=self.store.commit_log.path_of(good),
             hint=f"move this file away where it does not belong to this log{hint}",
         )
 
-    def _count_marked(self, marks: list[MarkBlock], damages: list[Damage]) -> None:
+    def _count_replaced(self, placeholders: list[PlaceholderBlock], damages: list[Damage]) -> None:
         size = 0
-        for block in marks:
-            messages = self._describer.take(block.columns()).messages
+        for block in placeholders:
+            messages = self._builder.take(block.columns()).messages
             served = messages[are_served(messages)]
             size += int(served["size"].sum(dtype=np.int64))
             for number, count in zip(*np.unique(served["queue"], return_counts=True), strict=True):
-                topic, queue_id = self._describer.queues[number]
-                self.marked_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
-        gone = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
-        records = max(sum(block.served for block in marks), len(gone))
-        self.marked = Loss(
-            self.marked.records + records, self.marked.bytes + max(size, sum(damage.size for damage in gone))
+                topic, queue_id = self._builder.queues[number]
+                self.replaced_of[topic.decode("utf-8", "replace"), queue_id] += int(count)
+        removed = [damage for damage in damages if damage.message is not None or damage.code not in NO_RECORDS]
+        records = max(sum(block.served for block in placeholders), len(removed))
+        self.replaced = DataLoss(
+            self.replaced.records + records, self.replaced.bytes + max(size, sum(damage.size for damage in removed))
         )
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:

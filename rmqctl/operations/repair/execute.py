@@ -50,9 +50,9 @@ def repair(
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage.like(store.storage)) as journal:
-        store.check_as_it_was(plan.stamps)
+        store.check_as_it_was(plan.fingerprint)
         changes = _outermost([*_Changes(store, plan, journal.staging, threads).in_order()])
-        store.check_as_it_was(plan.stamps)  # once more: a starting broker does not mind the lock
+        store.check_as_it_was(plan.fingerprint)  # once more: a starting broker does not mind the lock
         journal.execute(changes, commit)
 
 
@@ -68,7 +68,7 @@ def without_vain_rebuilds(
     if not plan.queues_to_rebuild:
         return plan, {}
     selection = Selection(index=False, keys=plan.queues_to_rebuild, all_topics=True)
-    rebuild = Rebuild(store, selection, None, threads=threads, end=plan.max_phy_offset, marks=plan.marks)
+    rebuild = Rebuild(store, selection, None, threads=threads, end=plan.max_phy_offset, placeholders=plan.placeholders)
     rebuild.run()
     made = _by_key(rebuild_plan.queue_plans(rebuild, store))
     plain = [
@@ -87,11 +87,11 @@ def without_vain_rebuilds(
     leaves = Counter(plan.leaves)
     steps = []
     for step in plan.steps:
-        if isinstance(step.deed, RebuildQueue) and tuple(step.deed) in vain:
+        if isinstance(step.action, RebuildQueue) and tuple(step.action) in vain:
             leaves.update(step.findings)
         else:
             steps.append(step)
-    if all(isinstance(step.deed, SetCheckpoint) and not step.deed.is_wrong for step in steps):
+    if all(isinstance(step.action, SetCheckpoint) and not step.action.is_wrong for step in steps):
         steps = []
     notes = [*plan.notes, *rebuild_plan.notes_of_strays(rebuild.result.strays)]
     if vain:
@@ -148,15 +148,15 @@ class _Changes:
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
         for step in plan.steps:
-            if isinstance(step.deed, RebuildQueue | RebuildIndex):
+            if isinstance(step.action, RebuildQueue | RebuildIndex):
                 yield from rebuilt
                 rebuilt = []
-            elif isinstance(step.deed, SetCheckpoint):
-                yield from self._checkpoint(step.deed.values)
-            elif isinstance(step.deed, AddLogFile):
-                yield self._added(step.deed)
+            elif isinstance(step.action, SetCheckpoint):
+                yield from self._checkpoint(step.action.values)
+            elif isinstance(step.action, AddLogFile):
+                yield self._added(step.action)
             else:
-                yield step.deed
+                yield step.action
 
     def _rebuilt(self) -> list[Change]:
         plan = self._plan
@@ -167,14 +167,19 @@ class _Changes:
         tags = plan.rebuilds_index and indexes_tags(self._store, plan.profile)
         selection = Selection(queues=bool(queues), index=plan.rebuilds_index, keys=queues, all_topics=True, tags=tags)
         rebuild = Rebuild(
-            self._store, selection, self._staging, threads=self._threads, end=plan.max_phy_offset, marks=plan.marks
+            self._store,
+            selection,
+            self._staging,
+            threads=self._threads,
+            end=plan.max_phy_offset,
+            placeholders=plan.placeholders,
         )
         rebuild.run()
         rebuild.check()
         if plan.rebuilds_index:
             self._index_time = rebuild.result.index.full_until
         found += rebuild_plan.changes(rebuild, self._store, self._staging)
-        sets_checkpoint = any(isinstance(step.deed, SetCheckpoint) for step in plan.steps)
+        sets_checkpoint = any(isinstance(step.action, SetCheckpoint) for step in plan.steps)
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
@@ -186,20 +191,20 @@ class _Changes:
             rebuild.check()
             return rebuild_plan.changes(rebuild, self._store, self._staging)
 
-    def _added(self, deed: AddLogFile) -> Install:
+    def _added(self, action: AddLogFile) -> Install:
         root = self._store.path.root
         storage = WritableStorage(self._staging, beneath=root)
-        staged = self._staging / store_path.COMMITLOG / Path(deed.path).name
-        descriptor = storage.create(staged, deed.size)
+        staged = self._staging / store_path.COMMITLOG / Path(action.path).name
+        descriptor = storage.create(staged, action.size)
         try:
-            for block in deed.marks:
+            for block in action.placeholders:
                 storage.write(descriptor, block.offset, block.data)
         finally:
             storage.close(descriptor)
-        like = storage.stamp(root / deed.like)
+        like = storage.stamp(root / action.like)
         if like is not None:
             storage.set_mtime(staged, like.mtime_ns)
-        return Install(deed.path, staged)
+        return Install(action.path, staged)
 
     def _checkpoint(self, values: Checkpoint) -> list[Change]:
         if self._index_time is not None:

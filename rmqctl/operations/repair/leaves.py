@@ -11,10 +11,10 @@ from rmqctl.forensics.audit import state_audit
 from rmqctl.forensics.audit.crosscheck import QueueCrosscheck
 from rmqctl.format.message import Damage, Message
 from rmqctl.store.config import store_path
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -28,19 +28,19 @@ LOG_START_MISSING = "log-start-missing"  # counts units of messages before the l
 
 def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
     """Count the findings of the queues `keys` by their codes. Reads the whole log. Raises OSError."""
-    summary, describer = ScanSummary(), Describer(with_keys=False, with_tags=True)
-    queues = QueueCrosscheck(store, describer)
-    for item in store.commit_log.scan_columns(summary, describer.take, threads=threads):
-        if isinstance(item, Stretch):
-            queues.see(item.taken)
+    summary, builder = ScanSummary(), DispatchRequestBuilder(with_keys=False, with_tags=True)
+    queues = QueueCrosscheck(store, builder)
+    for item in store.commit_log.scan_columns(summary, builder.take, threads=threads):
+        if isinstance(item, RecordRun):
+            queues.on_messages(item.result)
         elif isinstance(item, Message):
-            queues.see(describer.of(item))
+            queues.on_messages(builder.of(item))
         elif isinstance(item, Damage):
             message = item.message_in_its_place
             if message is None:
                 queues.lost(item)
             else:
-                queues.see(describer.of(message), message)
+                queues.on_messages(builder.of(message), message)
     queues.finish(summary.end)
     found: Counter[str] = Counter()
     for finding in queues.findings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.format import checkpoint
-from rmqctl.operations.placeholder.blocks import MarkBlock
+from rmqctl.operations.placeholder.blocks import PlaceholderBlock
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint, Step
 from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile, PlannedStorage
 from rmqctl.store.config import store_path
@@ -34,32 +34,34 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
 
 def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
     """Lay one step over the files."""
-    deed = step.deed
+    action = step.action
     root = store.path.root
-    if isinstance(deed, RebuildQueue):
-        deleted |= {root / part / deed.topic / str(deed.queue_id) for part in store_path.QUEUE_PARTS}
-    elif isinstance(deed, RebuildIndex):
+    if isinstance(action, RebuildQueue):
+        deleted |= {root / part / action.topic / str(action.queue_id) for part in store_path.QUEUE_PARTS}
+    elif isinstance(action, RebuildIndex):
         deleted.add(root / store_path.INDEX)
-    elif isinstance(deed, SetCheckpoint):
-        raw = checkpoint.CHECKPOINT.struct.pack(*deed.values).ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0")
+    elif isinstance(action, SetCheckpoint):
+        raw = checkpoint.CHECKPOINT.struct.pack(*action.values).ljust(checkpoint.CHECKPOINT_FILE_SIZE, b"\0")
         files[root / store_path.CHECKPOINT] = PlannedFile(len(raw), (Patch(0, len(raw), raw),), is_new=True)
-    elif isinstance(deed, AddLogFile):
-        files[root / deed.path] = PlannedFile(deed.size, tuple(_patch(block) for block in deed.marks), is_new=True)
-    elif isinstance(deed, Delete):
-        deleted.add(root / deed.path)
-    elif isinstance(deed, Resize | Write | Zero | MarkBlock):
-        path = root / deed.path
+    elif isinstance(action, AddLogFile):
+        files[root / action.path] = PlannedFile(
+            action.size, tuple(_patch(block) for block in action.placeholders), is_new=True
+        )
+    elif isinstance(action, Delete):
+        deleted.add(root / action.path)
+    elif isinstance(action, Resize | Write | Zero | PlaceholderBlock):
+        path = root / action.path
         found = files.get(path) or PlannedFile(store.storage.entry(path).size)
         files[path] = (
-            found._replace(size=deed.size)
-            if isinstance(deed, Resize)
-            else found._replace(patches=(*found.patches, _patch(deed)))
+            found._replace(size=action.size)
+            if isinstance(action, Resize)
+            else found._replace(patches=(*found.patches, _patch(action)))
         )
 
 
-def _patch(deed: Write | Zero | MarkBlock) -> Patch:
+def _patch(action: Write | Zero | PlaceholderBlock) -> Patch:
     return (
-        Patch(deed.begin, deed.end)
-        if isinstance(deed, Zero)
-        else Patch(deed.offset, deed.offset + deed.size, deed.data)
+        Patch(action.begin, action.end)
+        if isinstance(action, Zero)
+        else Patch(action.offset, action.offset + action.size, action.data)
     )

@@ -19,7 +19,7 @@ from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.message import Blank
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, RepairPlan, SetCheckpoint, Step
-from rmqctl.operations.repair.analysis import MARKS_LIMIT, RecoveryLook
+from rmqctl.operations.repair.analysis import PLACEHOLDERS_LIMIT, RecoveryAnalysis
 from rmqctl.operations.repair.leaves import with_all_leaves
 from rmqctl.operations.repair.missing_files import missing_records
 from rmqctl.operations.repair.rehearsal import compared, rehearse
@@ -29,7 +29,7 @@ from rmqctl.store.journal.changes import Delete, Resize
 from rmqctl.store.read.consume_queue import ConsumeQueue
 from rmqctl.store.read.store_file_sizes import geometry_of_store
 from rmqctl.store.read.version_guess import signs_of_5
-from rmqctl.store.recovery.data_loss import Loss, QueueOutcome
+from rmqctl.store.recovery.data_loss import DataLoss, QueueOutcome
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.text import counted, quoted
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.read.read_only_store import ReadOnlyStore, Stamps
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
     from rmqctl.store.recovery.simulation import RestartOutcome
 
@@ -57,21 +57,21 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 class RecoveryPlan:
     """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone.
 
-    `keepable`: so many good messages after damage would stay with --keep-going. `marks_bytes` of the log get marks.
+    `keepable`: so many good messages after damage would stay with --keep-going. `placeholders_bytes` of the log get placeholders.
     `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
     """
 
     repair: RepairPlan
     restart: RestartOutcome
     keepable: int
-    marks_bytes: int
+    placeholders_bytes: int
     missing: int
     seconds: float
 
     @property
-    def marks_files(self) -> int:
-        """Return how many missing files of the log are added, full of marks."""
-        return sum(isinstance(step.deed, AddLogFile) for step in self.repair.steps)
+    def placeholders_files(self) -> int:
+        """Return how many missing files of the log are added, full of placeholders."""
+        return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
         """What `recover -o json` says beside the plan itself."""
@@ -86,9 +86,9 @@ class RecoveryPlan:
             "keepable": self.keepable,
             "missing": {"records": self.missing},
             "leaves": [{"code": code, "count": count} for code, count in sorted(self.repair.leaves.items())],
-            "marks": self.repair.marks.served,
-            "marksBytes": self.marks_bytes,
-            "marksFiles": self.marks_files,
+            "placeholders": self.repair.placeholders.served,
+            "placeholdersBytes": self.placeholders_bytes,
+            "placeholdersFiles": self.placeholders_files,
             "restart": restart.to_json(),
             "seconds": round(self.seconds, 6),
         }
@@ -97,14 +97,14 @@ class RecoveryPlan:
 class _Tried(NamedTuple):
     """A look, what follows from it, the start of a broker on the store as it is; and where its next start would hang (None: nowhere)."""
 
-    look: RecoveryLook
+    look: RecoveryAnalysis
     repair: RepairPlan
     now: RestartOutcome
     hangs_at: int | None
 
 
 class RecoveryPlanner:
-    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryLook.
+    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryAnalysis.
 
     `settle` completes a plan by what only a rebuild shows: which queues it changes, and what they will have.
     """
@@ -118,7 +118,7 @@ class RecoveryPlanner:
         settle: Settle,
         *,
         keep_going: bool = False,
-        marks_limit: int = MARKS_LIMIT,
+        placeholders_limit: int = PLACEHOLDERS_LIMIT,
     ) -> None:
         self._settle = settle
         self._store = store
@@ -126,80 +126,84 @@ class RecoveryPlanner:
         self._mode = mode
         self._threads = threads
         self._keep_going = keep_going
-        self._marks_limit = marks_limit
+        self._placeholders_limit = placeholders_limit
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready."""
-        RecoveryLook.prepare()
+        RecoveryAnalysis.warm_up()
 
     def plan(self) -> RecoveryPlan:
-        """Look at the store, and say what there is to do. Raises Unreadable, BadRequest where too much needs marks, OSError."""
-        self.prepare()
+        """Look at the store, and say what there is to do. Raises Unreadable, BadRequest where too much needs placeholders, OSError."""
+        self.warm_up()
         started = time.perf_counter()
-        stamps = self._store.stamps()
-        tried = self._try(stamps, None)
+        fingerprint = self._store.fingerprint()
+        tried = self._try(fingerprint, None)
         if tried.hangs_at is not None:
-            tried = self._try(stamps, tried.hangs_at)
+            tried = self._try(fingerprint, tried.hangs_at)
         missing = missing_records(self._store, tried.repair.queues)
         seconds = time.perf_counter() - started
-        return RecoveryPlan(tried.repair, tried.now, tried.look.keepable, tried.look.marks_bytes, missing, seconds)
+        return RecoveryPlan(
+            tried.repair, tried.now, tried.look.keepable, tried.look.placeholders_bytes, missing, seconds
+        )
 
-    def _try(self, stamps: Stamps, end_at: int | None) -> _Tried:
+    def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
         """Plan, and simulate a broker's start on the plan, with a log that ends before `end_at`."""
         with closing(self._look(end_at)) as look:
             look.run()
             if not look.met:
-                return self._plan_of(look, stamps)
+                return self._plan_of(look, fingerprint)
         with closing(self._look(end_at, look.met)) as look:
             look.run()
-            return self._plan_of(look, stamps)
+            return self._plan_of(look, fingerprint)
 
-    def _plan_of(self, look: RecoveryLook, stamps: Stamps) -> _Tried:
+    def _plan_of(self, look: RecoveryAnalysis, fingerprint: Fingerprint) -> _Tried:
         now = look.restart.finish()
-        repair, built = self._settle(_Steps(self._store, look, self._profile).plan(stamps))
+        repair, built = self._settle(_Steps(self._store, look, self._profile).plan(fingerprint))
         repair = with_all_leaves(self._store, repair)
         if not repair.steps and now.refused is None and now.hangs is None:
             return _Tried(look, repair, now, None)
         rehearsal = rehearse(self._store, repair, self._profile, dict(built), look.whole_from, self._threads)
         return _Tried(look, compared(self._store, repair, now, rehearsal), now, rehearsal.normal.hangs_at)
 
-    def _look(self, end_at: int | None, marked_at: frozenset[int] = frozenset()) -> RecoveryLook:
-        return RecoveryLook(
+    def _look(self, end_at: int | None, replaced_at: frozenset[int] = frozenset()) -> RecoveryAnalysis:
+        return RecoveryAnalysis(
             self._store,
             self._profile,
             self._mode,
             self._threads,
             keep_going=self._keep_going,
-            marked_at=marked_at,
+            replaced_at=replaced_at,
             end_at=end_at,
-            marks_limit=self._marks_limit,
+            placeholders_limit=self._placeholders_limit,
         )
 
 
 class _Steps:
     """What follows from a look."""
 
-    def __init__(self, store: ReadOnlyStore, look: RecoveryLook, profile: Profile) -> None:
+    def __init__(self, store: ReadOnlyStore, look: RecoveryAnalysis, profile: Profile) -> None:
         self._store = store
         self._look = look
         self._profile = profile
         self._cuts: dict[QueueKey, int] = {}
 
-    def plan(self, stamps: Stamps) -> RepairPlan:
-        """The plan; `stamps` are the store's as they were before the look."""
+    def plan(self, fingerprint: Fingerprint) -> RepairPlan:
+        """The plan; `fingerprint` are the store's as they were before the look."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
         steps = [
             *self._foreign_steps(),
             *self._log_steps(end),
-            *self._mark_steps(),
+            *self._placeholder_steps(),
             *queue_steps,
             *self._index_steps(end),
         ]
         steps += [*self._beside_steps(bool(steps))]
-        rebuilt = {(step.deed.topic, step.deed.queue_id) for step in queue_steps if isinstance(step.deed, RebuildQueue)}
+        rebuilt = {
+            (step.action.topic, step.action.queue_id) for step in queue_steps if isinstance(step.action, RebuildQueue)
+        }
         outcomes = tuple(self._outcomes(rebuilt))
         return RepairPlan(
             self._store.commit_log.min_offset,
@@ -210,9 +214,9 @@ class _Steps:
             outcomes,
             tuple(steps),
             (*look.queues.notes, *look.notes, *self._note_passed_over(), *self._note_version()),
-            stamps,
-            look.marks.blocks,
-            self._leaves(rebuilt, {step.deed.path for step in steps if isinstance(step.deed, Delete)}),
+            fingerprint,
+            look.placeholders.blocks,
+            self._leaves(rebuilt, {step.action.path for step in steps if isinstance(step.action, Delete)}),
         )
 
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
@@ -229,16 +233,16 @@ class _Steps:
             left.update({finding.code: finding.count for finding in missing})
         return left
 
-    def _loss(self) -> Loss:
-        """What is behind the end, and what marks stand for."""
-        behind, marked = self._look.losses.total(), self._look.marked
-        return Loss(behind.records + marked.records, behind.bytes + marked.bytes)
+    def _loss(self) -> DataLoss:
+        """What is behind the end, and what placeholders stand for."""
+        behind, replaced = self._look.losses.total(), self._look.replaced
+        return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
     def _note_passed_over(self) -> Iterator[str]:
         if self._look.passed_over:
             root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
             where = f"damage remains: {places} before the place where this recovery begins; brokers serve the records there as they are"
-            yield f"{where}; `rmqctl verify {quoted(root)}` shows them, `rmqctl recover {quoted(root)} --keep-going` puts marks there"
+            yield f"{where}; `rmqctl verify {quoted(root)}` shows them, `rmqctl recover {quoted(root)} --keep-going` puts placeholders there"
 
     def _note_version(self) -> Iterator[str]:
         """5.x itself leaves `abort.bak`; a copy may lack it."""
@@ -252,11 +256,11 @@ class _Steps:
                 if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
                     yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
 
-    def _mark_steps(self) -> Iterator[Step]:
+    def _placeholder_steps(self) -> Iterator[Step]:
         """Behind the log's own steps: a file that is too short has its length by then."""
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
-        for path, blocks in groupby(self._look.marks.blocks, lambda block: block.path):
+        for path, blocks in groupby(self._look.placeholders.blocks, lambda block: block.path):
             if path in there:
                 for block in blocks:
                     yield Step(block, f"{block.code} at {block.physical_offset}; the records after it stay")
@@ -337,8 +341,8 @@ class _Steps:
             yield Step(RebuildIndex(), "after an abnormal end the checkpoint does not vouch for the newest file")
         elif is_abnormal and self._index_end() < self._look.last[0]:
             yield Step(RebuildIndex(), "it ends before the log does")
-        elif self._look.marks.blocks:
-            yield Step(RebuildIndex(), "marks do not have all keys of what stood there")
+        elif self._look.placeholders.blocks:
+            yield Step(RebuildIndex(), "placeholders do not have all keys of what stood there")
         elif steps := [*index_steps(self._store.index, end)]:
             yield from steps
         elif self._look.index is not None and self._look.index.findings:
@@ -368,7 +372,7 @@ class _Steps:
             yield Step(Delete(store_path.ABORT), "the store is as after a shutdown in order")
 
     def _outcomes(self, rebuilt: set[QueueKey]) -> Iterator[QueueOutcome]:
-        lost_of = self._look.marked_of + Counter(self._look.losses.of_queues())
+        lost_of = self._look.replaced_of + Counter(self._look.losses.of_queues())
         log_start = self._store.commit_log.min_offset
         for key in sorted(rebuilt | set(self._store.queues)):
             lost = lost_of[key]

@@ -18,16 +18,16 @@ from rmqctl.operations.plan import Step
 from rmqctl.operations.repair.planned_store import planned_store
 from rmqctl.store.config import store_path
 from rmqctl.store.config.topics import QueueKey
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.journal.changes import Delete, Resize, Zero
 from rmqctl.store.read.commit_log import ScanSummary
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
 from rmqctl.store.recovery.rules import Mode, mode_of
-from rmqctl.store.recovery.simulation import Restart
+from rmqctl.store.recovery.simulation import RestartSimulation
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def with_next_start(
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
-    describer = Describer(with_keys=False)
+    builder = DispatchRequestBuilder(with_keys=False)
     planned = planned_store(store, plan.steps)
     try:
-        now = [Restart(store, profile, describer, mode) for mode in modes]
-        then = [Restart(planned, profile, describer, mode, built) for mode in modes]
-        _listen(store, describer, threads, now, then, plan.max_phy_offset)
+        now = [RestartSimulation(store, profile, builder, mode) for mode in modes]
+        then = [RestartSimulation(planned, profile, builder, mode, built) for mode in modes]
+        _listen(store, builder, threads, now, then, plan.max_phy_offset)
         starts = [(before.finish(), after.finish()) for before, after in zip(now, then, strict=True)]
     finally:
         planned.close()
@@ -106,23 +106,28 @@ def with_next_start(
 
 
 def _listen(
-    store: ReadOnlyStore, describer: Describer, threads: int, now: list[Restart], then: list[Restart], end: int
+    store: ReadOnlyStore,
+    builder: DispatchRequestBuilder,
+    threads: int,
+    now: list[RestartSimulation],
+    then: list[RestartSimulation],
+    end: int,
 ) -> None:
     """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`. Raises OSError."""
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
         return
-    for item in store.commit_log.scan_columns(ScanSummary(), describer.take, threads=threads, start=min(starts)):
+    for item in store.commit_log.scan_columns(ScanSummary(), builder.take, threads=threads, start=min(starts)):
         for restart in now:
             restart.hear(item)
         if item.end <= end:
             for restart in then:
                 restart.hear(item)
-        elif isinstance(item, Stretch) and item.physical_offset < end:
-            messages = item.taken.messages
+        elif isinstance(item, RecordRun) and item.physical_offset < end:
+            messages = item.result.messages
             kept = messages[: int(np.searchsorted(messages["physical_offset"], end))]
             for restart in then:
-                restart.see(item.taken._replace(messages=kept))
+                restart.on_messages(item.result._replace(messages=kept))
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
@@ -194,7 +199,7 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
             f"than {'a start on the store as it is' if serves_now else 'the next one'}"
         )
         if at < plan.max_phy_offset:
-            note += ": `rmqctl recover --keep-going` puts marks at the damage that remains"
+            note += ": `rmqctl recover --keep-going` puts placeholders at the damage that remains"
         plan = replace(plan, notes=(*plan.notes, note))
     return plan
 
@@ -217,10 +222,8 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
     for queue in served:
         key = queue.topic, queue.queue_id
         after = found.get(key)
-        if key in changed:
-            count = after.lost if after is not None else 0
-        else:
-            count = _served(queue) - (_served(after) if after is not None else 0)
+        lost_then, served_then = (after.lost, _served(after)) if after is not None else (0, 0)
+        count = lost_then if key in changed else _served(queue) - served_then
         fewer[key] = max(count, 0)
     return +fewer
 
@@ -228,7 +231,9 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
     """The queues that have files which change."""
     paths = [
-        Path(deed.path).parts for deed in (step.deed for step in plan.steps) if isinstance(deed, Delete | Resize | Zero)
+        Path(action.path).parts
+        for action in (step.action for step in plan.steps)
+        if isinstance(action, Delete | Resize | Zero)
     ]
     return frozenset(
         (parts[1], int(parts[2]))
@@ -250,7 +255,7 @@ def _start(
     threads: int,
     mode: Mode,
 ) -> RestartOutcome:
-    restart = Restart(planned, profile, Describer(with_keys=False), mode, built)
+    restart = RestartSimulation(planned, profile, DispatchRequestBuilder(with_keys=False), mode, built)
     if restart.refused is None and whole_from <= restart.scanned_from:
         restart.pass_over(plan.max_phy_offset)
     elif restart.refused is None:

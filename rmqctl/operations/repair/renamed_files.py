@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-    from rmqctl.store.read.file_scan import Stretch
+    from rmqctl.store.read.file_scan import RecordRun
 
 MISPLACED = "bad-physical-offset"
 
@@ -27,7 +27,7 @@ class RenamedFiles:
         self._counts: dict[str, int] = {}
         self._with_good: set[str] = set()
 
-    def good(self, item: Message | Blank | Stretch) -> None:
+    def good(self, item: Message | Blank | RecordRun) -> None:
         """See records that are where they say; a blank says nothing."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))

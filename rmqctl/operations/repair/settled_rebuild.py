@@ -62,7 +62,13 @@ def _first_round(
 ) -> tuple[Rebuild, BuiltUnits]:
     units = BuiltUnits()
     rebuild = Rebuild(
-        store, _selection(keys), None, threads=threads, end=plan.max_phy_offset, marks=plan.marks, units=units
+        store,
+        _selection(keys),
+        None,
+        threads=threads,
+        end=plan.max_phy_offset,
+        placeholders=plan.placeholders,
+        units=units,
     )
     rebuild.run()
     return rebuild, units
@@ -85,5 +91,5 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
     """Return the store with the log as it is going to be, and with these queues; it is what the next repair has before it."""
-    steps = [step for step in plan.steps if not isinstance(step.deed, RebuildQueue | RebuildIndex)]
+    steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

@@ -18,14 +18,14 @@ from rmqctl.errors import BadRequest, Unreadable
 from rmqctl.format.checkpoint import Checkpoint
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.operations.plan import RebuildQueue, RepairPlan, SetCheckpoint, Step
 from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import UNREADABLE, UNREADABLE_HINT, ScanSummary, is_served
 from rmqctl.store.read.consume_queue import ConsumeQueue
-from rmqctl.store.read.file_scan import Stretch
-from rmqctl.store.recovery.data_loss import Losses, QueueOutcome
+from rmqctl.store.read.file_scan import RecordRun
+from rmqctl.store.recovery.data_loss import LossCounter, QueueOutcome
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -44,30 +44,30 @@ class Truncation:
         self._to = to
         self._threads = threads
         self._keep_tail = keep_tail
-        self._describer = Describer(with_keys=False)
-        self._losses = Losses(self._describer, store.commit_log.message_at)
+        self._builder = DispatchRequestBuilder(with_keys=False)
+        self._losses = LossCounter(self._builder, store.commit_log.message_at)
         self._last = (0, 0)  # where the last message in front of the end begins, and when it was stored
         self._reached = store.commit_log.min_offset
-        self._stamps = store.stamps()
+        self._stamps = store.fingerprint()
         self._boundaries: list[int] = []
         self._is_boundary = False
         self._in_tail = 0  # good messages one behind the other from the end on, in its file
         self._is_tail_over = False
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready."""
-        prepare(scan, dispatch_scan, queue_offset_range, queue_simulate)
+        warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
 
     def plan(self) -> RepairPlan:
         """Raises Unreadable, OSError, too."""
-        self.prepare()
+        self.warm_up()
         log, to = self._store.commit_log, self._to
         if not log.min_offset <= to <= log.queue.end:
             hint = f"its messages reach from {log.min_offset} to {log.end()[0]}"
             raise BadRequest("the log cannot end", path=str(self._store.path.root), offset=to, hint=hint)
         for item in log.scan_columns(
-            ScanSummary(), self._describer.take, threads=self._threads, start=max(to - 1, log.min_offset)
+            ScanSummary(), self._builder.take, threads=self._threads, start=max(to - 1, log.min_offset)
         ):
             self._see(item)
         if not self._is_boundary and to not in (log.min_offset, log.queue.end):
@@ -96,7 +96,7 @@ class Truncation:
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
             raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
 
-    def _see(self, item: Message | Blank | Damage | Stretch) -> None:
+    def _see(self, item: Message | Blank | Damage | RecordRun) -> None:
         if isinstance(item, Damage):
             if item.code in UNREADABLE and item.end > self._to:
                 raise Unreadable(item.detail, path=item.path, offset=item.physical_offset, hint=UNREADABLE_HINT)
@@ -112,7 +112,7 @@ class Truncation:
             self._bound(item.physical_offset, item.end)
             self._is_tail_over |= item.physical_offset >= self._to
             return
-        messages = item.taken.messages if isinstance(item, Stretch) else self._describer.of(item).messages
+        messages = item.result.messages if isinstance(item, RecordRun) else self._builder.of(item).messages
         places = messages["physical_offset"]
         at = int(np.searchsorted(places, self._to))
         if places[0] <= self._to <= item.end:

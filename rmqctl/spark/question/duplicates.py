@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc", "bodyLength",
 )  # fmt: skip
-# where brokers keep copies of messages by design: delays, half messages and their marks, retries, dead letters
+# where brokers keep copies of messages by design: delays, half messages and their placeholders, retries, dead letters
 BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_PREFIXES))})"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.forensics.verify import LEVEL_ALL, Verification
 from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import keep_in
+from rmqctl.kernels.warm_up import cache_in
 from rmqctl.spark.scan.cluster_scan import SPLIT_SIZE, scan_by_tasks
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def verify(
     spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
 ) -> VerifyReport:
     """Verify a store whose folder every executor sees under the same path. Raises Unreadable."""
-    keep_in(find_folder())
+    cache_in(find_folder())
     found = verification(spark, store, level=level, split_size=split_size)
     found.run()
     return found.report

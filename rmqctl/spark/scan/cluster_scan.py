@@ -21,7 +21,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.spark.scan.log_split import Found, Reading, Split, read_split, splits_of
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.scan.split_source import read_splits
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqctl.forensics.verify import Scan
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.commit_log import CommitLog, ScanSummary
-    from rmqctl.store.read.file_scan import Item, Unwritten
+    from rmqctl.store.read.file_scan import ScanItem, ZeroTail
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 SPLIT_SIZE = SPLIT_MIB * MIB
@@ -59,23 +59,21 @@ class ClusterScan:
         at_once = max(WAVE_SIZE // split_size, 1)
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
 
-    def scan(self, summary: ScanSummary, describer: Describer | None) -> Iterator[Item | Stretch]:
+    def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """All items of the log. Raises Unreadable where a part is missing or Spark fails."""
-        found = self._found(describer)
+        found = self._found(builder)
         of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
-        parts = _Parts(self._splits, found, self._reading(describer), describer)
+        parts = _Parts(self._splits, found, self._reading(builder), builder)
         yield from self._log.scan_by(lambda file: parts.items(of_file[file.path]), summary)
 
-    def _reading(self, describer: Describer | None) -> Reading:
+    def _reading(self, builder: DispatchRequestBuilder | None) -> Reading:
         return (
-            Reading(True, describer.with_keys, describer.with_tags)
-            if describer is not None
-            else Reading(False, False, False)
+            Reading(True, builder.with_keys, builder.with_tags) if builder is not None else Reading(False, False, False)
         )
 
-    def _found(self, describer: Describer | None) -> Iterator[Found]:
+    def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
         """What the tasks found, by the numbers of their splits."""
-        reading = self._reading(describer)
+        reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:
             jobs = (executor.submit(self._read, wave, reading) for wave in self._waves)
@@ -97,15 +95,15 @@ class _Parts:
     """The parts of all files in order, asked for file by file."""
 
     def __init__(
-        self, splits: list[Split], found: Iterator[Found], reading: Reading, describer: Describer | None
+        self, splits: list[Split], found: Iterator[Found], reading: Reading, builder: DispatchRequestBuilder | None
     ) -> None:
         self._splits = iter(splits)
         self._found = found
         self._reading = reading
-        self._describer = describer
+        self._builder = builder
         self._next: Split | None = next(self._splits, None)
 
-    def items(self, file: int) -> Iterator[Item | Stretch | Unwritten]:
+    def items(self, file: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         position, ended = 0, False
         while (split := self._next) is not None and split.file == file:
             found = next(self._found)
@@ -117,11 +115,11 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
             position, ended = found.part.position, found.part.ended
 
-    def _numbered(self, item: Item | Stretch | Unwritten, found: Found) -> Item | Stretch | Unwritten:
+    def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
         """With the driver's numbers of queues in place of the task's."""
-        if self._describer is None or not isinstance(item, Stretch):
+        if self._builder is None or not isinstance(item, RecordRun):
             return item
-        numbers = np.array([self._describer.number(*queue) for queue in found.queues], np.int32)
-        messages = item.taken.messages
+        numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)
+        messages = item.result.messages
         messages["queue"] = numbers[messages["queue"]]
         return item

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.errors import Unreadable
 from rmqctl.kernels import dispatch_scan, scan
 from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import KernelModule, keep_in, prepare
+from rmqctl.kernels.warm_up import KernelModule, cache_in, warm_up
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.parallel_scan import Part, cuts, scan_part
 
 if TYPE_CHECKING:
@@ -106,12 +106,14 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
     prepare_once(scan, *([dispatch_scan] if reading.described else []))
-    describer = Describer(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
+    builder = (
+        DispatchRequestBuilder(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
+    )
     with opened(split) as file:
         start = split.start if position is None else position
         exact = position is not None or split.start == 0
-        part = scan_part(file, start, split.stop, ColumnReader(), describer.take if describer else None, exact=exact)
-    return Found(part, describer.queues if describer else [])
+        part = scan_part(file, start, split.stop, ColumnReader(), builder.take if builder else None, exact=exact)
+    return Found(part, builder.queues if builder else [])
 
 
 @contextmanager
@@ -142,6 +144,6 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 @cache
 def prepare_once(*modules: KernelModule) -> None:
     """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
-    keep_in(find_folder())
-    prepare(*modules)
+    cache_in(find_folder())
+    warm_up(*modules)
     gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does

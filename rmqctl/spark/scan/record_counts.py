@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.format.message import Blank, Damage
 from rmqctl.store.read.commit_log import UNREADABLE
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
 
 
 class RecordCounts(NamedTuple):
@@ -41,14 +41,14 @@ class RecordCounts(NamedTuple):
         )
 
 
-def counts_of(item: Item | Stretch) -> RecordCounts:
+def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
     """Return the counts of one item, or of a stretch of messages."""
     begin = item.physical_offset
     if isinstance(item, Damage):
         return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin)
     if isinstance(item, Blank):
         return RecordCounts(blanks=1, begin=begin, end=item.end)
-    messages = item.messages if isinstance(item, Stretch) else 1
+    messages = item.messages if isinstance(item, RecordRun) else 1
     return RecordCounts(messages=messages, bytes=item.size, begin=begin, end=item.end)
 
 

@@ -14,7 +14,7 @@ from rmqctl.spark.source.message_columns import US_PER_MS
 from rmqctl.spark.source.message_schema import KIND_BLANK, KIND_DAMAGE, KIND_MESSAGE
 
 if TYPE_CHECKING:
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _STORE = "store"
@@ -33,7 +33,7 @@ class ItemRows:
         self._store = store
         self._same = {"broker": broker_of(root), "store": root}
 
-    def row(self, item: Item, path: str) -> dict[str, Any]:
+    def row(self, item: ScanItem, path: str) -> dict[str, Any]:
         """The row of an item in the file that findings call `path`."""
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.store.read.commit_log import goes_on
-from rmqctl.store.read.file_scan import FileScan, Unwritten, end_position
+from rmqctl.store.read.file_scan import FileScan, ZeroTail, end_position
 
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage
     from rmqctl.store.read.commit_log import CommitLog
 
 
-def never_closed(log: CommitLog, zeros: Unwritten, *, went_on: bool) -> Damage | None:
+def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
     """The damage `no-blank` at `zeros`, where the log goes on in a later file; None: it does not, or a file before is told of.
 
     `went_on` says whether the file has anything before its zeros.
@@ -24,15 +24,15 @@ def never_closed(log: CommitLog, zeros: Unwritten, *, went_on: bool) -> Damage |
     return None
 
 
-def _is_open_before(log: CommitLog, zeros: Unwritten) -> bool:
+def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
     """Whether the files before end in zeros, too: the log was open since there."""
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
         columns.forget()
         last = None
         for item in FileScan(file, 0, columns).items(end_position(file)):
-            last = item if goes_on(item) or isinstance(item, Unwritten) else last
+            last = item if goes_on(item) or isinstance(item, ZeroTail) else last
         file.close()
         if last is not None:
-            return isinstance(last, Unwritten)
+            return isinstance(last, ZeroTail)
     return False

@@ -22,7 +22,7 @@ from rmqctl.spark.source.message_schema import KIND_MESSAGE, KIND_RANGE, MESSAGE
 from rmqctl.spark.source.open_end import never_closed
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.read.commit_log import goes_on
-from rmqctl.store.read.file_scan import FileScan, Stretch, Unwritten, next_readable
+from rmqctl.store.read.file_scan import FileScan, RecordRun, ZeroTail, next_readable
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import Columns
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.spark.scan.log_split import Split
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
 
 ROWS_GATHERED_MAX = 1024
 BYTES_GATHERED_MAX = 4 * 1024 * 1024
@@ -128,22 +128,22 @@ class _SplitRows:
                 [range_row(Range(split, base + begin, base + end, self._reading.tasks, self._counts))], self._schema
             )
 
-    def _batches_of(self, items: Iterator[Item | Stretch | Unwritten]) -> Iterator[Any]:
+    def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
         """Batches of stretches, and rows of all else gathered to batches."""
         rows: list[dict[str, Any]] = []
         size = 0
         for item in items:
-            if isinstance(item, Stretch) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
+            if isinstance(item, RecordRun) or len(rows) == ROWS_GATHERED_MAX or size > BYTES_GATHERED_MAX:
                 if rows:
                     yield _batch(rows, self._schema)
                 rows, size = [], 0
-            if not isinstance(item, Stretch):
+            if not isinstance(item, RecordRun):
                 rows += self._rows_of(item)
-                size += 0 if isinstance(item, Unwritten) else item.size
+                size += 0 if isinstance(item, ZeroTail) else item.size
             else:
                 self._counts = self._counts.plus(counts_of(item))
-                if item.taken is not None:
-                    yield item.taken
+                if item.result is not None:
+                    yield item.result
             self._went_on = self._went_on or goes_on(item)
         if rows:
             yield _batch(rows, self._schema)
@@ -160,15 +160,15 @@ class _SplitRows:
             else None
         )
 
-    def _rows_of(self, item: Item | Unwritten) -> list[dict[str, Any]]:
+    def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
         """The row of an item, counted; none of zeros at the log's end."""
-        if isinstance(item, Unwritten):
+        if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
             return [] if damage is None else [self._row(damage, self._file.name)]
         path = self._store().commit_log.path_of(item.physical_offset) if isinstance(item, Damage) else self._file.name
         return [self._row(item, path)]
 
-    def _row(self, item: Item, path: str) -> dict[str, Any]:
+    def _row(self, item: ScanItem, path: str) -> dict[str, Any]:
         self._counts = self._counts.plus(counts_of(item))
         return self._others.row(item, path)
 
@@ -176,7 +176,7 @@ class _SplitRows:
         return self._store().tags_code(message)
 
 
-def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[Item | Stretch | Unwritten]:
+def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
     """The items that begin before `stop`, and those behind it up to the first place where another task can begin."""
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:

@@ -10,7 +10,7 @@ import numpy as np
 from rmqctl.format import properties
 from rmqctl.format.client_check import has_bad_compression, has_bad_port
 from rmqctl.format.index_entry import key_hash, tag_key_hash, unique_key_hash
-from rmqctl.format.message import MARK, tags_code
+from rmqctl.format.message import PLACEHOLDER_SIGN, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.kernels import dispatch_scan
 from rmqctl.kernels.dispatch_scan import (
@@ -18,8 +18,8 @@ from rmqctl.kernels.dispatch_scan import (
     DISPATCH_COLUMNS,
     HAS_TAG,
     HAS_UNIQUE,
+    IS_PLACEHOLDER,
     MULTI_DISPATCH,
-    STANDS_IN,
     UNUSUAL,
     WRONG_COMPRESSION,
     WRONG_PORT,
@@ -53,7 +53,7 @@ class NotPassed:
         return described._replace(messages=messages)
 
 
-class Describer:
+class DispatchRequestBuilder:
     """Makes dispatch columns of scanned columns, in any thread; `queues` are the (topic bytes, queueId) by their numbers.
 
     Only `with_keys` the keys are hashed, and only `with_tags` TAGS as one of them, as 5.4.0 and later index it.
@@ -95,17 +95,17 @@ class Describer:
             if reached < len(rows):
                 self._add_queue(table, columns.message(reached))
         described = DispatchColumns(messages, hashes[:used].copy())
-        for row in np.flatnonzero(messages["marks"] & UNUSUAL).tolist():
+        for row in np.flatnonzero(messages["traits"] & UNUSUAL).tolist():
             described = self._replaced(described, row, columns.message(row))
         return described
 
     def of(self, message: Message) -> DispatchColumns:
         """The dispatch columns of one message."""
         hashes = self._hashes(message)
-        marks = _marks(message, hashes, with_tags=self.with_tags)
+        flags = _traits(message, hashes, with_tags=self.with_tags)
         row = (
             message.physical_offset, message.queue_offset, tags_code(message.properties), message.store_timestamp, message.size,
-            self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), marks,
+            self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), flags,
         )  # fmt: skip
         return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
@@ -151,7 +151,7 @@ class Describer:
         return DispatchColumns(described.messages, np.concatenate((described.hashes, one.hashes)))
 
 
-def _marks(message: Message, hashes: list[int], *, with_tags: bool) -> int:
+def _traits(message: Message, hashes: list[int], *, with_tags: bool) -> int:
     found = message.properties
     delayed = DELAYED if properties.DELAY in found else 0
     multi = MULTI_DISPATCH if properties.INNER_MULTI_DISPATCH in found else 0
@@ -159,6 +159,8 @@ def _marks(message: Message, hashes: list[int], *, with_tags: bool) -> int:
     tag = HAS_TAG if hashes and with_tags and found.get(properties.TAGS) else 0
     if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
         return delayed | multi | unique | tag
-    mark = STANDS_IN if message.prepared_transaction_offset == MARK else 0
+    placeholder = IS_PLACEHOLDER if message.prepared_transaction_offset == PLACEHOLDER_SIGN else 0
     port = WRONG_PORT if has_bad_port(message) else 0
-    return delayed | multi | unique | tag | mark | port | (WRONG_COMPRESSION if has_bad_compression(message) else 0)
+    return (
+        delayed | multi | unique | tag | placeholder | port | (WRONG_COMPRESSION if has_bad_compression(message) else 0)
+    )

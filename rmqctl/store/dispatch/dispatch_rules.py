@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INNER_NUM_MAX = 2**15 - 1
 
 
-class Destination(NamedTuple):
+class DispatchTarget(NamedTuple):
     """A place in a queue; `scheduled` when its tagsCode is a delivery time."""
 
     topic: str
@@ -27,17 +27,19 @@ class Destination(NamedTuple):
     scheduled: bool = False
 
 
-def queue_destinations(message: Message) -> list[Destination]:
+def queue_destinations(message: Message) -> list[DispatchTarget]:
     """Return the units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ."""
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
     tags = message.properties.get(properties.TAGS)
     scheduled = message.topic == SCHEDULE_TOPIC and properties.DELAY in message.properties
-    own = Destination(message.topic, message.queue_id, message.queue_offset, hash_code(tags) if tags else 0, scheduled)
+    own = DispatchTarget(
+        message.topic, message.queue_id, message.queue_offset, hash_code(tags) if tags else 0, scheduled
+    )
     return [own, *light_destinations(message, own)]
 
 
-def light_destinations(message: Message, own: Destination) -> list[Destination]:
+def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
     """Return the units in light queues (LMQ): with the tagsCode of the message's `own` unit, a delivery time, too."""
     return [
         own._replace(
@@ -61,12 +63,12 @@ def batch_of(message: Message) -> tuple[int, int]:
     return int(base), int(number)
 
 
-def right_tags_code(destination: Destination, store_timestamp: int, code: int) -> bool:
+def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
     """Whether `code` is what dispatch writes: the tags' hash; for a scheduled message its store time and a delay of whole seconds.
 
     The delay's length is the broker's configuration (messageDelayLevel), so any is taken.
     """
-    if not destination.scheduled:
-        return code == destination.tags_code
+    if not target.scheduled:
+        return code == target.tags_code
     delay = code - store_timestamp
     return delay > 0 and delay % DELAY_UNIT_MS == 0

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format import properties
 from rmqctl.format.cq_unit import PLACES_MAX
 from rmqctl.format.crc import PROPERTY_CRC_SIZE
-from rmqctl.format.message import MARK, ends_in_reserve
+from rmqctl.format.message import PLACEHOLDER_SIGN, ends_in_reserve
 from rmqctl.store.config.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _is_left_out_copy(message: Message) -> bool:
 
     They end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are no property.
     """
-    if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == MARK:
+    if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False
     raw = message.properties_bytes
     return raw.endswith(_PROPERTY_END) or (ends_in_reserve(raw) and _NAME_END not in raw[-PROPERTY_CRC_SIZE:])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 
 
 class QueueSpans:
@@ -25,20 +25,20 @@ class QueueSpans:
     queue or not.
     """
 
-    def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
-        self._describer = describer
+    def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
+        self._builder = builder
         self._message_at = message_at
         self._spans = np.zeros(0, QUEUE_SPANS)
         self.records = 0
         self.bytes = 0
 
-    def see(self, messages: Any) -> None:
+    def on_messages(self, messages: Any) -> None:
         """Messages (DISPATCH_COLUMNS) in log order."""
         self._make_room()
         self.records += len(messages)
         self.bytes += int(messages["size"].sum(dtype=np.int64))
         if add_messages(messages, self._spans):
-            for row in messages[(messages["marks"] & MULTI_DISPATCH) != 0]:
+            for row in messages[(messages["traits"] & MULTI_DISPATCH) != 0]:
                 self._see_multi_dispatch(int(row["physical_offset"]))
 
     def _see_multi_dispatch(self, physical_offset: int) -> None:
@@ -66,13 +66,13 @@ class QueueSpans:
 
     def counts(self) -> dict[QueueKey, int]:
         """How many messages each queue has that has any, LMQ's too."""
-        queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._describer.queues)
+        queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
         return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
 
     def _number(self, key: QueueKey) -> int:
-        return self._describer.number(key[0].encode("utf-8", "surrogateescape"), key[1])
+        return self._builder.number(key[0].encode("utf-8", "surrogateescape"), key[1])
 
     def _make_room(self) -> None:
-        missing = len(self._describer.queues) - len(self._spans)
+        missing = len(self._builder.queues) - len(self._spans)
         if missing > 0:
             self._spans = np.concatenate((self._spans, np.zeros(missing, QUEUE_SPANS)))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
-    from rmqctl.store.dispatch.dispatch_rules import Destination
+    from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
+    from rmqctl.store.dispatch.dispatch_rules import DispatchTarget
     from rmqctl.store.write.index_writer import IndexWriter
 
 # topic, queueId, the queue offset behind the message, tagsCode, store time in ms since 1970 (MessageArrivingListener.arriving)
@@ -42,14 +42,14 @@ class Dispatcher:
 
     def __init__(
         self,
-        describer: Describer,
+        builder: DispatchRequestBuilder,
         queue_of: Callable[[QueueKey], ConsumeQueueWriter | BatchConsumeQueueWriter],
         index: IndexWriter | None,
         message_at: Callable[[int], Message | None],
         delays_ms: tuple[int, ...],
         arriving: MessageArrivingListener | None = None,
     ) -> None:
-        self._describer = describer
+        self._builder = builder
         self._queue_of = queue_of
         self._index = index
         self._message_at = message_at
@@ -64,7 +64,7 @@ class Dispatcher:
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]
         for of_queue in np.split(by_queue, np.flatnonzero(np.diff(by_queue["queue"])) + 1) if len(rows) else ():
             self._put_units(self._key(int(of_queue["queue"][0])), of_queue)
-        for row in rows[(rows["marks"] & MULTI_DISPATCH) != 0]:
+        for row in rows[(rows["traits"] & MULTI_DISPATCH) != 0]:
             self._put_multi_dispatch(int(row["physical_offset"]))
         if len(rows):
             self.logics_timestamp = int(rows[-1]["store_timestamp"])
@@ -90,7 +90,7 @@ class Dispatcher:
     def _tags_codes(self, key: QueueKey, rows: Any) -> Any:
         codes = rows["tags_code"].copy()
         if key[0] == SCHEDULE_TOPIC:
-            delayed = (rows["marks"] & DELAYED) != 0
+            delayed = (rows["traits"] & DELAYED) != 0
             codes[delayed] = rows["store_timestamp"][delayed] + self._delay_of(key[1])
         return codes
 
@@ -102,39 +102,35 @@ class Dispatcher:
         message = self._message_at(physical_offset)
         if message is None:
             return
-        for destination in queue_destinations(message)[1:]:
-            unit = np.array([(physical_offset, message.size, self._light_tags_code(destination, message))], UNITS)
-            writer = self._queue_of((destination.topic, destination.queue_id))
+        for target in queue_destinations(message)[1:]:
+            unit = np.array([(physical_offset, message.size, self._light_tags_code(target, message))], UNITS)
+            writer = self._queue_of((target.topic, target.queue_id))
             if not isinstance(writer, ConsumeQueueWriter):
                 continue
             begun = writer.queue.last is not None
-            if begun and gets_no_unit(message.topic, destination.queue_offset, writer.max_offset):
+            if begun and gets_no_unit(message.topic, target.queue_offset, writer.max_offset):
                 continue
-            offset = writer.max_offset if begun else destination.queue_offset
+            offset = writer.max_offset if begun else target.queue_offset
             writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
 
-    def _light_tags_code(self, destination: Destination, message: Message) -> int:
+    def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
         """The tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
-        return (
-            message.store_timestamp + self._delay_of(message.queue_id)
-            if destination.scheduled
-            else destination.tags_code
-        )
+        return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
         """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
             arriving(*key, int(row["queue_offset"]) + 1, int(self._tags_codes(key, messages[at : at + 1])[0]), time)
-            message = self._message_at(int(row["physical_offset"])) if row["marks"] & MULTI_DISPATCH else None
+            message = self._message_at(int(row["physical_offset"])) if row["traits"] & MULTI_DISPATCH else None
             if message is None:
                 continue
-            for destination in queue_destinations(message)[1:]:
-                code = self._light_tags_code(destination, message)
-                arriving(destination.topic, destination.queue_id, destination.queue_offset + 1, code, time)
+            for target in queue_destinations(message)[1:]:
+                code = self._light_tags_code(target, message)
+                arriving(target.topic, target.queue_id, target.queue_offset + 1, code, time)
 
     def _key(self, number: int) -> QueueKey:
-        topic, queue_id = self._describer.queues[number]
+        topic, queue_id = self._builder.queues[number]
         return topic.decode("utf-8", "replace"), queue_id
 
 

@@ -25,7 +25,7 @@ from rmqctl.format.checkpoint import CHECKPOINT_FILE_SIZE
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.allocate import AllocateMappedFileService, TransientStorePool
 from rmqctl.logfile.storage import Kind
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
@@ -33,7 +33,7 @@ from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.engine.consume_queue_store import SEE_VERIFY, ConsumeQueueStore
 from rmqctl.store.engine.delay_offsets import DelayOffsets
 from rmqctl.store.engine.dispatcher import Dispatcher
@@ -42,7 +42,7 @@ from rmqctl.store.engine.running_flags import RunningFlags
 from rmqctl.store.engine.schedule import ScheduleMessageService
 from rmqctl.store.journal.journals import check_none_unfinished, in_use
 from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
 from rmqctl.store.read.version_guess import guess_profile, looks_like_3x, store_of_3x
@@ -123,9 +123,9 @@ class MessageStore:
             self._held = held.pop_all()
 
     @staticmethod
-    def prepare() -> None:
+    def warm_up() -> None:
         """Have the kernels ready, which opening a store else does."""
-        prepare(scan, dispatch_scan, index_build)
+        warm_up(scan, dispatch_scan, index_build)
 
     @classmethod
     def create(
@@ -256,14 +256,14 @@ class MessageStore:
         log = self._before.commit_log
         log.queue.refresh()
         for item in log.scan_columns(
-            ScanSummary(), self._describer.take, threads=self._threads, start=self._reput_from_offset, stop=end
+            ScanSummary(), self._builder.take, threads=self._threads, start=self._reput_from_offset, stop=end
         ):
-            described = item.taken if isinstance(item, Stretch) else None
+            described = item.result if isinstance(item, RecordRun) else None
             message = item if isinstance(item, Message) else None
             if isinstance(item, Damage) and is_served(item):
                 message = item.message_in_its_place
             if message is not None:
-                described = self._describer.of(message)
+                described = self._builder.of(message)
             if isinstance(item, Damage) and item.code in UNREADABLE:
                 raise OSError(errno.EIO, item.detail, log.path_of(item.physical_offset))
             if described is not None:
@@ -359,10 +359,10 @@ class MessageStore:
         if before.path.has_abort:
             hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
             raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=hint)
-        self.prepare()
+        self.warm_up()
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
-        self._describer = Describer(with_keys=True, with_tags=settings.profile.indexes_tags)
+        self._builder = DispatchRequestBuilder(with_keys=True, with_tags=settings.profile.indexes_tags)
         self.topic_configs = TopicConfigs(
             self._storage, before.path.part(store_path.CONFIG), settings.profile, now_ms, before.queues
         )
@@ -377,7 +377,7 @@ class MessageStore:
         self._index = self._open_index()
         held.callback(self._index.close)
         self._dispatcher = Dispatcher(
-            self._describer,
+            self._builder,
             self._queues.find_or_create,
             self._index if before.conf.index_enabled else None,
             before.commit_log.message_at,

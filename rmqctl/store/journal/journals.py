@@ -27,7 +27,7 @@ from rmqctl.logfile.storage import Kind, Storage, tree_of
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, LOCK
 from rmqctl.store.journal.journal_rules import KEPT, STAGING, fault_of, fault_on_disk
-from rmqctl.store.journal.manifest import Manifest, Prints
+from rmqctl.store.journal.manifest import FileStates, Manifest
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class JournalEntry(NamedTuple):
     folder: Path
     state: JournalState
     manifest: Manifest | None = None
-    done: Prints | None = None
+    done: FileStates | None = None
     fault: Unreadable | None = None
     may_be_forgotten: bool = False
 
@@ -187,7 +187,7 @@ def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> Jour
     fault = fault_of(manifest, named_folders(storage)) or fault_on_disk(storage, folder, manifest)
     if fault:
         raise _not_ours(manifest, folder, fault)
-    done = _read(storage, folder / DONE, Prints) if storage.stamp(folder / DONE) is not None else None
+    done = _read(storage, folder / DONE, FileStates) if storage.stamp(folder / DONE) is not None else None
     state = JournalState.BEGUN if done is None else JournalState.DONE
     if storage.stamp(folder / UNDOING) is not None:
         state = JournalState.UNDOING
@@ -209,7 +209,7 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
     return read_json(storage, path, of_type, WHAT)
 
 
-def to_json(value: Manifest | Prints) -> bytes:
+def to_json(value: Manifest | FileStates) -> bytes:
     """As it is written. Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes."""
     return json.dumps(msgspec.to_builtins(value)).encode()
 
@@ -247,9 +247,9 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
             raise refusal(root, entry)
 
 
-def prints(storage: Storage, root: Path, paths: Iterable[str]) -> Prints:
+def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
     """What tells whether something was written since: of each path, and of every file below it. Raises OSError."""
-    found: Prints = {}
+    found: FileStates = {}
     for path in paths:
         found[path] = None
         for below, stamp in tree_of(storage, root / path):
@@ -258,7 +258,7 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> Prints:
     return found
 
 
-def watched_prints(storage: Storage, root: Path, touched: list[str]) -> Prints:
+def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
     """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint. Raises OSError."""
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [

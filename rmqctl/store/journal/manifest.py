@@ -10,7 +10,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 TimeNs = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Range = tuple[Offset, Offset]  # [begin, end), bytes
 TimeMs = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]  # up to the year 9999
-Prints = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtime in ns; None: there is nothing
+FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtime in ns; None: there is nothing
 
 
 class PreImage(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True):
     moved: list[Moved]
     made: list[str]
     folders: dict[str, TimeNs]
-    watched: Prints
+    watched: FileStates
 
     @property
     def touched(self) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rmqctl.format.message import BAD_BODY_CRC, BLANK_SIZE, Blank, Damage, Message
 from rmqctl.logfile.record_reader import POINT_WINDOW_SIZE, RecordReader
 from rmqctl.store.dledger.entry_reader import EntryReader
-from rmqctl.store.read.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
+from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, end_position, next_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-    from rmqctl.store.read.file_scan import Take
+    from rmqctl.store.read.file_scan import OnRun
 
 NO_BLANK = "no-blank"
 UNREADABLE = frozenset({"unreadable", "link-not-followed"})
@@ -62,7 +62,7 @@ class ScanSummary:
         """Good records: messages and blanks."""
         return self.messages + self.blanks
 
-    def count(self, item: Item | Stretch) -> None:
+    def count(self, item: ScanItem | RecordRun) -> None:
         """Take one more item, or a stretch of good messages, into account."""
         if isinstance(item, Damage):
             self.damages += 1
@@ -70,7 +70,7 @@ class ScanSummary:
             self.incomplete = self.incomplete or item.code in UNREADABLE
             return
         self.bytes_scanned += item.size
-        if isinstance(item, Stretch):
+        if isinstance(item, RecordRun):
             self.messages += item.messages
         elif isinstance(item, Message):
             self.messages += 1
@@ -168,7 +168,7 @@ class CommitLog:
         start: int | None = None,
         stop: int | None = None,
         strict: bool = False,
-    ) -> Iterator[Item]:
+    ) -> Iterator[ScanItem]:
         """Every record of [start, stop) (default: all), in order, damage included.
 
         A `start` inside a record begins with the next one. Strict ends behind the first damage.
@@ -178,20 +178,20 @@ class CommitLog:
         for item in self._parts(
             summary if summary is not None else ScanSummary(), files, items, start, stop, strict=strict
         ):
-            if not isinstance(item, Stretch):
+            if not isinstance(item, RecordRun):
                 yield item
 
     def scan_columns(
         self,
         summary: ScanSummary,
-        take: Take | None = None,
+        take: OnRun | None = None,
         *,
         threads: int,
         start: int | None = None,
         stop: int | None = None,
         segment_size: int | None = None,
         check_bodies: bool = True,
-    ) -> Iterator[Item | Stretch]:
+    ) -> Iterator[ScanItem | RecordRun]:
         """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
 
         Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch. Without
@@ -212,20 +212,20 @@ class CommitLog:
             yield from self._parts(summary, files, items, begin, stop, strict=False)
 
     def scan_by(
-        self, items_of: Callable[[MappedFile], Iterator[Item | Stretch | Unwritten]], summary: ScanSummary
-    ) -> Iterator[Item | Stretch]:
+        self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
+    ) -> Iterator[ScanItem | RecordRun]:
         """All files, whose items someone else reads, as `scan_columns` gives them."""
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
-    def never_closed(self, zeros: Unwritten) -> Damage | None:
+    def never_closed(self, zeros: ZeroTail) -> Damage | None:
         """The damage `no-blank` of a file that has only zeros from there on, though a later one goes on; None where none does."""
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
         found = self._items(files, items, files[0].file_from_offset) if files else ()
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
-    def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[Item | Stretch | Unwritten]:
+    def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """The items of one file, from the first at or after physical offset `start`."""
         reader = self._reader_of(file)
         position: int | None = 0
@@ -244,12 +244,12 @@ class CommitLog:
         self,
         summary: ScanSummary,
         files: Sequence[MappedFile],
-        items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]],
+        items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
         stop: int | None,
         *,
         strict: bool,
-    ) -> Iterator[Item | Stretch]:
+    ) -> Iterator[ScanItem | RecordRun]:
         summary.ok_up_to = summary.end = self.min_offset if start is None else start
         summary.stopped = "interrupted"
         unreported = 0
@@ -274,9 +274,9 @@ class CommitLog:
     def _items(
         self,
         files: Sequence[MappedFile],
-        items_of_files: Iterator[Iterator[Item | Stretch | Unwritten]],
+        items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
-    ) -> Iterator[Item | Stretch]:
+    ) -> Iterator[ScanItem | RecordRun]:
         """The items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
@@ -290,7 +290,7 @@ class CommitLog:
                     open_end = None
                 while number == 0 and anomalies and anomalies[0].physical_offset < file.file_from_offset:
                     yield anomalies.popleft()
-                if isinstance(item, Unwritten):
+                if isinstance(item, ZeroTail):
                     open_end = item.physical_offset if open_end is None else open_end
                 elif overlaps and isinstance(item, Damage) and not item.path:
                     yield item._replace(path=file.name)
@@ -306,21 +306,21 @@ def is_served(damage: Damage) -> bool:
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
-def _is_passed(item: Item | None) -> bool:
+def _is_passed(item: ScanItem | None) -> bool:
     """Whether a broker's start reads on after it."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
-def message_of(item: Item | None) -> Message | None:
+def message_of(item: ScanItem | None) -> Message | None:
     """The message of an item as far as its frame is whole, its content damaged or not."""
     if isinstance(item, Damage):
         return item.message
     return item if isinstance(item, Message) else None
 
 
-def goes_on(item: Item | Stretch | Unwritten) -> bool:
+def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
     """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
-    return not isinstance(item, Unwritten) and not (isinstance(item, Damage) and item.code in UNREADABLE)
+    return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
 
 def _never_closed(open_end: int, end: int, following: int) -> Damage:

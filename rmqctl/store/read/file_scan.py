@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from rmqctl.logfile.column_reader import ColumnReader, Columns
     from rmqctl.logfile.mapped_file import MappedFile
 
-    Take = Callable[[Columns], Any]
+    OnRun = Callable[[Columns], Any]
 
 SECTOR_SIZE = 512
 
 
-class Unwritten(NamedTuple):
+class ZeroTail(NamedTuple):
     """Only zeros are left of a file from here on."""
 
     physical_offset: int
 
 
-class Stretch(NamedTuple):
-    """`messages` good messages one behind the other; `taken` is what was made of their columns."""
+class RecordRun(NamedTuple):
+    """`messages` good messages one behind the other; `result` is what was made of their columns."""
 
     physical_offset: int
     size: int
     messages: int
-    taken: Any
+    result: Any
 
     @property
     def end(self) -> int:
@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
         return self.physical_offset + self.size
 
 
-Item = Message | Blank | Damage
+ScanItem = Message | Blank | Damage
 
 
 class FileScan:
@@ -54,7 +54,7 @@ class FileScan:
         file: MappedFile,
         position: int,
         columns: ColumnReader | None = None,
-        take: Take | None = None,
+        take: OnRun | None = None,
         *,
         reader: type[RecordReader] = RecordReader,
     ) -> None:
@@ -65,11 +65,11 @@ class FileScan:
         self._columns = columns
         self._take = take
 
-    def items(self, stop: int) -> Iterator[Item | Stretch | Unwritten]:
+    def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """The items that begin before `stop` (a position in the file; `end_position` for all)."""
         while not self.ended and self.position < min(stop, end_position(self._file)):
-            item = self._stretch(stop) or self._item()
-            if isinstance(item, Unwritten):
+            item = self._record_run(stop) or self._item()
+            if isinstance(item, ZeroTail):
                 self.ended = True
             else:
                 self.position = item.end - self._file.file_from_offset
@@ -78,17 +78,17 @@ class FileScan:
             yield item
         self.ended = self.ended or self.position >= end_position(self._file)
 
-    def _item(self) -> Item | Unwritten:
+    def _item(self) -> ScanItem | ZeroTail:
         try:
             return _next_item(self._reader, self.position)
         except OSError as error:
             return _unreadable_here(self._reader, self.position, error)
 
-    def _stretch(self, stop: int) -> Stretch | None:
+    def _record_run(self, stop: int) -> RecordRun | None:
         found = self._columns.at(self._file, self.position, stop) if self._columns else None
         if found is None:
             return None
-        return Stretch(found.physical_offset, found.size, len(found.rows), self._take(found) if self._take else None)
+        return RecordRun(found.physical_offset, found.size, len(found.rows), self._take(found) if self._take else None)
 
 
 def end_position(file: MappedFile) -> int:
@@ -111,12 +111,12 @@ def next_readable(
     return None
 
 
-def _next_item(reader: RecordReader, position: int) -> Item | Unwritten:
+def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
     """The item at `position`, a damage with its extent."""
     at = reader.file.file_from_offset + position
     item = reader.at(position)
     if item is None:
-        return Unwritten(at) if reader.first_nonzero(position) is None else _behind_end(reader, position)
+        return ZeroTail(at) if reader.first_nonzero(position) is None else _behind_end(reader, position)
     if isinstance(item, Damage) and item.size == 0 and reader.file.size - position >= BLANK_SIZE:
         return item._replace(size=_damage_end(reader, position, item) - position)
     return item

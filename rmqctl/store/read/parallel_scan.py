@@ -13,14 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.store.read.file_scan import FileScan, Item, Stretch, Unwritten, end_position, next_readable
+from rmqctl.store.read.file_scan import FileScan, RecordRun, ScanItem, ZeroTail, end_position, next_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.read.file_scan import Take
+    from rmqctl.store.read.file_scan import OnRun
 
 SEGMENT_SIZE = 16 * 1024 * 1024
 SEGMENTS_AHEAD = 2
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     """
 
     first: int | None
-    items: list[Item | Stretch | Unwritten]
+    items: list[ScanItem | RecordRun | ZeroTail]
     position: int
     ended: bool
 
@@ -52,7 +52,7 @@ def scan_part(
     start: int,
     stop: int,
     columns: ColumnReader,
-    take: Take | None,
+    take: OnRun | None,
     *,
     exact: bool,
     border: int | None = None,
@@ -81,7 +81,7 @@ class ParallelScan:
     def __init__(
         self,
         files: Sequence[MappedFile],
-        take: Take | None,
+        take: OnRun | None,
         threads: int,
         *,
         segment_size: int = SEGMENT_SIZE,
@@ -109,7 +109,7 @@ class ParallelScan:
                 segment.file.close()
         self._executor.shutdown(wait=True)
 
-    def items(self, file: MappedFile) -> Iterator[Item | Stretch | Unwritten]:
+    def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """The items of one file, as FileScan gives them."""
         position = 0
         self._top_up()

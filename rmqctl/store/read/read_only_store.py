@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.logfile.storage import Storage
 
-Stamps = tuple[tuple[str, Stamp | None], ...]
+Fingerprint = tuple[tuple[str, Stamp | None], ...]
 QUEUE_ID_DIGITS_MAX = 10
 
 
@@ -197,16 +197,16 @@ class ReadOnlyStore:
         """Whether something that exists was not read so far: a link, a closed folder."""
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
-    def stamps(self) -> Stamps:
+    def fingerprint(self) -> Fingerprint:
         """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort. Raises OSError."""
         known = [file.path for file in self.commit_log.queue.files]
         found = [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder)]
         paths = dict.fromkeys((*known, *found, self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)))
         return tuple((str(path), self.storage.stamp(path)) for path in paths)
 
-    def check_as_it_was(self, stamps: Stamps) -> None:
-        """Raises ChangedSince where these files are not any more as `stamps` says, OSError."""
-        if self.stamps() != stamps:
+    def check_as_it_was(self, fingerprint: Fingerprint) -> None:
+        """Raises ChangedSince where these files are not any more as `fingerprint` says, OSError."""
+        if self.fingerprint() != fingerprint:
             what = "the store was changed while it was looked at; nothing was changed by this"
             raise ChangedSince(what, path=str(self.path.root), hint="run it again")
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 
 NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-overlap", "no-blank", "bad-blank-size"})
 
 
-class Losses:
+class LossCounter:
     """What ends up behind the log's end: messages, places that hold a record no more, and units without their message.
 
     `good` counts the messages that nothing is wrong with.
     """
 
-    def __init__(self, describer: Describer, message_at: Callable[[int], Message | None]) -> None:
-        self._describer = describer
+    def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
+        self._builder = builder
         self._message_at = message_at
-        self._dropped = QueueSpans(describer, message_at)
+        self._dropped = QueueSpans(builder, message_at)
         self._torn_bytes = 0
         self._units: dict[QueueKey, int] = {}
         self.good = 0
@@ -38,7 +38,7 @@ class Losses:
     def messages(self, messages: Any) -> None:
         """Good messages (DISPATCH_COLUMNS)."""
         self.good += len(messages)
-        self._dropped.see(messages)
+        self._dropped.on_messages(messages)
 
     def damage(self, damage: Damage) -> None:
         """A damaged place. A message that says it belongs elsewhere counts, unless the log has it there as well."""
@@ -46,7 +46,7 @@ class Losses:
         if message is not None and self._is_copy(message):
             self._torn_bytes += damage.size
         elif message is not None:
-            self._dropped.see(self._describer.of(message).messages)
+            self._dropped.on_messages(self._builder.of(message).messages)
         elif damage.code not in NO_RECORDS:
             self._torn_bytes += damage.size
 
@@ -69,16 +69,16 @@ class Losses:
         dropped = self._dropped.counts()
         return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
 
-    def total(self) -> Loss:
+    def total(self) -> DataLoss:
         """All of it; a message of which only a unit is left has no bytes."""
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
-        return Loss(
+        return DataLoss(
             self._dropped.records + sum(count for count in torn if count > 0), self._dropped.bytes + self._torn_bytes
         )
 
 
-class Loss(NamedTuple):
+class DataLoss(NamedTuple):
     """Messages and their bytes."""
 
     records: int = 0

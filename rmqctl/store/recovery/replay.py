@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.recovery.simulated_queues import RecoveredQueues
 
 LONGEST_V1_TOPIC = 127
@@ -28,9 +28,9 @@ LONGEST_V1_TOPIC = 127
 class Dispatch:
     """Hands what a walk reads to `queues`: good messages as they are, the broker's own finds by what they say of themselves."""
 
-    def __init__(self, queues: RecoveredQueues, describer: Describer, profile: Profile) -> None:
+    def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
         self._queues = queues
-        self._describer = describer
+        self._builder = builder
         self._profile = profile
         self._known = 0
         self._foreign: list[int] = []
@@ -42,7 +42,7 @@ class Dispatch:
     def found(self, message: Message, physical_offset: int) -> None:
         """A message at `physical_offset` whose own offset is what its record says."""
         if message.physical_offset == physical_offset:
-            self._queues.fill(self._describer.of(message).messages)
+            self._queues.fill(self._builder.of(message).messages)
         else:
             self._queues.put(message)
 
@@ -50,7 +50,7 @@ class Dispatch:
         """The first of `messages`, from `start` on, that the broker does not know: V2 in 4.x, which only long topics have."""
         if self._profile.knows_long_topics:
             return len(messages)
-        queues = self._describer.queues
+        queues = self._builder.queues
         for number in range(self._known, len(queues)):
             if len(queues[number][0]) > LONGEST_V1_TOPIC:
                 self._foreign.append(number)
@@ -59,7 +59,7 @@ class Dispatch:
         return start + int(np.argmax(foreign)) if foreign.any() else len(messages)
 
 
-class LoadedLog:
+class RecoveryPass:
     """The files of the log that load() took, ascending, of `file_size` bytes each; `start` is the first one's offset."""
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
@@ -98,7 +98,7 @@ class RecoveryScan:
     `position` is where it stands, `end` where it ended. Methods raise OSError where a queue cannot be read.
     """
 
-    def __init__(self, log: LoadedLog, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
+    def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
         self.position = log.files[number].file_from_offset
         self.end: ScanEnd | None = None
         self._log = log
@@ -107,7 +107,7 @@ class RecoveryScan:
         self._dispatch = dispatch
         self._damage: tuple[int, str] | None = None
 
-    def see(self, messages: Any) -> None:
+    def on_messages(self, messages: Any) -> None:
         """Good messages one behind the other (of DISPATCH_COLUMNS)."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
@@ -172,13 +172,13 @@ class RecoveryScan:
         self.end = ScanEnd(self.position, code, why)
 
 
-class Reput:
+class ReputPass:
     """start() of 4.x (ReputMessageService.doReput): dispatches from `start` on, checks no checksums, and passes over what is no record.
 
     `hangs_at` is the offset that no file has, once it came to one. Methods raise OSError.
     """
 
-    def __init__(self, log: LoadedLog, start: int, dispatch: Dispatch) -> None:
+    def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
         self.hangs_at: int | None = None
         self._log = log
         self._dispatch = dispatch
@@ -187,7 +187,7 @@ class Reput:
         self._position = start  # where it reads; behind records whose lengths do not add up that is not where it says
         self._skipped = 0
 
-    def see(self, messages: Any, limit: int) -> None:
+    def on_messages(self, messages: Any, limit: int) -> None:
         """Good messages one behind the other; those from `limit` on are not for dispatch, or not yet."""
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)

@@ -210,14 +210,14 @@ class RecoveredQueue:
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
         """The first unit of [start, end), which are in one file, that points to physical offset `bound` or beyond."""
-        for stretch in self._stretches(start, end):
-            if stretch.kind == _ON_DISK:
-                found = self._first_reaching_on_disk(stretch, bound)
-            elif stretch.kind == _NEW:
+        for record_run in self._record_runs(start, end):
+            if record_run.kind == _ON_DISK:
+                found = self._first_reaching_on_disk(record_run, bound)
+            elif record_run.kind == _NEW:
                 below = {unit.queue_offset for unit in self._odd if unit.physical_offset < bound}
-                found = next((at for at in range(stretch.start, stretch.end) if at not in below), None)
+                found = next((at for at in range(record_run.start, record_run.end) if at not in below), None)
             else:
-                found = stretch.start if bound <= 0 else None
+                found = record_run.start if bound <= 0 else None
             if found is not None:
                 return found
         return None
@@ -257,7 +257,7 @@ class RecoveredQueue:
         else:
             state["base"] = base - self._units_a_file
 
-    def _stretches(self, start: int, end: int) -> Iterator[_Stretch]:
+    def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
         """Units [start, end) of one file, by kinds."""
         state = self._state
         regions = list(self._regions)
@@ -286,31 +286,31 @@ class RecoveredQueue:
             if first[0] >= log_end:
                 return None
             kept = _Kept(base + 1, sum(first))
-        for stretch in self._stretches(kept.end, base + self._units_a_file):
-            kept = self._kept_of(stretch, kept, log_end, physical_end)
-            if kept.end < stretch.end:
+        for record_run in self._record_runs(kept.end, base + self._units_a_file):
+            kept = self._kept_of(record_run, kept, log_end, physical_end)
+            if kept.end < record_run.end:
                 break
         return kept
 
-    def _kept_of(self, stretch: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """How far `stretch`, which begins where `kept` ends, is kept."""
-        if stretch.kind == _PRE_BLANK:
-            return _Kept(stretch.end, PRE_BLANK_SIZE)
-        if stretch.kind == _NEW:
+    def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
+        """How far `record_run`, which begins where `kept` ends, is kept."""
+        if record_run.kind == _PRE_BLANK:
+            return _Kept(record_run.end, PRE_BLANK_SIZE)
+        if record_run.kind == _NEW:
             for unit in self._odd:
-                if stretch.start <= unit.queue_offset < stretch.end and not 0 <= unit.physical_offset < log_end:
+                if record_run.start <= unit.queue_offset < record_run.end and not 0 <= unit.physical_offset < log_end:
                     return _Kept(unit.queue_offset, unit.end_before)
-            return _Kept(stretch.end, physical_end)
-        file = self._file_at(stretch.start)
-        if stretch.kind == _ZERO or file is None:
+            return _Kept(record_run.end, physical_end)
+        file = self._file_at(record_run.start)
+        if record_run.kind == _ZERO or file is None:
             return kept
-        found = self._used_on_disk(file, stretch.start, stretch.end, log_end)
-        return found if found.end > stretch.start else kept
+        found = self._used_on_disk(file, record_run.start, record_run.end, log_end)
+        return found if found.end > record_run.start else kept
 
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Physical offset and size of a unit, in use or not; None: a new one that is not odd."""
-        stretch = next(self._stretches(queue_offset, queue_offset + 1))
-        if stretch.kind == _NEW:
+        record_run = next(self._record_runs(queue_offset, queue_offset + 1))
+        if record_run.kind == _NEW:
             return next(
                 (
                     (unit.physical_offset, unit.size)
@@ -320,9 +320,9 @@ class RecoveredQueue:
                 None,
             )
         file = self._file_at(queue_offset)
-        if stretch.kind == _PRE_BLANK:
+        if record_run.kind == _PRE_BLANK:
             return 0, PRE_BLANK_SIZE
-        if stretch.kind == _ZERO or file is None:
+        if record_run.kind == _ZERO or file is None:
             return 0, 0
         raw = file.read(queue_offset * _UNIT_SIZE - file.file_from_offset, _UNIT_SIZE).ljust(_UNIT_SIZE, b"\0")
         physical_offset, size, _ = CQ_UNIT.struct.unpack(raw)
@@ -340,9 +340,9 @@ class RecoveredQueue:
                 return _Kept(at + used, physical_end)
         return _Kept(end, physical_end)
 
-    def _first_reaching_on_disk(self, stretch: _Stretch, bound: int) -> int | None:
-        file = self._file_at(stretch.start)
-        for at, raw, count in self._reader.units(file, stretch.start, stretch.end) if file else ():
+    def _first_reaching_on_disk(self, record_run: _Stretch, bound: int) -> int | None:
+        file = self._file_at(record_run.start)
+        for at, raw, count in self._reader.units(file, record_run.start, record_run.end) if file else ():
             found = int(queue_simulate.first_reaching(raw, count, bound))
             if found < count:
                 return at + found

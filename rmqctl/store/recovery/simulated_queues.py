@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.storage import Storage
     from rmqctl.store.config.topics import QueueKey
-    from rmqctl.store.dispatch.dispatch_requests import Describer
+    from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
@@ -56,18 +56,22 @@ NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The queues of `store`, and those `built`, by the rules of `profile`; `describer` numbers those that `fill` gets.
+    """The queues of `store`, and those `built`, by the rules of `profile`; `builder` numbers those that `fill` gets.
 
     Methods raise OSError when a queue cannot be read.
     """
 
     def __init__(
-        self, store: ReadOnlyStore, profile: Profile, describer: Describer, built: BuiltSpans = NOTHING_BUILT
+        self,
+        store: ReadOnlyStore,
+        profile: Profile,
+        builder: DispatchRequestBuilder,
+        built: BuiltSpans = NOTHING_BUILT,
     ) -> None:
         self._store = store
         self._built = built
         self._profile = profile
-        self._describer = describer
+        self._builder = builder
         self._batch_topics = (
             batch_topics(store.config(TOPICS_CONFIG)) if profile.knows_topic_attributes else frozenset()
         )
@@ -149,16 +153,16 @@ class RecoveredQueues:
         return (self._queues[key] for key in sorted(self._queues))
 
     def _put(self, message: Message, *, is_odd: bool) -> None:
-        destinations, places = queue_destinations(message), self._places_of(message)
-        if destinations and places is None and self.refusal is None:
+        targets, places = queue_destinations(message), self._places_of(message)
+        if targets and places is None and self.refusal is None:
             self.refusal = _dispatch_refusal(message)
-        for destination in destinations[:places]:
-            key = (destination.topic, destination.queue_id)
+        for target in targets[:places]:
+            key = (target.topic, target.queue_id)
             queue = self._queues.get(key) or self._add(key, None)
             if isinstance(queue, RecoveredBatchQueue):
                 queue.put(message)
             else:
-                queue.put(message.physical_offset, message.size, destination.queue_offset, is_odd=is_odd)
+                queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
         """How many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
@@ -174,13 +178,13 @@ class RecoveredQueues:
         The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its list says
         nothing of what a broker dispatches.
         """
-        missing = len(self._describer.queues) - len(self._row_of_number)
+        missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
             more = np.full(max(missing, len(self._row_of_number)), _NO_ROW, np.int32)
             self._row_of_number = np.concatenate((self._row_of_number, more))
         numbers = messages["queue"][queue_simulate.are_dispatched(messages)]
         for number in np.unique(numbers[self._row_of_number[numbers] == _NO_ROW]).tolist():
-            topic, queue_id = self._describer.queues[number]
+            topic, queue_id = self._builder.queues[number]
             key = (topic.decode("utf-8", "replace"), queue_id)
             if key not in self._queues:
                 self._add(key, None)

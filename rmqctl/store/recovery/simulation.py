@@ -10,15 +10,15 @@ import numpy as np
 from rmqctl.format import checkpoint
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
-from rmqctl.kernels.warm_up import prepare
+from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.storage import Kind
 from rmqctl.store.config import store_path
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.recovery import rules
-from rmqctl.store.recovery.data_loss import Loss, Losses
-from rmqctl.store.recovery.replay import Dispatch, LoadedLog, RecoveryScan, Reput, ScanEnd
+from rmqctl.store.recovery.data_loss import DataLoss, LossCounter
+from rmqctl.store.recovery.replay import Dispatch, RecoveryPass, RecoveryScan, ReputPass, ScanEnd
 from rmqctl.store.recovery.rules import HEAD_SIZE, FolderEntry, Mode, StartFile
 from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueues, folder_entries
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
-    from rmqctl.store.read.file_scan import Item
+    from rmqctl.store.read.file_scan import ScanItem
     from rmqctl.store.read.read_only_store import ReadOnlyStore
     from rmqctl.store.recovery.simulated_queues import BuiltSpans
 
@@ -69,7 +69,7 @@ class RestartOutcome:
     queues_are_cut: bool = False
     min_phy_offset: int = NO_LOG_START
     max_phy_offset: int = 0
-    lost: Loss = field(default_factory=Loss)
+    lost: DataLoss = field(default_factory=DataLoss)
     deleted_log_files: tuple[str, ...] = ()
     dropped_index_files: tuple[str, ...] = ()
     queues: tuple[QueueOutcome, ...] = ()
@@ -96,10 +96,10 @@ class RestartOutcome:
         }
 
 
-class Restart:
-    """One restart of `store` by a broker of `profile`; listens to a scan of the log: `see`, `damage`, then `finish`.
+class RestartSimulation:
+    """One restart of `store` by a broker of `profile`; listens to a scan of the log: `on_messages`, `damage`, then `finish`.
 
-    `mode` None: as `abort` says. `describer` describes what `see` is told. `refused` says why the store does not load; then nothing
+    `mode` None: as `abort` says. `builder` describes what `on_messages` is told. `refused` says why the store does not load; then nothing
     else matters. `scanned_from` is the offset of the file that the listening must begin with, at the latest.
     `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues cannot be read.
     """
@@ -108,29 +108,29 @@ class Restart:
         self,
         store: ReadOnlyStore,
         profile: Profile,
-        describer: Describer,
+        builder: DispatchRequestBuilder,
         mode: Mode | None = None,
         built: BuiltSpans = NOTHING_BUILT,
     ) -> None:
-        prepare(queue_simulate, queue_offset_range)
+        warm_up(queue_simulate, queue_offset_range)
         self.mode = mode or rules.mode_of(has_abort=store.path.has_abort)
         self.start_file: StartFile | None = None
         self._store = store
         self._profile = profile
-        self._describer = describer
+        self._builder = builder
         self._checkpoint = _padded_checkpoint(store)
-        self._queues = RecoveredQueues(store, profile, describer, built)
-        self._losses = Losses(describer, store.commit_log.message_at)
+        self._queues = RecoveredQueues(store, profile, builder, built)
+        self._losses = LossCounter(builder, store.commit_log.message_at)
         self._scan: RecoveryScan | None = None
         self._scan_start = 0
-        self._reput: Reput | None = None
+        self._reput: ReputPass | None = None
         self.refused = self._config_refusal() or self._log_refusal() or self._queues.load()
         size = store.commit_log.queue.file_size
-        self._log = LoadedLog(
+        self._log = RecoveryPass(
             [file for file in store.commit_log.queue.files if file.size_on_disk == size and size], size, profile
         )
         self._queues_end = self._queues.end
-        self._dispatch = Dispatch(self._queues, describer, profile)
+        self._dispatch = Dispatch(self._queues, builder, profile)
         if self.refused is None and self._log.files:
             self._begin()
 
@@ -160,14 +160,14 @@ class Restart:
         why = "a V2 record, for a topic longer than 127 bytes, which this version takes for no record"
         return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
-    def see(self, described: DispatchColumns) -> None:
+    def on_messages(self, described: DispatchColumns) -> None:
         """Good messages, one behind the other, in log order."""
         messages = described.messages
         if self._scan is None or not len(messages):
             return
-        self._scan.see(messages)
+        self._scan.on_messages(messages)
         if self._reput is not None:
-            self._reput.see(messages, self._scan.position)
+            self._reput.on_messages(messages, self._scan.position)
         if self._scan.end is not None:
             behind = int(np.searchsorted(messages["physical_offset"], self._scan.end.physical_offset))
             if behind < len(messages):
@@ -180,28 +180,28 @@ class Restart:
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
 
-    def hear(self, item: Item | Stretch) -> None:
-        """One item of a scan of the log by this start's describer: `see` or `damage`; a blank is nothing."""
+    def hear(self, item: ScanItem | RecordRun) -> None:
+        """One item of a scan of the log by this start's describer: `on_messages` or `damage`; a blank is nothing."""
         if isinstance(item, Damage):
             self.damage(item)
-        elif isinstance(item, Stretch):
-            self.see(item.taken)
+        elif isinstance(item, RecordRun):
+            self.on_messages(item.result)
         elif isinstance(item, Message):
-            self.see(self._describer.of(item))
+            self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` for good records that all have their units: as `see`, without reading them."""
+        """Take the log up to physical offset `end` for good records that all have their units: as `on_messages`, without reading them."""
         if self._scan is not None:
             self._scan.pass_over(end)
 
     def listen(self, threads: int) -> None:
-        """Scan the log by `threads` threads from `scanned_from` on, for `see` and `damage`. Raises OSError."""
+        """Scan the log by `threads` threads from `scanned_from` on, for `on_messages` and `damage`. Raises OSError."""
         log, start = self._store.commit_log, self.scanned_from
-        for item in log.scan_columns(ScanSummary(), self._describer.take, threads=threads, start=start):
+        for item in log.scan_columns(ScanSummary(), self._builder.take, threads=threads, start=start):
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut, start, correct: the outcome. `see` and `damage` come no more."""
+        """Cut, start, correct: the outcome. `on_messages` and `damage` come no more."""
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         if self._scan is None or self.start_file is None:
@@ -248,7 +248,7 @@ class Restart:
         self._scan = RecoveryScan(log, self.start_file.number, dispatches_from, self._dispatch)
         self._scan_start = self._scan.position
         if self._profile.dispatches_in_start and self.mode is Mode.NORMAL:
-            self._reput = Reput(log, self._reput_from(self._queues_end), self._dispatch)
+            self._reput = ReputPass(log, self._reput_from(self._queues_end), self._dispatch)
 
     def _reput_from(self, queues_end: int) -> int:
         return rules.reput_from(queues_end, self._log.start)
@@ -310,14 +310,14 @@ class Restart:
         )
 
     def _catch_up(self, reput_from: int, log_end: int) -> int | None:
-        reput = Reput(self._log, reput_from, self._dispatch)
+        reput = ReputPass(self._log, reput_from, self._dispatch)
         if log_end - reput_from > SMALL_CATCH_UP:
             summary = ScanSummary()
             for item in self._store.commit_log.scan_columns(
-                summary, self._describer.take, threads=1, start=reput_from, stop=log_end
+                summary, self._builder.take, threads=1, start=reput_from, stop=log_end
             ):
-                if isinstance(item, Stretch):
-                    reput.see(item.taken.messages, log_end)
+                if isinstance(item, RecordRun):
+                    reput.on_messages(item.result.messages, log_end)
         reput.finish(log_end)
         return reput.hangs_at
 
@@ -353,9 +353,9 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
     """Play a restart, with a scan of its own by `threads` threads. Raises OSError."""
-    prepare(scan, dispatch_scan)
-    describer = Describer(with_keys=False)
-    restart = Restart(store, profile, describer, mode)
+    warm_up(scan, dispatch_scan)
+    builder = DispatchRequestBuilder(with_keys=False)
+    restart = RestartSimulation(store, profile, builder, mode)
     if restart.refused is None:
         restart.listen(threads)
     return restart.finish()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TOPIC_LENGTH_MAX = 255  # no folder can have a longer name
 # their messages go on to the topic and the queue that their properties name
-WAITING_ROOMS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
+DEFERRED_TOPICS = frozenset((SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC))
 _BLANK = struct.Struct(">iI")
 _NO_UNIT = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 _NOT_PLAIN = frozenset((properties.DELAY, properties.INNER_MULTI_DISPATCH, properties.INNER_NUM))
@@ -205,7 +205,7 @@ class CommitLogWriter:
 
     def _takes_records(self, key: QueueKey) -> bool:
         topic, queue_id = key
-        return is_topic(topic) and topic not in WAITING_ROOMS and topic not in self._batch_topics and queue_id >= 0
+        return is_topic(topic) and topic not in DEFERRED_TOPICS and topic not in self._batch_topics and queue_id >= 0
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
         """Store records from row `begin` on, as many as the file has room for, by one write."""
@@ -333,7 +333,7 @@ class CommitLogWriter:
         if takes_offset:
             self.topic_queue_table[key] = begin + len(batch)
         self._written_queues.add(key)
-        if first.topic in WAITING_ROOMS:
+        if first.topic in DEFERRED_TOPICS:
             self._note_real_queue(first)
         appended = AppendMessageResult(
             first.topic, first.queue_id, takes_offset, wrote_offset, size, offsets, first.store_host, stored, begin
@@ -406,7 +406,7 @@ class CommitLogWriter:
             return [failed] * len(results)
         self._written_queues.update(written)
         for message, _ in run[: len(results)]:
-            if message.topic in WAITING_ROOMS:
+            if message.topic in DEFERRED_TOPICS:
                 self._note_real_queue(message)
         self.topic_queue_table.update(next_offsets)
         return results

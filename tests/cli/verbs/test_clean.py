@@ -95,9 +95,9 @@ def test_one_line_says_what_was_done(store: Path, rmqctl: Rmqctl) -> None:
     assert receipts[0] is not None
     assert len(receipts[0].splitlines()) == 8
     assert Storage(store).lock_holder(store / "lock") is None
-    again = rmqctl("clean", store, *KEEP_ONE, "--yes")
-    assert (again.code, again.out.count("\n")) == (0, 1)
-    assert "nothing to delete" in again.out
+    duplicates = rmqctl("clean", store, *KEEP_ONE, "--yes")
+    assert (duplicates.code, duplicates.out.count("\n")) == (0, 1)
+    assert "nothing to delete" in duplicates.out
 
 
 def test_the_line_is_a_remark_beside_a_document(store: Path, rmqctl: Rmqctl) -> None:

@@ -18,7 +18,7 @@ import pytest
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.store.journal.transaction import undo_last
-from rmqctl.store.read.file_scan import Item, Stretch
+from rmqctl.store.read.file_scan import RecordRun, ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, tree_hash, unpack
 from tests.store.engine.test_dispatcher import index_content, queue_bytes
@@ -112,9 +112,9 @@ HOLDER = """
 import sys
 from pathlib import Path
 from rmqctl.kernels.kernel_cache import find_folder
-from rmqctl.kernels.warm_up import keep_in
+from rmqctl.kernels.warm_up import cache_in
 from rmqctl.store.engine.message_store import MessageStore
-keep_in(find_folder())
+cache_in(find_folder())
 store = MessageStore(Path(sys.argv[1]))
 print("open", flush=True)
 input()
@@ -183,10 +183,10 @@ def test_ctrl_c_leaves_the_old_store_and_resume_makes_the_new(
 ) -> None:
     store = golden("broker-533")
     queues, index, before = queue_bytes(store), index_content(store), tree_hash(store)
-    see = Rebuild._see
+    on_messages = Rebuild._see
 
-    def and_then_ctrl_c(self: Rebuild, item: Item | Stretch) -> None:
-        see(self, item)
+    def and_then_ctrl_c(self: Rebuild, item: ScanItem | RecordRun) -> None:
+        on_messages(self, item)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
@@ -290,10 +290,10 @@ def test_a_store_that_changes_under_it_is_left_alone(
 ) -> None:
     """A starting broker does not mind the lock."""
     store = golden("497-basic")
-    see = Rebuild._see
+    on_messages = Rebuild._see
 
-    def and_a_broker_starts(self: Rebuild, item: Item | Stretch) -> None:
-        see(self, item)
+    def and_a_broker_starts(self: Rebuild, item: ScanItem | RecordRun) -> None:
+        on_messages(self, item)
         (store / "abort").touch()
 
     monkeypatch.setattr(Rebuild, "_see", and_a_broker_starts)
@@ -416,16 +416,18 @@ def test_messages_of_another_store_are_counted_and_named(golden: Golden, tmp_pat
     name = f"{65536:020d}"
     shutil.copy(other / "commitlog" / name, store / "commitlog" / name)
     looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()
-    again = {
-        (queue["topic"], queue["queueId"]): queue["again"]
+    duplicates = {
+        (queue["topic"], queue["queueId"]): queue["duplicates"]
         for queue in looked["queues"]
-        if "again" in queue and queue["differ"]
+        if "duplicates" in queue and queue["differ"]
     }
-    assert looked["lost"]["records"] == sum(again.values()) > 0
+    assert looked["lost"]["records"] == sum(duplicates.values()) > 0
     assert looked["lost"]["bytes"] > looked["lost"]["records"] * 91
-    assert {(queue["topic"], queue["queueId"]): queue["lost"] for queue in looked["queues"] if "lost" in queue} == again
+    assert {
+        (queue["topic"], queue["queueId"]): queue["lost"] for queue in looked["queues"] if "lost" in queue
+    } == duplicates
     assert all(
-        f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in again.items()
+        f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in duplicates.items()
     )
     assert sum(queue.get("moved", 0) for queue in looked["queues"]) > 0
     assert rmqctl("rebuild", store, "queues", "--yes", "-o", "json").document()["lost"] == looked["lost"]

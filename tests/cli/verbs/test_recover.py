@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rmqctl.format.message import MARK, Message
+from rmqctl.format.message import PLACEHOLDER_SIGN, Message
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
@@ -82,18 +82,18 @@ def test_a_repair_leaves_nothing_to_do_and_can_be_taken_back(name: str, tmp_path
     at = ("--profile", profile_of(case["base"]))
     plan = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
     assert rmqctl("recover", store, *at, "--yes").code == (3 if plan["actions"] else 0)
-    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
-    assert again.code == 0
-    assert again.document()["actions"] == []
-    assert again.document()["lost"] == {"records": 0, "bytes": 0}
-    assert again.document()["maxPhyOffset"] == plan["maxPhyOffset"]
-    assert ranges(again.document()["queues"]) == ranges(plan["queues"])
+    duplicates = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
+    assert duplicates.code == 0
+    assert duplicates.document()["actions"] == []
+    assert duplicates.document()["lost"] == {"records": 0, "bytes": 0}
+    assert duplicates.document()["maxPhyOffset"] == plan["maxPhyOffset"]
+    assert ranges(duplicates.document()["queues"]) == ranges(plan["queues"])
     if case["case"] != SILENT:
         findings = rmqctl("verify", store, "-o", "json").document()["findings"]
         assert {finding["code"] for finding in findings} <= (
             {"log-start-missing"} if case["case"] == "first-file-expired" else set()
         )
-    assert kept(again.document()) >= served(case["expected"])
+    assert kept(duplicates.document()) >= served(case["expected"])
     if plan["actions"]:
         assert rmqctl("undo", store, "--yes").code in (0, 3)
     assert tree_hash(store) == before
@@ -199,11 +199,11 @@ def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path
     assert plan["restart"]["lost"]["records"] == 0
     assert plan["lost"]["records"] == 1
     assert rmqctl("recover", store, "--yes").code == 3
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
-    mark = ReadOnlyStore(store).commit_log.message_at(damaged_at)
-    assert mark is not None
-    assert mark.prepared_transaction_offset == MARK
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    placeholder = ReadOnlyStore(store).commit_log.message_at(damaged_at)
+    assert placeholder is not None
+    assert placeholder.prepared_transaction_offset == PLACEHOLDER_SIGN
     assert rmqctl("verify", store).code == 0
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
@@ -220,13 +220,13 @@ def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Pa
     assert plan["restart"]["lost"]["records"] == 0
     assert plan["lost"]["records"] == 1
     assert rmqctl("recover", store, "--yes").code == 3
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
 
 
 @pytest.mark.parametrize("base", ["471-basic", "497-basic"])
 def test_a_broker_starts_on_what_was_repaired(base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Without queues a broker of 4.x waits for ever at a gap of the log: the log ends there, unless marks fill the gap."""
+    """Without queues a broker of 4.x waits for ever at a gap of the log: the log ends there, unless placeholders fill the gap."""
     store = unpack(base, tmp_path)
     (store / "commitlog" / f"{3 * 65536:020d}").rename(store / "commitlog" / f"{5 * 65536:020d}")
     for path in (store / "consumequeue").rglob("0*"):
@@ -240,10 +240,10 @@ def test_a_broker_starts_on_what_was_repaired(base: str, tmp_path: Path, rmqctl:
     going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
     assert [note for note in going["notes"] if f"{gone} messages with another PHYSICALOFFSET" in note]
     assert rmqctl("recover", store, "--yes").code == 3
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert again["actions"] == []
-    assert again["restart"]["maxPhyOffset"] == plan["maxPhyOffset"] <= 3 * 65536
-    assert ranges(again["restart"]["queues"]) == ranges(plan["queues"])
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert duplicates["actions"] == []
+    assert duplicates["restart"]["maxPhyOffset"] == plan["maxPhyOffset"] <= 3 * 65536
+    assert ranges(duplicates["restart"]["queues"]) == ranges(plan["queues"])
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -319,8 +319,8 @@ def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl:
     assert plan["maxPhyOffset"] == plan["restart"]["maxPhyOffset"]
     assert plan["lost"]["records"] == 0
     assert rmqctl("recover", store, "--yes").code == 3
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
 
 
 def flip_a_body(rmqctl: Rmqctl, store: Path, number: int) -> int:
@@ -343,7 +343,7 @@ def test_what_keep_going_would_keep(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert plain["keepable"] == going["records"] - plain["records"] - 1 > 100
     assert plain["keepable"] == plain["lost"]["records"] - going["lost"]["records"]
     assert f"--keep-going would keep {plain['keepable']} of them" in rmqctl("recover", store, "--dry-run").out
-    assert (going["keepable"], going["marks"], plain["marks"]) == (0, 1, 0)
+    assert (going["keepable"], going["placeholders"], plain["placeholders"]) == (0, 1, 0)
     assert "consumers get them" in rmqctl("recover", store, "--keep-going", "--dry-run").out
 
 
@@ -423,8 +423,8 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
     store = unpack("533-basic", tmp_path)
     (store / "commitlog" / f"{65536:020d}").write_bytes(b"")
     assert rmqctl("recover", store, "--yes").code == 3
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (again["actions"], again["lost"]["records"]) == ([], 0)
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
     assert rmqctl("verify", store).code == 0
 
 
@@ -616,8 +616,11 @@ def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(
     assert (
         rmqctl("recover", store, "--yes").code == 3
     )  # the index; the unit stays in its queue, as brokers serve the message
-    again = rmqctl("recover", store, "--dry-run")
-    assert (again.code, again.err.count("2 queues do not agree with the log, and no repair can change that")) == (0, 1)
+    duplicates = rmqctl("recover", store, "--dry-run")
+    assert (
+        duplicates.code,
+        duplicates.err.count("2 queues do not agree with the log, and no repair can change that"),
+    ) == (0, 1)
 
 
 def poke(file: Path, position: int, data: bytes) -> None:
@@ -639,7 +642,7 @@ def heal(rmqctl: Rmqctl, store: Path) -> list[str]:
 def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(
     base: str, number: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """A mark without a frame to take over has no tags: its unit's tags code is 0."""
+    """A placeholder without a frame to take over has no tags: its unit's tags code is 0."""
     store = unpack(base, tmp_path)
     poke(sorted((store / "commitlog").iterdir())[number], 0, bytes(60))
     (store / "abort").touch()
@@ -754,9 +757,9 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
     assert not [note for note in plan["notes"] if "fewer" in note]
     assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == (not has_queues)
     (store / "abort").touch()
-    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
-    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in again["queues"]) == 300
-    assert again["lost"]["records"] == 0
+    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
+    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in duplicates["queues"]) == 300
+    assert duplicates["lost"]["records"] == 0
 
 
 @pytest.mark.parametrize("base", ["471-basic", "533-basic"])
@@ -850,7 +853,7 @@ def test_damage_where_files_overlap_is_mended_in_its_own_file(
 
 @pytest.mark.parametrize("cut", [4096, 4178])  # in the middle of a record, and where one ends
 def test_a_file_that_was_short_ends_the_log_at_no_later_start(cut: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """A start in order begins after it, one after a crash at it: what is filled up there gets marks."""
+    """A start in order begins after it, one after a crash at it: what is filled up there gets placeholders."""
     store = unpack("497-basic", tmp_path)
     whole = rmqctl("verify", store, "-o", "json").document()
     first = store / "commitlog" / f"{0:020d}"

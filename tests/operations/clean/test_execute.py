@@ -16,7 +16,7 @@ from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, StoreInUse
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.operations.clean.execute import Clean, Cleaned, Leftover, Pace, leftovers, locked, wait_for_lock
-from rmqctl.operations.clean.plan_types import ExpiryPlan, FileFate
+from rmqctl.operations.clean.plan_types import ExpiryPlan, FileDecision
 from rmqctl.operations.clean.receipts import Receipts
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
@@ -77,14 +77,14 @@ def going(root: Path) -> list[str]:
 
 
 def plan_of(root: Path) -> ExpiryPlan:
-    fates = [
-        FileFate(path, path.split("/")[0], (root / path).stat().st_size, 4096, True, WHY, 0)  # type: ignore[arg-type]
+    decisions = [
+        FileDecision(path, path.split("/")[0], (root / path).stat().st_size, 4096, True, WHY, 0)  # type: ignore[arg-type]
         for path in going(root)
     ]
     retired = root / "consumequeue" / RETIRED
     folders = [*sorted(retired.iterdir()), retired] if retired.exists() else []
     names = tuple(str(folder.relative_to(root)) for folder in folders)
-    return ExpiryPlan("time", WHY, 4, "UTC", tuple(fates), 0, NEW_MIN, (), (), names)
+    return ExpiryPlan("time", WHY, 4, "UTC", tuple(decisions), 0, NEW_MIN, (), (), names)
 
 
 def clean(
@@ -149,8 +149,8 @@ class Expected:
     def check(self, root: Path, *, with_receipts: bool = True) -> None:
         """Whatever happened: it loads, each file is there or gone for good, and the next clean finishes the work."""
         assert_loads(root)
-        gone = [path for path in self.going if not (root / path).exists()]
-        assert gone == self.going[: len(gone)]
+        removed = [path for path in self.going if not (root / path).exists()]
+        assert removed == self.going[: len(removed)]
         clean(root)
         assert content(root) == self.new
         assert set(receipts_of(root)) >= set(self.going) or not with_receipts
@@ -168,7 +168,7 @@ class Expected:
 def test_what_goes_is_gone_and_the_rest_is_as_it_was(whole: Path, tmp_path: Path) -> None:
     root = shutil.copytree(whole, tmp_path / "store")
     before, plan = tree(root), plan_of(root)
-    kinds = [fate.kind for fate in plan.files]
+    kinds = [decision.kind for decision in plan.files]
     assert {"commitlog", "consumequeue", "index"} == set(kinds)
     done = clean(root, plan)
     assert done == Cleaned(len(kinds), len(plan.folders), 0, len(kinds) * 4096)
@@ -178,7 +178,7 @@ def test_what_goes_is_gone_and_the_rest_is_as_it_was(whole: Path, tmp_path: Path
     assert {path: after[path] for path in stays if after[path][0] is not None} == {
         path: before[path] for path in stays if before[path][0] is not None
     }
-    assert receipts_of(root) == [fate.path for fate in plan.files]
+    assert receipts_of(root) == [decision.path for decision in plan.files]
     assert not leftovers(WritableStorage(root), root)
     assert_loads(root)
 
@@ -333,8 +333,8 @@ def test_a_store_that_is_half_changed_is_left_alone(whole: Path, tmp_path: Path)
 def test_a_store_that_changed_meanwhile_is_left_alone(whole: Path, tmp_path: Path) -> None:
     root = shutil.copytree(whole, tmp_path / "store")
     with closing(ReadOnlyStore(root)) as store:
-        stamps = store.stamps()
-        store.check_as_it_was(stamps)
+        fingerprint = store.fingerprint()
+        store.check_as_it_was(fingerprint)
         os.utime(root / "commitlog" / f"{0:020d}", (1, 1))
         with pytest.raises(ChangedSince, match="nothing was changed by this"):
-            store.check_as_it_was(stamps)
+            store.check_as_it_was(fingerprint)

@@ -15,10 +15,10 @@ import pytest
 from rmqctl.errors import Unreadable
 from rmqctl.logfile.storage import Storage
 from rmqctl.operations.clean.pending_messages import Outstanding
-from rmqctl.operations.clean.plan_types import Waiting
+from rmqctl.operations.clean.plan_types import PendingCounts
 from rmqctl.operations.clean.unit_coverage import files_without_proof
 from rmqctl.store.read.read_only_store import ReadOnlyStore
-from tests.operations.clean.test_plan import OLD, TIME, first_left, gone, plan
+from tests.operations.clean.test_plan import OLD, TIME, first_left, plan, removed
 from tests.support.expiring_store import FILE_SIZE, RECORDS_A_FILE, log_files, ms, write_aged, write_store
 from tests.support.log_maker import Record
 
@@ -92,7 +92,7 @@ def test_all_of_a_queue_waits_for_a_group_without_an_offset_in_it(
     root = write_aged(tmp_path / "store", OLD)
     (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
     found = plan(root, protect_unconsumed=True, **TIME)
-    assert (unconsumed(root), gone(found)) == ([4] * 4, 0)
+    assert (unconsumed(root), removed(found)) == ([4] * 4, 0)
     assert first_left(found) == "messages in it wait for someone: 4 not consumed (farthest behind: g)"
 
 
@@ -120,10 +120,10 @@ def test_dead_letters_wait_until_a_group_has_read_them(tmp_path: Path) -> None:
     found = plan(root, protect_unconsumed=True, **TIME)
     assert first_left(found) == "messages in it wait for someone: 4 dead letters that no group reads (%DLQ%billing)"
     found = plan(root, **TIME)
-    assert (found.waiting, found.unread) == (Waiting(dead=12), (("%DLQ%billing", 12),))
+    assert (found.waiting, found.unread) == (PendingCounts(dead=12), (("%DLQ%billing", 12),))
     write_offsets(root, {"%DLQ%billing@resend": {1: 20}})
     found = plan(root, protect_unconsumed=True, **TIME)
-    assert (gone(found), found.unread) == (3, ())
+    assert (removed(found), found.unread) == (3, ())
 
 
 def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_topics_that_no_group_reads_go_and_are_named(tmp_path: Path) -> None:
         json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
     )
     found = plan(root, protect_unconsumed=True, **TIME)
-    assert (gone(found), found.unread) == (3, (("OrderPaid", 12),))
+    assert (removed(found), found.unread) == (3, (("OrderPaid", 12),))
 
 
 class TestPoppedMessages:
@@ -246,8 +246,8 @@ def test_one_queue_without_a_folder_among_others(says: str, tmp_path: Path) -> N
     if says == "topics.json":
         (root / "config" / says).write_text('{"topicConfigTable":{"OrderPaid":{"writeQueueNums":4}}}', encoding="ascii")
     shutil.rmtree(root / "consumequeue" / "OrderPaid" / "1")
-    assert gone(plan(root, protect_unconsumed=True, keep_files=3)) == 1  # has none of its messages
-    assert gone(plan(root, keep_files=2)) == 2
+    assert removed(plan(root, protect_unconsumed=True, keep_files=3)) == 1  # has none of its messages
+    assert removed(plan(root, keep_files=2)) == 2
     with pytest.raises(
         Unreadable, match=f"queue OrderPaid 1 does not exist, and the log has messages of it at offset {FILE_SIZE}"
     ):
@@ -293,7 +293,7 @@ def test_all_queues_of_a_topic_without_a_folder(
         (root / "config" / name).write_text(json.dumps(content), encoding="ascii")
     shutil.rmtree(root / "consumequeue" / topic)
     if not refused:
-        assert gone(plan(root, protect_unconsumed=True, keep_files=2)) == 2
+        assert removed(plan(root, protect_unconsumed=True, keep_files=2)) == 2
         return
     with pytest.raises(Unreadable, match=f"queue {topic} 1 does not exist, and the log has messages of it"):
         plan(root, protect_unconsumed=True, keep_files=2)
@@ -394,14 +394,14 @@ def aged_store_with(root: Path, offsets: dict[str, dict[int, int]]) -> Path:
 def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}, "OrderPaid@fast": {1: 19}})
     found = plan(root, **TIME)
-    assert gone(found) == 3
+    assert removed(found) == 3
     assert [file.waiting.unconsumed for file in found.files[:4]] == [
         0,
         3,
         4,
         4,
     ]  # the first that stays has its count, too
-    assert found.waiting == Waiting(unconsumed=7)
+    assert found.waiting == PendingCounts(unconsumed=7)
     assert found.warnings == (
         "messages in files that go wait for someone: 7 not consumed (farthest behind: slow); --protect-unconsumed keeps them",
     )
@@ -411,14 +411,14 @@ def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
 def test_protected_files_stay_and_all_behind_them(settings: dict[str, Any], tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}})
     found = plan(root, protect_unconsumed=True, **settings)
-    assert gone(found) == 1
+    assert removed(found) == 1
     assert first_left(found) == "messages in it wait for someone: 3 not consumed (farthest behind: slow)"
-    assert (found.waiting, found.warnings) == (Waiting(), ())
+    assert (found.waiting, found.warnings) == (PendingCounts(), ())
 
 
 def test_protected_files_stay_even_when_the_disk_forces(tmp_path: Path) -> None:
     root = aged_store_with(tmp_path / "store", {"OrderPaid@slow": {1: 5}})
-    assert gone(plan(root, protect_unconsumed=True, disks=(99,))) == 1
+    assert removed(plan(root, protect_unconsumed=True, disks=(99,))) == 1
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_stays(
 
     monkeypatch.setattr(Storage, "open", failing)
     found = plan(root, **TIME)
-    assert gone(found) == 3
+    assert removed(found) == 3
     assert all(topic not in file.path for file in found.going)
     assert found.warnings == (
         f"not sure which messages still wait for a consumer: queue {topic} 1: a bad sector",
@@ -485,9 +485,9 @@ def test_light_queues_have_offsets_of_their_own(tmp_path: Path) -> None:
 
 def test_timer_messages_stay_since_nobody_knows(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", OLD, topic="rmq_sys_wheel_timer")
-    assert gone(plan(root, **TIME)) == 3
+    assert removed(plan(root, **TIME)) == 3
     found = plan(root, protect_unconsumed=True, **TIME)
-    assert (gone(found), first_left(found)) == (
+    assert (removed(found), first_left(found)) == (
         0,
         "4 timer messages are in it, and whether they were delivered is not known",
     )

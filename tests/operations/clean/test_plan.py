@@ -20,7 +20,7 @@ from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.storage import Storage
 from rmqctl.operations.clean.disk_use import DiskUse
 from rmqctl.operations.clean.plan import plan_expiry
-from rmqctl.operations.clean.plan_types import ExpiryPlan, QueueRise
+from rmqctl.operations.clean.plan_types import ExpiryPlan, MinOffsetAdvance
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -76,11 +76,11 @@ def plan(
         return plan_expiry(store, ExpirySettings(**settings), profile, now_ms=now, disks=uses, logics_disk=logics_disk)
 
 
-def gone(planned: ExpiryPlan) -> int:
+def removed(planned: ExpiryPlan) -> int:
     """How many files of the log go; the leading ones, always."""
-    fates = [file.goes for file in planned.files if file.kind == "commitlog"]
-    assert fates == sorted(fates, reverse=True)
-    return sum(fates)
+    decisions = [file.goes for file in planned.files if file.kind == "commitlog"]
+    assert decisions == sorted(decisions, reverse=True)
+    return sum(decisions)
 
 
 def first_left(planned: ExpiryPlan) -> str:
@@ -187,7 +187,7 @@ def test_what_goes(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     root = write_aged(tmp_path / "store", case.ages)
     found = plan(root, case.profile, disks=(case.disk,), logics=case.logics, **case.settings)
-    assert gone(found) == case.goes
+    assert removed(found) == case.goes
     assert found.trigger == case.trigger
     assert case.stays in first_left(found)
     assert found.new_min_phy_offset == case.goes * FILE_SIZE
@@ -220,7 +220,7 @@ def test_a_disk_that_is_not_helped_forces_one_round(tmp_path: Path) -> None:
     found = plan_expiry(
         ReadOnlyStore(root), settings, PROFILE_4_9, now_ms=NOW, disks=[log_disk], logics_disk=logics_disk
     )
-    assert gone(found) == 10
+    assert removed(found) == 10
     assert "not yet 72 h ago" in first_left(found)
 
 
@@ -232,9 +232,9 @@ def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
         file.seek(80)
         file.write(bytes(20))
     found = plan(root, **TIME)
-    fates = [(file.goes, file.why) for file in found.files if file.kind == "consumequeue"]
-    assert [goes for goes, _ in fates] == [True, False, False, False]
-    assert fates[1][1] == "its last unit is empty: what it stands for is not known"
+    decisions = [(file.goes, file.why) for file in found.files if file.kind == "consumequeue"]
+    assert [goes for goes, _ in decisions] == [True, False, False, False]
+    assert decisions[1][1] == "its last unit is empty: what it stands for is not known"
     assert [warning for warning in found.warnings if "its last unit is empty" in warning and f"{100:020d}" in warning]
 
 
@@ -243,9 +243,9 @@ def test_of_a_queue_file_that_is_too_short_the_last_whole_unit_counts(length: in
     """Its last 20 bytes are parts of two units: they would point in front of the log."""
     root = write_aged(tmp_path / "store", OLD)
     os.truncate(root / "consumequeue" / "OrderPaid" / "1" / f"{200:020d}", length)
-    fates = [(file.goes, file.why) for file in plan(root, **TIME).files if file.kind == "consumequeue"]
-    assert [goes for goes, _ in fates] == [True, True, False, False]
-    assert why in fates[2][1]
+    decisions = [(file.goes, file.why) for file in plan(root, **TIME).files if file.kind == "consumequeue"]
+    assert [goes for goes, _ in decisions] == [True, True, False, False]
+    assert why in decisions[2][1]
 
 
 def test_a_queue_of_which_a_file_cannot_be_read_stays_as_a_whole(
@@ -317,7 +317,7 @@ def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
         "index/20270101000000000",
         "index/20270101000000001",
     ]
-    assert found.rises == (QueueRise("OrderPaid", 1, 0, 3 * RECORDS_A_FILE),)
+    assert found.rises == (MinOffsetAdvance("OrderPaid", 1, 0, 3 * RECORDS_A_FILE),)
     assert [file.why for file in found.files if file.kind == "consumequeue"][1:] == [
         f"its last unit points to {2 * FILE_SIZE + unit_offset(1)}, in front of the log",
         f"its last unit points to {3 * FILE_SIZE + unit_offset(2)}, which the log has",
@@ -336,7 +336,7 @@ def test_what_an_earlier_run_left_goes_whatever_asks(tmp_path: Path) -> None:
         path.unlink()
     found = plan(root)
     assert found.trigger is None
-    assert (gone(found), len(found.going), found.rises) == (0, 4, ())
+    assert (removed(found), len(found.going), found.rises) == (0, 4, ())
 
 
 @pytest.mark.parametrize(("conf", "goes"), [(BrokerConf(), 2), (BrokerConf(consumequeue_ext_enabled=False), 0)])
@@ -354,8 +354,8 @@ def test_the_extension_begins_with_the_first_unit_left(conf: BrokerConf, goes: i
     extension.mkdir(parents=True)
     for base in range(0, 500, 100):
         (extension / f"{base:020d}").write_bytes(bytes(100))
-    fates = [file.goes for file in plan(root, conf=conf, **TIME).files if file.kind == "consumequeue_ext"]
-    assert fates == [True] * goes + [False] * (5 - goes)
+    decisions = [file.goes for file in plan(root, conf=conf, **TIME).files if file.kind == "consumequeue_ext"]
+    assert decisions == [True] * goes + [False] * (5 - goes)
 
 
 @pytest.mark.parametrize("settings", [TIME, {"keep_files": 0}, {"manual": True}])
@@ -365,7 +365,7 @@ def test_a_gap_is_never_reached(settings: dict[str, Any], tmp_path: Path) -> Non
     log_files(root)[2].unlink()
     for goes in (1, 0):
         found = plan(root, **settings)
-        assert (gone(found), found.new_min_phy_offset) == (goes, FILE_SIZE)
+        assert (removed(found), found.new_min_phy_offset) == (goes, FILE_SIZE)
         assert "a gap in the log: bytes 2048 to 3072 are missing" in first_left(found)
         assert any("a gap in the log" in warning for warning in found.warnings)
         for file in found.going:
@@ -378,7 +378,7 @@ def test_a_file_of_a_wrong_length_ends_the_run(settings: dict[str, Any], tmp_pat
     os.truncate(log_files(root)[1], 1000)
     set_ages(root, ALL_OLD)
     found = plan(root, **settings)
-    assert gone(found) == 1
+    assert removed(found) == 1
     assert "it has 1000 bytes, not 1024" in first_left(found)
 
 
@@ -386,7 +386,7 @@ def test_a_file_that_is_allocated_ahead_does_not_count(tmp_path: Path) -> None:
     root = write_aged(tmp_path / "store", (100, 100))
     (root / "commitlog" / f"{2 * FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
     found = plan(root, **TIME)
-    assert gone(found) == 1
+    assert removed(found) == 1
     assert [file.why for file in found.files if file.kind == "commitlog"][1:] == [
         "the last file never goes",
         "allocated ahead, still empty",
@@ -421,7 +421,7 @@ def test_of_two_disks_the_less_full_counts(
 ) -> None:
     root, conf = two_roots(tmp_path, OLD)
     found = plan(root, conf=conf, disks=disks)
-    assert (gone(found), found.trigger) == (goes, trigger)
+    assert (removed(found), found.trigger) == (goes, trigger)
 
 
 @pytest.mark.parametrize(("batch", "goes"), [(1, 3), (2, 4), (10, 10)])
@@ -434,7 +434,7 @@ def test_a_disk_asks_until_it_is_below_its_limit(profile: Profile, batch: int, g
     disk = DiskUse(root / "commitlog", 88, 88 * each, 100 * each, 100 * each, device=1)
     logics_disk = disk._replace(path=root / "consumequeue")
     found = plan_expiry(store, ExpirySettings(batch=batch), profile, now_ms=NOW, disks=[disk], logics_disk=logics_disk)
-    assert gone(found) == goes
+    assert removed(found) == goes
 
 
 def test_a_queues_disk_of_its_own_gets_one_round(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_a_queues_disk_of_its_own_gets_one_round(tmp_path: Path) -> None:
     found = plan_expiry(
         ReadOnlyStore(root), ExpirySettings(), PROFILE_4_9, now_ms=NOW, disks=[disk], logics_disk=logics_disk
     )
-    assert gone(found) == 10
+    assert removed(found) == 10
 
 
 @pytest.mark.parametrize(("percent", "goes"), [(0.0, 5), (1_000_000.0, 0)])
@@ -454,7 +454,7 @@ def test_of_a_disk_that_several_stores_share_each_has_a_part(percent: float, goe
     disk = DiskUse(root / "commitlog", 50, 500, 1000, 1000)
     settings = ExpirySettings(replicas_per_disk=10, logical_force_percent=percent, max_disk_percent=95)
     found = plan_expiry(ReadOnlyStore(root), settings, PROFILE_5_3, now_ms=NOW, disks=[disk], logics_disk=disk)
-    assert (gone(found), found.trigger) == (goes, "disk")
+    assert (removed(found), found.trigger) == (goes, "disk")
     assert "of its part of the disk, one of 10" in found.reason
 
 
@@ -463,21 +463,21 @@ class TestByStoreTimestamp:
 
     def test_it_agrees_with_mtimes_that_are_right(self, tmp_path: Path) -> None:
         root = write_aged(tmp_path / "store", OLD)
-        assert gone(plan(root, by="store-timestamp", **TIME)) == gone(plan(root, **TIME)) == 3
+        assert removed(plan(root, by="store-timestamp", **TIME)) == removed(plan(root, **TIME)) == 3
         assert not plan(root, **TIME).warnings
 
     def test_a_copy_that_lost_its_mtimes(self, tmp_path: Path) -> None:
         root = write_aged(tmp_path / "store", OLD)
         set_ages(root, (0,) * 5)
         by_mtime = plan(root, **TIME)
-        assert gone(by_mtime) == 0
+        assert removed(by_mtime) == 0
         assert len(by_mtime.warnings) == 1
         assert by_mtime.warnings[0].startswith(
             "the times of 3 files of the log are not those of their last messages"
         )  # the fourth an hour: not more
         assert "--by store-timestamp" in by_mtime.warnings[0]
         by_messages = plan(root, by="store-timestamp", **TIME)
-        assert (gone(by_messages), by_messages.warnings) == (3, ())
+        assert (removed(by_messages), by_messages.warnings) == (3, ())
         assert [file.last_store_timestamp for file in by_messages.files][:5] == [*(ms(age) for age in OLD[:-1]), None]
 
     def test_a_file_behind_which_no_record_is_good_counts_from_the_next_that_is(self, tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ class TestByStoreTimestamp:
             file.write(b"\xff" * 8)
         found = plan(root, by="store-timestamp", **TIME)
         assert [file.last_store_timestamp for file in found.files][:2] == [ms(90), ms(90)]
-        assert gone(found) == 2
+        assert removed(found) == 2
 
     def test_what_is_not_known_stays(self, tmp_path: Path) -> None:
         root = write_aged(tmp_path / "store", (100, 90))
@@ -602,8 +602,8 @@ class TestLocalTime:
         root = write_aged(tmp_path / "store", OLD)
         time_zone(utc, zone)
         found = plan(root, delete_when=(hour,))
-        assert (found.hour, found.time_zone, gone(found)) == (hour, said, 3)
-        assert gone(plan(root, delete_when=((hour + 1) % 24,))) == 0
+        assert (found.hour, found.time_zone, removed(found)) == (hour, said, 3)
+        assert removed(plan(root, delete_when=((hour + 1) % 24,))) == 0
 
     @pytest.mark.parametrize(
         ("day", "hour", "minutes"),
@@ -651,5 +651,5 @@ def test_a_thousand_sparse_files_are_planned_from_a_few_kilobytes_each(
         return data
 
     monkeypatch.setattr(Storage, "read", counted)
-    assert gone(plan(tmp_path, **TIME)) == count - 1
+    assert removed(plan(tmp_path, **TIME)) == count - 1
     assert read <= count * 20_000

@@ -1,22 +1,23 @@
-"""Blocks of marks: what they hold is what was put into them, found by its place, and counted by who gets it."""
+"""Blocks of placeholders: what they hold is what was put into them, found by its place, and counted by who gets it."""
 
 from __future__ import annotations
 
 from rmqctl.format.message import BLANK_SIZE
-from rmqctl.operations.placeholder.blocks import MarkBlock, MarkBlocks
-from rmqctl.operations.placeholder.record import Claim, Span, mark_records
+from rmqctl.operations.placeholder.blocks import PlaceholderBlock, PlaceholderBlocks
+from rmqctl.operations.placeholder.record import Claim, Span, placeholder_records
 from tests.operations.placeholder.test_record import AROUND, AT, FILE_END
 
 CLAIMS = [Claim("OrderPaid", 0, 5, AT + 1000, 400), Claim("OrderPaid", 0, 6, AT + 2000, 3000)]
 
 
-def block_of(begin: int, end: int) -> MarkBlock:
-    """Marks for the claims, fillers around them; up to the file's end with a blank."""
+def block_of(begin: int, end: int) -> PlaceholderBlock:
+    """Placeholders for the claims, fillers around them; up to the file's end with a blank."""
     claims = [claim for claim in CLAIMS if claim.physical_offset is not None and begin <= claim.physical_offset < end]
     data = b"".join(
-        record.data for record in mark_records(Span(begin, end, AT, FILE_END), claims, "bad-magic", AROUND).records
+        record.data
+        for record in placeholder_records(Span(begin, end, AT, FILE_END), claims, "bad-magic", AROUND).records
     )
-    return MarkBlock.pack(begin, "commitlog/x", begin - AT, "bad-magic", data)
+    return PlaceholderBlock.pack(begin, "commitlog/x", begin - AT, "bad-magic", data)
 
 
 def test_a_block_has_its_messages() -> None:
@@ -46,7 +47,7 @@ def test_a_blank_alone_has_no_message() -> None:
 
 def test_blocks_are_in_log_order_and_of_their_damage() -> None:
     later, earlier = block_of(AT + 1400, AT + 5000), block_of(AT + 1000, AT + 1400)
-    blocks = MarkBlocks()
+    blocks = PlaceholderBlocks()
     assert not blocks
     assert blocks.message_at(AT + 1000) is None
     blocks.put([AT + 1400, AT + 1600], [later])

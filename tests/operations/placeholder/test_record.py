@@ -1,4 +1,4 @@
-"""Marks are valid records of the size that was asked for, and a range is filled wholly, whatever the units claim."""
+"""Placeholders are valid records of the size that was asked for, and a range is filled wholly, whatever the units claim."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format import properties
-from rmqctl.format.message import MARK, Blank, Damage, Message, decode, tags_code
+from rmqctl.format.message import PLACEHOLDER_SIGN, Blank, Damage, Message, decode, tags_code
 from rmqctl.format.sys_flag import TransactionType, transaction_type
 from rmqctl.operations.placeholder.record import (
     FILLER_SIZE_MAX,
     NAME,
     Claim,
-    MarkRecord,
+    PlaceholderRecord,
     Span,
     Surroundings,
     filler_size_min,
-    mark_message,
-    mark_records,
+    placeholder_message,
+    placeholder_records,
     surroundings,
 )
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
@@ -57,13 +57,13 @@ def damaged(record: Record, position: int, value: int) -> Damage:
     return found
 
 
-def marked(damage: Damage) -> Message:
-    """The mark for a damage whose frame is whole."""
+def replaced(damage: Damage) -> Message:
+    """The placeholder for a damage whose frame is whole."""
     assert damage.message is not None
-    found = decoded(mark_message(damage.message, damage.code), AT)
+    found = decoded(placeholder_message(damage.message, damage.code), AT)
     assert isinstance(found, Message)
     assert found.size == damage.message.size
-    assert found.prepared_transaction_offset == MARK
+    assert found.prepared_transaction_offset == PLACEHOLDER_SIGN
     return found
 
 
@@ -72,11 +72,15 @@ def test_a_mark_has_nothing_that_clients_reject() -> None:
     raw[52:56] = (70000).to_bytes(4)
     found = decode(bytes(raw), 0, AT, FILE_END - AT)
     assert isinstance(found, Damage)
-    mark = marked(found)
-    assert (str(mark.born_host), str(mark.store_host), mark.sys_flag) == ("10.1.2.3:0", "192.168.7.9:10911", 0)
+    placeholder = replaced(found)
+    assert (str(placeholder.born_host), str(placeholder.store_host), placeholder.sys_flag) == (
+        "10.1.2.3:0",
+        "192.168.7.9:10911",
+        0,
+    )
 
 
-def filled(records: Iterable[MarkRecord], of: Span) -> list[tuple[MarkRecord, Message | Blank]]:
+def filled(records: Iterable[PlaceholderRecord], of: Span) -> list[tuple[PlaceholderRecord, Message | Blank]]:
     """The records decoded; they fill the span one behind the other."""
     at = of.begin
     found = []
@@ -98,17 +102,17 @@ def test_a_message_with_a_damaged_body_is_the_same_but_for_its_body(
 ) -> None:
     record = Record(body=bytes(100), sys_flag=sys_flag, magic=magic, property_crc=property_crc, queue_offset=7)
     damage = damaged(record, BODY_START + 30, 1)
-    mark = marked(damage)
+    placeholder = replaced(damage)
     assert damage.message is not None
-    assert mark.properties == damage.message.properties | {NAME: "bad-body-crc"} | (
-        {"__CRC32#": mark.properties["__CRC32#"]} if property_crc else {}
+    assert placeholder.properties == damage.message.properties | {NAME: "bad-body-crc"} | (
+        {"__CRC32#": placeholder.properties["__CRC32#"]} if property_crc else {}
     )
     new = ("body", "body_crc", "properties_bytes", "prepared_transaction_offset")
-    assert [getattr(mark, name) for name in Message._fields if name not in new] == [
+    assert [getattr(placeholder, name) for name in Message._fields if name not in new] == [
         getattr(damage.message, name) for name in Message._fields if name not in new
     ]
-    assert queue_destinations(mark) == queue_destinations(damage.message)
-    assert bytes(mark.body).rstrip() == b'{"RMQCTL_DAMAGED":"bad-body-crc"}'
+    assert queue_destinations(placeholder) == queue_destinations(damage.message)
+    assert bytes(placeholder.body).rstrip() == b'{"RMQCTL_DAMAGED":"bad-body-crc"}'
 
 
 @pytest.mark.parametrize(
@@ -124,37 +128,39 @@ def test_a_message_with_a_damaged_body_is_the_same_but_for_its_body(
     ],
 )
 def test_a_small_body_has_what_there_is_room_for(size: int, value: str | None, body: bytes) -> None:
-    mark = marked(damaged(Record(body=bytes(size)), BODY_START, 1))
-    assert (mark.properties.get(NAME), bytes(mark.body)) == (value, body)
+    placeholder = replaced(damaged(Record(body=bytes(size)), BODY_START, 1))
+    assert (placeholder.properties.get(NAME), bytes(placeholder.body)) == (value, body)
 
 
 @pytest.mark.parametrize("end", [b"", b"\x02"])
 def test_the_mark_takes_the_place_of_what_clients_and_brokers_add(end: bytes) -> None:
     raw = b"TAGS\x01TagA\x02WAIT\x01true\x02KEYS\x01k1\x02MSG_REGION\x01DefaultRegion" + end
-    mark = marked(damaged(Record(body=bytes(2), properties=raw), BODY_START, 1))
-    assert mark.properties == {"TAGS": "TagA", "KEYS": "k1", NAME: "bad-body-crc"}
+    placeholder = replaced(damaged(Record(body=bytes(2), properties=raw), BODY_START, 1))
+    assert placeholder.properties == {"TAGS": "TagA", "KEYS": "k1", NAME: "bad-body-crc"}
 
 
 def test_flags_that_speak_of_the_body_go() -> None:
-    mark = marked(damaged(Record(body=bytes(100), sys_flag=0x1 | 0x2 | 0x8 | 0x40 | 0x80 | 0x300), BODY_START, 1))
-    assert mark.sys_flag == 0x2 | 0x8
+    placeholder = replaced(
+        damaged(Record(body=bytes(100), sys_flag=0x1 | 0x2 | 0x8 | 0x40 | 0x80 | 0x300), BODY_START, 1)
+    )
+    assert placeholder.sys_flag == 0x2 | 0x8
 
 
 def test_no_property_where_properties_would_become_too_long() -> None:
     record = Record(body=bytes(100), properties=b"KEYS\x01" + b"k" * 32755 + b"\x02")
-    mark = marked(damaged(record, BODY_START, 1))
-    assert NAME not in mark.properties
-    assert len(mark.body) == 100
+    placeholder = replaced(damaged(record, BODY_START, 1))
+    assert NAME not in placeholder.properties
+    assert len(placeholder.body) == 100
 
 
 def test_a_body_that_its_crc_vouches_for_stays() -> None:
     record = Record(body=b"precious", property_crc=True)
     damage = damaged(record, 20, 1)  # FLAG or QUEUEOFFSET: only __CRC32# sees it
     assert damage.code == "bad-property-crc"
-    mark = marked(damage)
-    assert bytes(mark.body) == b"precious"
+    placeholder = replaced(damage)
+    assert bytes(placeholder.body) == b"precious"
     assert damage.message is not None
-    assert {k: v for k, v in mark.properties.items() if k != "__CRC32#"} == {
+    assert {k: v for k, v in placeholder.properties.items() if k != "__CRC32#"} == {
         k: v for k, v in damage.message.properties.items() if k != "__CRC32#"
     }
 
@@ -163,20 +169,20 @@ def test_a_damaged_name_of_the_property_crc_is_mended() -> None:
     raw = encode(Record(property_crc=True), AT)
     damage = damaged(Record(property_crc=True), len(raw) - 20, ord("X"))
     assert damage.code == "bad-property-crc"
-    assert marked(damage).properties["__CRC32#"]
+    assert replaced(damage).properties["__CRC32#"]
 
 
 def test_a_wrong_physical_offset_is_mended() -> None:
     damage = damaged(Record(body=b"precious"), 28, 1)
     assert damage.code == "bad-physical-offset"
-    mark = marked(damage)
-    assert (mark.stored_physical_offset, bytes(mark.body)) == (AT, b"precious")
+    placeholder = replaced(damage)
+    assert (placeholder.stored_physical_offset, bytes(placeholder.body)) == (AT, b"precious")
 
 
 def test_an_empty_body_stays_empty() -> None:
     damage = damaged(Record(body=b""), 8, 1)
     assert damage.code == "bad-body-crc"
-    assert (marked(damage).body_crc, len(marked(damage).body)) == (0, 0)
+    assert (replaced(damage).body_crc, len(replaced(damage).body)) == (0, 0)
 
 
 @pytest.mark.parametrize("torn", [1, 5, 12, 40])
@@ -188,10 +194,10 @@ def test_torn_properties_keep_the_whole_pairs(torn: int) -> None:
     damage = decode(raw, 0, AT, FILE_END - AT)
     assert isinstance(damage, Damage)
     assert damage.code == "torn-properties"
-    mark = marked(damage)
-    assert bytes(mark.body) == b"precious"
+    placeholder = replaced(damage)
+    assert bytes(placeholder.body) == b"precious"
     kept = {"TAGS": "TagA"} if torn > 36 else {"TAGS": "TagA", "KEYS": "k1 k2"}
-    assert mark.properties == kept | {NAME: "torn-properties"}
+    assert placeholder.properties == kept | {NAME: "torn-properties"}
 
 
 def test_torn_properties_behind_a_damaged_body() -> None:
@@ -200,14 +206,14 @@ def test_torn_properties_behind_a_damaged_body() -> None:
     raw[BODY_START] = 1
     damage = decode(bytes(raw), 0, AT, FILE_END - AT)
     assert isinstance(damage, Damage)
-    assert marked(damage).properties == {"TAGS": "TagA", NAME: "bad-body-crc"}
+    assert replaced(damage).properties == {"TAGS": "TagA", NAME: "bad-body-crc"}
 
 
 def test_a_body_that_was_too_large_to_read_is_replaced() -> None:
     damage = damaged(Record(body=bytes(100)), BODY_START, 1)
     assert damage.message is not None
     bodiless = damage._replace(message=damage.message._replace(body=memoryview(b"")))
-    assert marked(bodiless) == marked(damage)
+    assert replaced(bodiless) == replaced(damage)
 
 
 def test_each_claim_has_its_mark_and_the_rest_is_filled() -> None:
@@ -216,7 +222,7 @@ def test_each_claim_has_its_mark_and_the_rest_is_filled() -> None:
         Claim("OrderPaid", 2, 5, of.begin + 600, 200, tags_code=2598919, tags="TagA"),
         Claim("OrderPaid", 1, 9, of.begin, 300),
     ]
-    plan = mark_records(of, claims, "bad-magic", AROUND)
+    plan = placeholder_records(of, claims, "bad-magic", AROUND)
     found = filled(plan.records, of)
     assert [(record.size, record.claims) for record, _ in found] == [
         (300, (claims[1],)),
@@ -239,18 +245,18 @@ def test_each_claim_has_its_mark_and_the_rest_is_filled() -> None:
 @pytest.mark.parametrize("more", [0, 1, 10, 14, 15, 16, 40, 41, 100])
 def test_the_smallest_fillers(around: Surroundings, more: int) -> None:
     of = span(filler_size_min(around) + more)
-    ((record, message),) = filled(mark_records(of, [], "hole", around).records, of)
+    ((record, message),) = filled(placeholder_records(of, [], "hole", around).records, of)
     assert isinstance(message, Message)
     assert message.topic_bytes == NAME.encode()[:more]
     assert ("__CRC32#" in message.properties) == around.property_crc
     with pytest.raises(ValueError, match="too few for a record"):
-        mark_records(of._replace(end=of.begin + filler_size_min(around) - 1), [], "hole", around)
+        placeholder_records(of._replace(end=of.begin + filler_size_min(around) - 1), [], "hole", around)
     assert record.claims == ()
 
 
 def test_large_ranges_are_filled_by_records_that_brokers_take() -> None:
     of = Span(0, 3 * FILLER_SIZE_MAX + 17, 0, 2**30)
-    sizes = [record.size for record in mark_records(of, [], "hole", AROUND).records]
+    sizes = [record.size for record in placeholder_records(of, [], "hole", AROUND).records]
     assert sizes == [
         FILLER_SIZE_MAX,
         FILLER_SIZE_MAX,
@@ -262,15 +268,15 @@ def test_large_ranges_are_filled_by_records_that_brokers_take() -> None:
 @pytest.mark.parametrize("left", [8, 9, 91, 5000])
 def test_the_rest_of_a_file_is_a_blank(left: int) -> None:
     of = Span(FILE_END - left, FILE_END, AT, FILE_END)
-    (record,) = mark_records(of, [], "bad-blank-size", AROUND).records
+    (record,) = placeholder_records(of, [], "bad-blank-size", AROUND).records
     assert record.data == struct.pack(">iI", left, 0xCBD43194)
     with pytest.raises(ValueError, match="7 bytes"):
-        mark_records(of._replace(begin=FILE_END - 7), [], "no-blank", AROUND)
+        placeholder_records(of._replace(begin=FILE_END - 7), [], "no-blank", AROUND)
 
 
 def test_a_whole_file_begins_with_a_record() -> None:
     of = Span(AT, FILE_END, AT, FILE_END)
-    (_, head), (_, blank) = filled(mark_records(of, [], "hole", AROUND).records, of)
+    (_, head), (_, blank) = filled(placeholder_records(of, [], "hole", AROUND).records, of)
     assert isinstance(head, Message)
     assert head.store_timestamp == NOW
     assert isinstance(blank, Blank)
@@ -279,7 +285,7 @@ def test_a_whole_file_begins_with_a_record() -> None:
 def test_room_for_a_blank_is_left_behind_the_last_claim() -> None:
     of = Span(AT + 1000, FILE_END, AT, FILE_END)
     claim = Claim("T", 0, 3, FILE_END - 300, 300)
-    plan = mark_records(of, [claim], "bad-size", AROUND)
+    plan = placeholder_records(of, [claim], "bad-size", AROUND)
     assert [record.size for record, _ in filled(plan.records, of)] == [FILE_END - 300 - of.begin, 292, 8]
 
 
@@ -292,7 +298,7 @@ def test_claims_that_contradict_each_other() -> None:
         Claim("T", 0, 5, of.begin + 990, 10),
     )
     second = Claim("T", 0, 3, of.begin + 400, 530)
-    plan = mark_records(of, [outside, overlapping, second, near, too_small], "bad-size", AROUND)
+    plan = placeholder_records(of, [outside, overlapping, second, near, too_small], "bad-size", AROUND)
     assert plan.dropped == [outside, near, too_small]
     found = filled(plan.records, of)
     assert [(record.size, record.claims) for record, _ in found] == [(400, (overlapping,)), (600, (second,))]
@@ -300,7 +306,7 @@ def test_claims_that_contradict_each_other() -> None:
 
 def test_a_claim_too_near_to_the_begin_is_dropped() -> None:
     of = span(1000)
-    plan = mark_records(of, [Claim("T", 0, 1, of.begin + 50, 200)], "bad-size", AROUND)
+    plan = placeholder_records(of, [Claim("T", 0, 1, of.begin + 50, 200)], "bad-size", AROUND)
     assert [record.claims for record, _ in filled(plan.records, of)] == [()]
     assert len(plan.dropped) == 1
 
@@ -308,14 +314,14 @@ def test_a_claim_too_near_to_the_begin_is_dropped() -> None:
 def test_a_topic_that_no_record_can_have() -> None:
     of = span(1000)
     claim = Claim("T" * 200, 0, 1, of.begin, 500)
-    ((_, message), _) = filled(mark_records(of, [claim], "bad-size", AROUND).records, of)
+    ((_, message), _) = filled(placeholder_records(of, [claim], "bad-size", AROUND).records, of)
     assert isinstance(message, Message)
     assert (message.magic_code, message.topic) == (V2, "T" * 200)
-    assert mark_records(of, [claim], "bad-size", AROUND._replace(long_topics=False)).dropped == [claim]
+    assert placeholder_records(of, [claim], "bad-size", AROUND._replace(long_topics=False)).dropped == [claim]
 
 
-def one_mark(claims: list[Claim], of: Span, around: Surroundings = AROUND) -> Message:
-    plan = mark_records(of, claims, "bad-magic", around)
+def one_placeholder(claims: list[Claim], of: Span, around: Surroundings = AROUND) -> Message:
+    plan = placeholder_records(of, claims, "bad-magic", around)
     ((record, message),) = filled(plan.records, of)
     assert isinstance(message, Message)
     assert set(record.claims) == set(claims)
@@ -329,39 +335,41 @@ def test_lmq_queues_share_a_record() -> None:
         Claim("T", 2, 8, of.begin, 400),
         Claim("%LMQ%b", 0, 4, of.begin, 400),
     ]
-    found = {(place.topic, place.queue_id, place.queue_offset) for place in queue_destinations(one_mark(claims, of))}
+    found = {
+        (place.topic, place.queue_id, place.queue_offset) for place in queue_destinations(one_placeholder(claims, of))
+    }
     assert found == {("T", 2, 8), ("%LMQ%a", 0, 3), ("%LMQ%b", 0, 4)}
 
 
 def test_a_batch_takes_as_many_offsets_as_its_unit() -> None:
     of = span(400)
-    assert batch_of(one_mark([Claim("T", 2, 80, of.begin, 400, inner_num=7)], of)) == (80, 7)
+    assert batch_of(one_placeholder([Claim("T", 2, 80, of.begin, 400, inner_num=7)], of)) == (80, 7)
 
 
 @pytest.mark.parametrize(("told", "time"), [(NOW + 2345 + 60_000, NOW + 2345 - 2000), (-(2**40), NOW), (0, NOW)])
 def test_a_delayed_message_is_discarded_when_it_is_due(told: int, time: int) -> None:
     of = span(400)
-    mark = one_mark([Claim(SCHEDULE_TOPIC, 4, 8, of.begin, 400, tags_code=told)], of)
-    found = mark.properties
+    placeholder = one_placeholder([Claim(SCHEDULE_TOPIC, 4, 8, of.begin, 400, tags_code=told)], of)
+    found = placeholder.properties
     assert (found[properties.DELAY], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == (
         "5",
         TRANS_HALF_TOPIC,
         "0",
     )
-    assert mark.store_timestamp == time
-    assert told <= 0 or (told - mark.store_timestamp) % 1000 == 0
+    assert placeholder.store_timestamp == time
+    assert told <= 0 or (told - placeholder.store_timestamp) % 1000 == 0
 
 
 def test_a_time_that_a_unit_tells_is_between_those_around() -> None:
     of = span(400)
     claim = Claim(SCHEDULE_TOPIC, 4, 8, of.begin, 400, tags_code=NOW + 500)
-    assert one_mark([claim], of, AROUND._replace(timestamp_max=NOW + 499)).store_timestamp == NOW
-    assert one_mark([claim], of, AROUND._replace(timestamp_max=NOW + 500)).store_timestamp == NOW + 500
+    assert one_placeholder([claim], of, AROUND._replace(timestamp_max=NOW + 499)).store_timestamp == NOW
+    assert one_placeholder([claim], of, AROUND._replace(timestamp_max=NOW + 500)).store_timestamp == NOW + 500
 
 
 def test_a_message_of_the_timer_is_due_at_once() -> None:
     of = span(400)
-    found = one_mark([Claim(TIMER_TOPIC, 0, 8, of.begin, 400)], of).properties
+    found = one_placeholder([Claim(TIMER_TOPIC, 0, 8, of.begin, 400)], of).properties
     assert (found[properties.TIMER_OUT_MS], found[properties.REAL_TOPIC], found[properties.REAL_QUEUE_ID]) == (
         str(NOW),
         NAME,
@@ -373,7 +381,7 @@ def test_owed_offsets_go_between_those_of_their_queue() -> None:
     of = span(1200)
     claims = [Claim("T", 0, 5, of.begin + 300, 300), Claim("T", 0, 8, of.begin + 900, 200)]
     owed = [Claim("T", 0, 6), Claim("T", 0, 7), Claim("T", 0, 9), Claim("U", 0, 1), Claim("T", 0, 10)]
-    plan = mark_records(of, claims + owed, "bad-magic", AROUND)
+    plan = placeholder_records(of, claims + owed, "bad-magic", AROUND)
     assert plan.dropped == [owed[4]]
     found = [record.claims[0][:3] if record.claims else None for record, _ in filled(plan.records, of)]
     assert found == [("U", 0, 1), None, ("T", 0, 5), ("T", 0, 6), ("T", 0, 7), ("T", 0, 8), ("T", 0, 9)]
@@ -381,10 +389,10 @@ def test_owed_offsets_go_between_those_of_their_queue() -> None:
 
 def test_owed_offsets_leave_room_for_a_blank() -> None:
     of = Span(FILE_END - 160, FILE_END, AT, FILE_END)
-    plan = mark_records(of, [Claim("T", 0, 6)], "hole", AROUND)
+    plan = placeholder_records(of, [Claim("T", 0, 6)], "hole", AROUND)
     assert [record.size for record, _ in filled(plan.records, of)] == [113, 47]
     tight = of._replace(begin=FILE_END - 100)
-    assert mark_records(tight, [Claim("T", 0, 6)], "hole", AROUND).dropped == [Claim("T", 0, 6)]
+    assert placeholder_records(tight, [Claim("T", 0, 6)], "hole", AROUND).dropped == [Claim("T", 0, 6)]
 
 
 def test_what_is_taken_from_the_records_around() -> None:
@@ -418,7 +426,7 @@ def _claims(draw: st.DrawFn) -> tuple[Span, list[Claim]]:
 def test_whatever_is_claimed_the_range_is_filled(case: tuple[Span, list[Claim]], around: Surroundings) -> None:
     of, claims = case
     try:
-        plan = mark_records(of, claims, "bad-magic", around)
+        plan = placeholder_records(of, claims, "bad-magic", around)
     except ValueError:
         assert of.end - of.begin < filler_size_min(around) or of.end - of.begin < 8
         return

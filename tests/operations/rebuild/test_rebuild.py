@@ -175,7 +175,7 @@ def test_a_number_that_cannot_be_0_begins_no_queue(tmp_path: Path) -> None:
     made.mkdir()
     result = rebuilt(tmp_path, made, conf=SMALL)
     assert units(made) == units(tmp_path)
-    assert (result.queues[0].misnumbered, result.queues[0].again) == (1, 0)
+    assert (result.queues[0].misnumbered, result.queues[0].duplicates) == (1, 0)
 
 
 def test_numbers_that_were_there_and_numbers_that_are_too_high(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_numbers_that_were_there_and_numbers_that_are_too_high(tmp_path: Path) -
     offsets = log_of(tmp_path, [0, 1, 2, 1, 3, 1 << 40, 5])
     result = rebuilt(tmp_path, tmp_path, conf=SMALL)
     assert offsets_of(units(tmp_path)) == [offsets[at] for at in (0, 1, 2, 4, 5, 6)]
-    assert (result.queues[0].again, result.queues[0].misnumbered) == (1, 1)
+    assert (result.queues[0].duplicates, result.queues[0].misnumbered) == (1, 1)
 
 
 def test_a_lost_message_keeps_its_place(tmp_path: Path) -> None:
@@ -218,14 +218,14 @@ def test_queues_that_the_log_has_no_message_of(tmp_path: Path) -> None:
     golden = unpack("533-propcrc", tmp_path)
     apply_damage(golden, damage_cases()["533-propcrc--first-file-expired"]["ops"])
     result = rebuilt(golden, None)
-    expired = result.as_they_are
+    expired = result.unchanged
     assert len(expired) == 1
     stray = golden / "consumequeue" / "stray" / "0"
     stray.mkdir(parents=True)
     (stray / f"{0:020d}").write_bytes(struct.pack(">qiq", 2**20, 100, 0).ljust(1000, b"\0"))
-    again = rebuilt(golden, None)
-    assert again.as_they_are == expired
-    assert again.gone == [("stray", 0)]
+    duplicates = rebuilt(golden, None)
+    assert duplicates.unchanged == expired
+    assert duplicates.removed == [("stray", 0)]
 
 
 @pytest.mark.parametrize("all_topics", [False, True])
@@ -267,7 +267,7 @@ def test_one_queue_of_one_topic(tmp_path: Path) -> None:
     assert [path.relative_to(made).as_posix() for path in made.rglob("0*") if path.is_file()] == [
         f"consumequeue/OrderPaid/2/{0:020d}"
     ]
-    assert (result.gone, result.as_they_are, result.left_out) == ([], [], {})
+    assert (result.removed, result.unchanged, result.left_out) == ([], [], {})
 
 
 def test_a_part_of_the_log(tmp_path: Path) -> None:

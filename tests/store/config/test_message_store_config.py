@@ -177,9 +177,9 @@ import os, sys
 from pathlib import Path
 from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.store.config.broker_conf import read_broker_conf
-from rmqctl.kernels.warm_up import keep_in
+from rmqctl.kernels.warm_up import cache_in
 from tests.store.config.test_message_store_config import created, put
-keep_in(find_folder())
+cache_in(find_folder())
 store = created(Path(sys.argv[1]), sys.argv[2])
 put(store, 30)
 store.log_queue.commit()

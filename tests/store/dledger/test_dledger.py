@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.store.read.commit_log import ScanSummary
-from rmqctl.store.read.file_scan import Item
+from rmqctl.store.read.file_scan import ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.support.log_maker import Record, write_entries, write_log
 
@@ -17,7 +17,7 @@ COUNTS = [4, 3]
 HEADER = 48
 
 
-def scanned(root: Path) -> list[Item]:
+def scanned(root: Path) -> list[ScanItem]:
     """Every item of the log, read one by one; by columns it is the same."""
     with_columns = ReadOnlyStore(root, log_only=True).commit_log.scan_columns(ScanSummary(), threads=2)
     items = list(ReadOnlyStore(root, log_only=True).commit_log.scan())
@@ -25,11 +25,11 @@ def scanned(root: Path) -> list[Item]:
     return items
 
 
-def damages(items: list[Item]) -> list[tuple[str, int, int]]:
+def damages(items: list[ScanItem]) -> list[tuple[str, int, int]]:
     return [(item.code, item.physical_offset, item.size) for item in items if isinstance(item, Damage)]
 
 
-def queue_offsets(items: list[Item]) -> list[int]:
+def queue_offsets(items: list[ScanItem]) -> list[int]:
     return [item.queue_offset for item in items if isinstance(item, Message)]
 
 

@@ -14,7 +14,7 @@ from rmqctl.format.host import Host
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.commit_log import PROGRESS_BYTES, CommitLog, ScanSummary
-from rmqctl.store.read.file_scan import Item
+from rmqctl.store.read.file_scan import ScanItem
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected
 from tests.support.cqext_store import SMALL_NAMES
@@ -49,7 +49,7 @@ def log_of(files: dict[int, bytes], configured: int | None = None) -> CommitLog:
     return CommitLog(memory_queue(files, configured))
 
 
-def told(items: list[Item]) -> list[tuple[str, int, int]]:
+def told(items: list[ScanItem]) -> list[tuple[str, int, int]]:
     """(kind or damage code, start, end) of items."""
     return [
         (item.code if isinstance(item, Damage) else type(item).__name__, item.physical_offset, item.end)
@@ -62,7 +62,7 @@ def damage(log: CommitLog) -> list[tuple[str, int, int]]:
     return [found for found in told(list(log.scan())) if found[0] not in {"Message", "Blank"}]
 
 
-def assert_tiles(items: list[Item], start: int) -> None:
+def assert_tiles(items: list[ScanItem], start: int) -> None:
     """Each item begins where the one before ends."""
     assert [item.physical_offset for item in items] == [start, *(item.end for item in items[:-1])][: len(items)]
 

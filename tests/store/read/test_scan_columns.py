@@ -17,10 +17,10 @@ from rmqctl.kernels.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, WR
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
 from rmqctl.logfile.storage import Storage
-from rmqctl.store.dispatch.dispatch_requests import Describer, DispatchColumns
+from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import CommitLog, ScanSummary
-from rmqctl.store.read.file_scan import Stretch
+from rmqctl.store.read.file_scan import RecordRun
 from tests.conftest import READABLE_NAMES, apply_damage, damage_cases, each_damage, unpack
 from tests.support.log_maker import BORN_V6, STORE_V6, V2, Record, log_bytes, sample_records, write_log
 from tests.support.one_record_index_audit import index_keys
@@ -75,9 +75,9 @@ def test_without_a_look_at_bodies_all_other_damage_is_found(name: str, tmp_path:
     log = log_of(store / "commitlog")
     described: list[int] = []
     others: list[Damage] = []
-    take = Describer(with_keys=True).take
+    take = DispatchRequestBuilder(with_keys=True).take
     for item in log.scan_columns(ScanSummary(), take, threads=2, segment_size=20_000, check_bodies=False):
-        described += item.taken.messages["physical_offset"].tolist() if isinstance(item, Stretch) else []
+        described += item.result.messages["physical_offset"].tolist() if isinstance(item, RecordRun) else []
         described += [item.physical_offset] if isinstance(item, Message) or _only_its_body(item) else []
         others += [item] if isinstance(item, Damage) and not _only_its_body(item) else []
     expected = list(log.scan())
@@ -101,12 +101,12 @@ def fields(columns: Columns) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", ["broker-533", "533-longtopic", "533-propcrc", "471-ipv6", "326-basic"])
 def test_the_columns_are_the_messages_fields(name: str, tmp_path: Path) -> None:
     log = log_of(unpack(name, tmp_path) / "commitlog")
-    stretches = [
+    record_runs = [
         item
         for item in log.scan_columns(ScanSummary(), fields, threads=2, segment_size=9000)
-        if isinstance(item, Stretch)
+        if isinstance(item, RecordRun)
     ]
-    rows = [row for stretch in stretches for row in stretch.taken]
+    rows = [row for record_run in record_runs for row in record_run.result]
     assert rows == [
         (
             item.physical_offset, item.size, item.queue_id, item.queue_offset, item.sys_flag, item.store_timestamp,
@@ -165,13 +165,15 @@ def said_of(described: DispatchColumns, queues: list[tuple[bytes, int]]) -> list
     rows = []
     for row in described.messages:
         hashes = described.hashes[row["hashes_start"] :][: row["hashes_count"]].tolist()
-        unique = hashes[0] if row["marks"] & HAS_UNIQUE else None
-        marks = tuple(bool(row["marks"] & mark) for mark in (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION))
+        unique = hashes[0] if row["traits"] & HAS_UNIQUE else None
+        traits = tuple(
+            bool(row["traits"] & trait) for trait in (DELAYED, MULTI_DISPATCH, WRONG_PORT, WRONG_COMPRESSION)
+        )
         numbers = tuple(
             row[name].item()
             for name in ("physical_offset", "size", "queue_offset", "store_timestamp", "sys_flag", "tags_code")
         )
-        rows.append((*numbers, queues[row["queue"]], frozenset(hashes), unique, marks))
+        rows.append((*numbers, queues[row["queue"]], frozenset(hashes), unique, traits))
     return rows
 
 
@@ -181,7 +183,7 @@ def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
     found = message.properties
     is_served = message.sys_flag & 12 != 12
     rejected = is_served and has_bad_port(message), is_served and has_bad_compression(message)
-    marks = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected
+    traits = "DELAY" in found, "INNER_MULTI_DISPATCH" in found, *rejected
     keys = index_keys(message, like_3x=False)
     unique = unique_key_hash(message) if keys.required else None
     numbers = (
@@ -197,7 +199,7 @@ def said_one_by_one(message: Message, *, with_tags: bool) -> tuple[Any, ...]:
         (message.topic_bytes, message.queue_id),
         keys.allowed if with_tags else keys.required,
         unique,
-        marks,
+        traits,
     )
 
 
@@ -205,14 +207,14 @@ def described_log(
     folder: Path, segment_size: int, *, with_tags: bool = True
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """What columns say of a log, and what the one-record decoder does."""
-    describer = Describer(with_keys=True, with_tags=with_tags)
+    builder = DispatchRequestBuilder(with_keys=True, with_tags=with_tags)
     log = log_of(folder)
     rows: list[tuple[Any, ...]] = []
-    for item in log.scan_columns(ScanSummary(), describer.take, threads=2, segment_size=segment_size):
-        if isinstance(item, Stretch):
-            rows += said_of(item.taken, describer.queues)
+    for item in log.scan_columns(ScanSummary(), builder.take, threads=2, segment_size=segment_size):
+        if isinstance(item, RecordRun):
+            rows += said_of(item.result, builder.queues)
         elif isinstance(item, Message):
-            rows += said_of(describer.of(item), describer.queues)
+            rows += said_of(builder.of(item), builder.queues)
     return rows, [said_one_by_one(item, with_tags=with_tags) for item in log.scan() if isinstance(item, Message)]
 
 

@@ -12,11 +12,11 @@ import pytest
 from rmqctl.format.message import Damage, Message
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, PROFILES, Profile
 from rmqctl.store.config.file_sizes import Geometry
-from rmqctl.store.dispatch.dispatch_requests import Describer
+from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
-from rmqctl.store.recovery.simulation import Restart, RestartOutcome, plan_restart
+from rmqctl.store.recovery.simulation import RestartOutcome, RestartSimulation, plan_restart
 from rmqctl.store.write.commit_log_writer import PutSettings
 from tests.conftest import DATA, apply_damage, damage_cases, tree_hash, unpack
 from tests.store.engine.test_message_store import message
@@ -83,13 +83,13 @@ def test_and_so_does_every_case_of_ours(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(CASES)[::7])
 def test_it_listens_to_one_message_after_the_other_as_well(name: str, tmp_path: Path) -> None:
     store = damaged(CASES[name], tmp_path)
-    describer = Describer(with_keys=False)
-    restart = Restart(store, profile_of(CASES[name]), describer)
+    builder = DispatchRequestBuilder(with_keys=False)
+    restart = RestartSimulation(store, profile_of(CASES[name]), builder)
     for item in store.commit_log.scan():
         if isinstance(item, Damage):
             restart.damage(item)
         elif isinstance(item, Message):
-            restart.see(describer.of(item))
+            restart.on_messages(builder.of(item))
     assert restart.finish() == plan_restart(store, profile_of(CASES[name]))
 
 
@@ -97,7 +97,7 @@ def test_it_listens_to_one_message_after_the_other_as_well(name: str, tmp_path: 
 def test_it_needs_nobody_to_tell_it_of_messages(name: str, tmp_path: Path) -> None:
     """Then it reads the log by itself; only what is lost behind the end it does not know."""
     store = damaged(CASES[name], tmp_path)
-    alone = Restart(store, profile_of(CASES[name]), Describer(with_keys=False)).finish()
+    alone = RestartSimulation(store, profile_of(CASES[name]), DispatchRequestBuilder(with_keys=False)).finish()
     assert alone.to_json().get("queues") == plan_restart(store, profile_of(CASES[name])).to_json().get("queues")
 
 

@@ -1,4 +1,4 @@
-"""Stores with marks, served by a real broker: delayed ones are delivered or discarded, never waited for, and a client gets the rest."""
+"""Stores with placeholders, served by a real broker: delayed ones are delivered or discarded, never waited for, and a client gets the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.message import MARK, Message
+from rmqctl.format.message import PLACEHOLDER_SIGN, Message
 from rmqctl.operations.placeholder.record import NAME
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -70,8 +70,8 @@ def test_a_broker_serves_marks(base: str, version: str, tmp_path: Path, capsys: 
     for (topic, queue_id), queue in served_queues(store).items():
         ours = [content_of(message_at(store, unit.physical_offset)) for unit in queue.units(0, queue.max_offset)]
         assert [content(row) for row in stored if (row["cqTopic"], row["cqQueueId"]) == (topic, queue_id)] == ours
-    marks = [row for row in stored if row["preparedTransactionOffset"] == MARK]
-    assert {row["properties"][NAME] for row in marks} == {"bad-magic", "bad-body-crc"}
+    placeholders = [row for row in stored if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN]
+    assert {row["properties"][NAME] for row in placeholders} == {"bad-magic", "bad-body-crc"}
     assert Counter((row["topic"], row["queueId"], row["crc32"]) for row in delivered) == Counter(
         message[:3] for message in due
     )

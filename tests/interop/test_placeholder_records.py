@@ -1,4 +1,4 @@
-"""Stores with marks in the place of damage: every real version loads them, keeps all, and serves all messages but the damaged ones."""
+"""Stores with placeholders in the place of damage: every real version loads them, keeps all, and serves all messages but the damaged ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.format.message import BLANK_SIZE, MARK, Blank, Message
+from rmqctl.format.message import BLANK_SIZE, PLACEHOLDER_SIGN, Blank, Message
 from rmqctl.format.profile import PROFILES
 from rmqctl.format.sys_flag import TransactionType
-from rmqctl.operations.placeholder.record import Span, Surroundings, mark_records
+from rmqctl.operations.placeholder.record import Span, Surroundings, placeholder_records
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -60,8 +60,8 @@ def ranges(answer: dict[str, Any]) -> set[tuple[str, int, int, int]]:
     }
 
 
-def assert_all_but_marks(answer: dict[str, Any], golden: dict[str, Any]) -> list[dict[str, Any]]:
-    """The store is as before, marks aside; returns these."""
+def assert_all_but_placeholders(answer: dict[str, Any], golden: dict[str, Any]) -> list[dict[str, Any]]:
+    """The store is as before, placeholders aside; returns these."""
     assert answer["load"] is True
     assert answer["maxPhyOffset"] == golden["maxPhyOffset"]
     assert ranges(answer) == ranges(golden)
@@ -70,9 +70,9 @@ def assert_all_but_marks(answer: dict[str, Any], golden: dict[str, Any]) -> list
     ]
     got, wanted = by_place(answer), by_place(golden)
     assert got.keys() == wanted.keys()
-    marks = [place for place, row in got.items() if row["preparedTransactionOffset"] == MARK]
-    assert [place for place in got if got[place] != wanted[place] and place not in marks] == []
-    return [got[place] for place in marks]
+    placeholders = [place for place, row in got.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN]
+    assert [place for place in got if got[place] != wanted[place] and place not in placeholders] == []
+    return [got[place] for place in placeholders]
 
 
 def assert_found_by_key(answer: dict[str, Any], golden: dict[str, Any]) -> None:
@@ -98,9 +98,9 @@ def test_a_flipped_body_costs_one_message(name: str, version: str, tmp_path: Pat
     before = next(row for row in golden["messages"] if row["physicalOffset"] == written.physical_offset)
     for abort in (False, True):
         answer = read(root, version, base, abort=abort)
-        (mark,) = assert_all_but_marks(answer, golden)
+        (placeholder,) = assert_all_but_placeholders(answer, golden)
         assert_found_by_key(answer, golden)
-        assert {key for key in mark if mark[key] != before[key]} <= {
+        assert {key for key in placeholder if placeholder[key] != before[key]} <= {
             "bodyCrc",
             "bodyLength",
             "crc32",
@@ -108,11 +108,13 @@ def test_a_flipped_body_costs_one_message(name: str, version: str, tmp_path: Pat
             "properties",
         }
         found = {
-            name: value for name, value in mark["properties"].items() if name not in ("RMQCTL_DAMAGED", "__CRC32#")
+            name: value
+            for name, value in placeholder["properties"].items()
+            if name not in ("RMQCTL_DAMAGED", "__CRC32#")
         }
         assert found == {name: value for name, value in before["properties"].items() if name != "__CRC32#"}
-        room = before["bodyLength"] - mark["bodyLength"]
-        assert mark["properties"].get("RMQCTL_DAMAGED") == {0: None, 17: "1", 28: "bad-body-crc"}[room]
+        room = before["bodyLength"] - placeholder["bodyLength"]
+        assert placeholder["properties"].get("RMQCTL_DAMAGED") == {0: None, 17: "1", 28: "bad-body-crc"}[room]
 
 
 def ruin(root: Path) -> list[int]:
@@ -148,10 +150,10 @@ def test_ruined_records_cost_no_other_message(base: str, version: str, tmp_path:
     lost = {place for place, row in by_place(golden).items() if row["physicalOffset"] in ruined}
     assert lost
     for abort in (False, True):
-        marks = assert_all_but_marks(read(root, version, base, abort=abort), golden)
-        assert {(row["cqTopic"], row["cqQueueId"], row["queueOffset"]) for row in marks} == lost
+        placeholders = assert_all_but_placeholders(read(root, version, base, abort=abort), golden)
+        assert {(row["cqTopic"], row["cqQueueId"], row["queueOffset"]) for row in placeholders} == lost
         # small ones have no room for the property
-        assert {row["properties"].get("RMQCTL_DAMAGED", "bad-magic") for row in marks} <= {"bad-magic", "1"}
+        assert {row["properties"].get("RMQCTL_DAMAGED", "bad-magic") for row in placeholders} <= {"bad-magic", "1"}
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
@@ -165,8 +167,8 @@ def test_whole_files_of_zeros(version: str, tmp_path: Path) -> None:
     assert (mended.dropped, mended.records[0].physical_offset) == ([], begin)
     golden = expected(base)
     for abort in (False, True):
-        marks = assert_all_but_marks(read(root, version, base, abort=abort), golden)
-        assert len(marks) == len([row for row in golden["messages"] if begin <= row["physicalOffset"] < end])
+        placeholders = assert_all_but_placeholders(read(root, version, base, abort=abort), golden)
+        assert len(placeholders) == len([row for row in golden["messages"] if begin <= row["physicalOffset"] < end])
 
 
 def test_a_forced_check_of_the_property_crc_passes_marks(tmp_path: Path) -> None:
@@ -176,13 +178,15 @@ def test_a_forced_check_of_the_property_crc_passes_marks(tmp_path: Path) -> None
     settings = {"forceVerifyPropCRC": "true"}
     (root / "abort").touch()
     answer = RealRocketMQ("5.3.3").read(root, start=True, geometry=sizes("533-propcrc"), settings=settings)
-    assert {row["physicalOffset"] for row in assert_all_but_marks(answer, expected("533-propcrc"))} <= set(ruined)
+    assert {row["physicalOffset"] for row in assert_all_but_placeholders(answer, expected("533-propcrc"))} <= set(
+        ruined
+    )
 
 
 def with_half_messages(root: Path, profile: str) -> list[int]:
     """A store in which every third record is a prepared one, which has no unit, of 92 bytes and more; returns where these are."""
     store = MessageStore.create(root, PutSettings(PROFILES[profile]), Geometry(16 * 1024, 1000, 100, 400))
-    prepared = []
+    warmed_up = []
     for number in range(300):
         made = message(number, topic="T")
         if number % 3 == 0:
@@ -191,29 +195,29 @@ def with_half_messages(root: Path, profile: str) -> list[int]:
         result = store.put_message(made)
         assert result.append is not None
         if number % 3 == 0:
-            prepared.append(result.append.wrote_offset)
+            warmed_up.append(result.append.wrote_offset)
     store.close()
-    return prepared
+    return warmed_up
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_fillers_are_in_no_queue(version: str, tmp_path: Path) -> None:
     """Of all sizes from the smallest that a record can have."""
     root = tmp_path / "made"
-    prepared = with_half_messages(root, PROFILE_OF[version])
+    warmed_up = with_half_messages(root, PROFILE_OF[version])
     geometry = sizes("471-basic")._replace(commitlog_file_size=16 * 1024)
     shutil.copytree(root, tmp_path / "whole")
     whole = RealRocketMQ(version).read(tmp_path / "whole", geometry=geometry)
-    for at in prepared:
+    for at in warmed_up:
         overwrite(root, at, bytes(8))
     mended = mend(root)
-    assert {record.physical_offset for record in mended.records} == set(prepared)
+    assert {record.physical_offset for record in mended.records} == set(warmed_up)
     assert {record.size for record in mended.records} == set(range(92, 192))
     # the smallest of all: without a topic
     (large,) = (record for record in mended.records if record.size == 2 * 91)
     for begin in (large.physical_offset, large.physical_offset + 91):
         around = Surroundings(bytes(8), 1, 1, property_crc=False, long_topics=False)
-        (smallest,) = mark_records(Span(begin, begin + 91, 0, 2**40), [], "hole", around).records
+        (smallest,) = placeholder_records(Span(begin, begin + 91, 0, 2**40), [], "hole", around).records
         overwrite(root, begin, smallest.data)
     for abort in (False, True):
         copy = tmp_path / str(abort)
@@ -223,7 +227,7 @@ def test_fillers_are_in_no_queue(version: str, tmp_path: Path) -> None:
             shutil.rmtree(copy / "consumequeue")
             shutil.rmtree(copy / "index")
         answer = RealRocketMQ(version).read(copy, start=abort, geometry=geometry)
-        assert assert_all_but_marks(answer, whole) == []
+        assert assert_all_but_placeholders(answer, whole) == []
         assert answer["keyQueries"] == whole["keyQueries"]
 
 
@@ -245,7 +249,7 @@ def test_queue_offsets_that_the_log_owes(version: str, tmp_path: Path) -> None:
     answer = read(root, version, base, abort=True)
     got, wanted = by_place(answer), by_place(golden)
     assert answer["maxPhyOffset"] == golden["maxPhyOffset"]
-    assert {place for place, row in got.items() if row["preparedTransactionOffset"] != MARK} == kept
+    assert {place for place, row in got.items() if row["preparedTransactionOffset"] != PLACEHOLDER_SIGN} == kept
     assert {place: got[place] for place in kept} == {place: wanted[place] for place in kept}
     assert ranges(answer) == {(*queue, 0, end + 1) for queue, end in last.items()}
     for row in answer["queues"]:
