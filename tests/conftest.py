@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from rmqctl.cli.main import run
@@ -60,9 +62,18 @@ class Result:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def document(self) -> dict[str, Any]:
-        """stdout as one JSON document."""
+        """stdout as one JSON document, which is valid by its schema."""
         found: dict[str, Any] = json.loads(self.out)
+        schema_of(found["schema"]).validate(found)
         return found
+
+
+@cache
+def schema_of(name: str) -> jsonschema.Draft202012Validator:
+    """The schema that a document names, such as rmqctl.verify/1: every document that a test looks at is valid by it."""
+    verb = name.removeprefix("rmqctl.").removesuffix("/1")
+    text = files("rmqctl.cli").joinpath("schema", f"{verb}.json").read_text()
+    return jsonschema.Draft202012Validator(json.loads(text))
 
 
 Rmqctl = Callable[..., Result]

@@ -33,6 +33,7 @@ VERBS = {
     "undo": ("verbs.undo", "Take back what rmqctl changed in a store, byte for byte."),
     "job": ("job.job", "The same questions on Spark, to huge stores."),
     "explain": ("verbs.explain", "What a finding or an exit code means, and what to do."),
+    "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
 # objects; stretches of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of the time

@@ -32,7 +32,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
         "checkpoint": _checkpoint(store),
         "commitLog": {
             "roots": [str(root) for root in store.path.commitlogs],
-            "files": len(log.queue.files),
+            "fileCount": len(log.queue.files),
             "fileSize": log.queue.file_size,
             "minPhyOffset": log.min_offset,
             "maxPhyOffset": end,
@@ -45,14 +45,14 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
             "lastStoreTime": rfc3339(last.store_timestamp) if last else None,
         },
         "consumeQueues": {
-            "topics": len(topics),
-            "queues": len(store.queues),
-            "files": sum(len(files.files) for files in queue_files),
+            "topicCount": len(topics),
+            "queueCount": len(store.queues),
+            "fileCount": sum(len(files.files) for files in queue_files),
             "bytes": sum(file.size for files in queue_files for file in files.files),
             "allocatedBytes": sum(files.allocated for files in queue_files),
         },
         "index": {
-            "files": len(store.index.files),
+            "fileCount": len(store.index.files),
             "bytes": sum(index_file.file.size for index_file in store.index.files),
             "allocatedBytes": store.index.allocated,
         },
@@ -71,8 +71,8 @@ def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
     for (topic, queue_id), queue in sorted(store.queues.items()):
-        row = rows.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0})
-        row["queues"] += 1
+        row = rows.setdefault(topic, {"topic": topic, "queueCount": 0, "messages": 0})
+        row["queueCount"] += 1
         try:
             row["messages"] += queue.max_offset - queue.min_offset(store.commit_log.min_offset)
             last = queue.last()

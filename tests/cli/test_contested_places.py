@@ -37,13 +37,13 @@ def test_one_repair_settles_it(
     root = mixed(store, other, file, tmp_path)
     before = tree_hash(root)
     done = rmqctl("recover", root, "--profile", "4.9", *options, "--yes", "-o", "json").document()
-    duplicates = rmqctl("recover", root, "--profile", "4.9", "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
+    again = rmqctl("recover", root, "--profile", "4.9", "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
     found: Counter[str] = Counter()
     for finding in rmqctl("verify", root, "-o", "json").document()["findings"]:
         found[finding["code"]] += finding.get("count", 1)
     assert found == {left["code"]: left["count"] for left in done["leaves"]}
-    assert duplicates["leaves"] == done["leaves"]
+    assert again["leaves"] == done["leaves"]
     assert rmqctl("undo", root, "--yes").code == 0
     assert tree_hash(root) == before
 

@@ -242,8 +242,8 @@ def test_what_is_not_of_rmqctl_stays(tmp_path: Path, rmqctl: Rmqctl) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"mine")
     assert rmqctl("undo", store, "--yes").code == 0
-    duplicates = rmqctl("undo", store, "--yes")
-    assert (duplicates.code, duplicates.err) == (
+    again = rmqctl("undo", store, "--yes")
+    assert (again.code, again.err) == (
         0, f"there is nothing to take back: what lies in {store / '.rmqctl'} is not of rmqctl's making, and stays\n"
     )  # fmt: skip
     assert [path.read_bytes() for path in notes] == [b"mine"] * 3

@@ -46,8 +46,8 @@ def test_all_messages_but_the_damaged_one_stay(name: str, tmp_path: Path, rmqctl
     same = ("topic", "queueId", "queueOffset", "size", "storeTimestamp", "tagsCode")
     assert [placeholder[key] for key in same] == [wanted[changed[0]][key] for key in same]
     assert rmqctl("verify", store).code == 0
-    duplicates = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
+    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -128,8 +128,8 @@ def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int]) -> No
     assert {at for at, row in messages.items() if row["preparedTransactionOffset"] == PLACEHOLDER_SIGN} == gone
     assert {at for at, row in messages.items() if row != wanted[at]} == gone
     assert ranges(rmqctl("queue", store, "-o", "jsonl").rows()) == ranges(rmqctl("queue", whole, "-o", "jsonl").rows())
-    duplicates = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["lost"]["records"], duplicates["notes"]) == ([], 0, [])
+    again = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"], again["notes"]) == ([], 0, [])
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -302,10 +302,10 @@ def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmq
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeConsumeQueue=1000\n")
     assert rmqctl("recover", store, "--broker-conf", conf, "--keep-going", "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
+    again = rmqctl("recover", store, "--broker-conf", conf, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
     found = rmqctl("verify", store, "--broker-conf", conf, "-o", "json").document()["findings"]
-    assert duplicates["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
+    assert again["leaves"] == [{"code": "unit-mismatch", "count": len(found)}]
 
 
 def rename_last_log_file(store: Path, base: int) -> None:

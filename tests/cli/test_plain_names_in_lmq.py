@@ -128,6 +128,6 @@ def test_messages_without_a_place_in_a_light_queue_are_named(tmp_path: Path, rmq
     records = [record("Orders", 0, number, "%LMQ%a", str(offset)) for number, offset in enumerate(said)]
     write_log(store, records, file_size=65536)
     looked = rmqctl("rebuild", store, "queues", "--profile", "5.3", "--dry-run", "-o", "json")
-    duplicates = [message["physicalOffset"] for message in rmqctl("dump", store, "-o", "jsonl").rows()][3]
+    again = [message["physicalOffset"] for message in rmqctl("dump", store, "-o", "jsonl").rows()][3]
     (note,) = (note for note in looked.document()["notes"] if "no place in it" in note)
-    assert f"no place in it (%LMQ%a/0: 1, the first at {duplicates}). They count as lost" in note
+    assert f"no place in it (%LMQ%a/0: 1, the first at {again}). They count as lost" in note

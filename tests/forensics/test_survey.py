@@ -76,14 +76,14 @@ def test_times_are_shown_in_words_too(basic: Path, info: Info) -> None:
 
 def test_sizes_and_counts(basic: Path, info: Info) -> None:
     document = info(basic)
-    assert (document["commitLog"]["files"], document["commitLog"]["fileSize"], document["commitLog"]["bytes"]) == (
+    assert (document["commitLog"]["fileCount"], document["commitLog"]["fileSize"], document["commitLog"]["bytes"]) == (
         4,
         65536,
         262_144,
     )
     queues = document["consumeQueues"]
-    assert (queues["topics"], queues["queues"], queues["files"], queues["bytes"]) == (4, 16, 16, 16_000)
-    assert (document["index"]["files"], document["index"]["bytes"]) == (2, 16_880)
+    assert (queues["topicCount"], queues["queueCount"], queues["fileCount"], queues["bytes"]) == (4, 16, 16, 16_000)
+    assert (document["index"]["fileCount"], document["index"]["bytes"]) == (2, 16_880)
     assert document["anomalies"] == []
 
 
@@ -155,7 +155,7 @@ def test_pre_blank_units_are_no_messages(tmp_path: Path, info: Info) -> None:
     write_queue(
         tmp_path, "OrderPaid", 0, [(0, 0x7FFFFFFF, 0)] * 10 + [(at, size, 0) for _, at, size in placed(records)]
     )
-    assert info(tmp_path)["topics"] == [{"topic": "OrderPaid", "queues": 1, "messages": 5}]
+    assert info(tmp_path)["topics"] == [{"topic": "OrderPaid", "queueCount": 1, "messages": 5}]
 
 
 def test_without_queues_the_end_is_found_in_the_log(tmp_path: Path, info: Info) -> None:
@@ -178,7 +178,7 @@ def test_a_gap_between_files_is_an_anomaly(basic: Path, info: Info, file_from_of
     (basic / f"commitlog/{file_from_offset:020d}").unlink()
     document = info(basic)
     assert [anomaly["code"] for anomaly in document["anomalies"]] == ["file-gap"]
-    assert document["commitLog"]["files"] == 3
+    assert document["commitLog"]["fileCount"] == 3
 
 
 def test_a_stray_file_is_an_anomaly(basic: Path, info: Info) -> None:

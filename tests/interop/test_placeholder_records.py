@@ -186,7 +186,7 @@ def test_a_forced_check_of_the_property_crc_passes_marks(tmp_path: Path) -> None
 def with_half_messages(root: Path, profile: str) -> list[int]:
     """A store in which every third record is a prepared one, which has no unit, of 92 bytes and more; returns where these are."""
     store = MessageStore.create(root, PutSettings(PROFILES[profile]), Geometry(16 * 1024, 1000, 100, 400))
-    warmed_up = []
+    prepared = []
     for number in range(300):
         made = message(number, topic="T")
         if number % 3 == 0:
@@ -195,23 +195,23 @@ def with_half_messages(root: Path, profile: str) -> list[int]:
         result = store.put_message(made)
         assert result.append is not None
         if number % 3 == 0:
-            warmed_up.append(result.append.wrote_offset)
+            prepared.append(result.append.wrote_offset)
     store.close()
-    return warmed_up
+    return prepared
 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_fillers_are_in_no_queue(version: str, tmp_path: Path) -> None:
     """Of all sizes from the smallest that a record can have."""
     root = tmp_path / "made"
-    warmed_up = with_half_messages(root, PROFILE_OF[version])
+    prepared = with_half_messages(root, PROFILE_OF[version])
     geometry = sizes("471-basic")._replace(commitlog_file_size=16 * 1024)
     shutil.copytree(root, tmp_path / "whole")
     whole = RealRocketMQ(version).read(tmp_path / "whole", geometry=geometry)
-    for at in warmed_up:
+    for at in prepared:
         overwrite(root, at, bytes(8))
     mended = mend(root)
-    assert {record.physical_offset for record in mended.records} == set(warmed_up)
+    assert {record.physical_offset for record in mended.records} == set(prepared)
     assert {record.size for record in mended.records} == set(range(92, 192))
     # the smallest of all: without a topic
     (large,) = (record for record in mended.records if record.size == 2 * 91)

@@ -82,7 +82,7 @@ def untold(case: Repaired, answers: list[dict[str, Any]]) -> list[str]:
     ]
     if found:
         return found
-    lost = Counter({(queue["topic"], queue["queueId"]): queue.get("lost", 0) for queue in case.plan["queues"]})
+    lost = Counter({(queue["topic"], queue["queueId"]): queue.get("lostMessages", 0) for queue in case.plan["queues"]})
     after_a_crash = crashed if not any(note.startswith(DIES_AGAIN) for note in case.plan["notes"]) else before
     for name, now in (("normal", after), ("abort", after_a_crash)):
         gone = before - now

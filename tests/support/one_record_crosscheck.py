@@ -45,9 +45,7 @@ class OneRecordCrosscheck(QueueCrosscheck):
     def see_message(self, message: Message) -> None:
         """A message of the log, in log order; also one with damaged content whose frame is whole."""
         if queue_destinations(message):
-            self._see_message(
-                message, duplicates=self._is_seen((message.topic, message.queue_id), message.physical_offset)
-            )
+            self._see_message(message, again=self._is_seen((message.topic, message.queue_id), message.physical_offset))
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         del physical_offset  # they come in its order

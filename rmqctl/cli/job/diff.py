@@ -121,7 +121,7 @@ def _report(
     real = [row for name, row in by_name.items() if name not in WORDS]
     first = min((row["firstPhysicalOffset"] for row in real), default=None)
     document = sides | {"totals": by_name, "firstDivergence": first, "differences": rows}
-    print_result("diff", document, "differences", output, KEYS, COLUMNS)
+    print_result(run, document, "differences", output, KEYS, COLUMNS)
     for name, words in WORDS.items():
         if name in by_name:
             remark(

@@ -57,7 +57,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: An
         map(_row, rows),
         key=lambda row: (row["topic"], row["places"][0]["storeTimestamp"], row["uniqKey"], row["bodyCrc"]),
     )
-    print_result("duplicates", scanned(read[0]) | {"duplicates": found}, "duplicates", output, KEYS, COLUMNS)
+    print_result(run, scanned(read[0]) | {"copies": found}, "copies", output, KEYS, COLUMNS)
     remark(f"{counted(len(found), 'message')} stored more than once")
     return finish(run, read, found=bool(found))
 

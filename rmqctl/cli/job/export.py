@@ -69,7 +69,7 @@ def command(
             raise Unreadable(
                 "a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which"
             )
-    document = {"to": str(target.absolute()), "format": file_format} | scanned(read[0])
+    document = {"stores": run.names, "to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":
         print_document("job.export", document)
     else:

@@ -27,6 +27,7 @@ Row = dict[str, Any]
 class JobRun(NamedTuple):
     """A session that knows our data sources, and the stores that a job is asked about."""
 
+    name: str
     spark: SparkSession
     stores: list[ReadOnlyStore]
     layout: dict[str, str]
@@ -38,6 +39,11 @@ class JobRun(NamedTuple):
 
         options = self.layout | {"splitMiB": str(self.split_mib)}
         return LogRecords(self.spark, [path_of(store) for store in stores or self.stores], options, columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The paths or URLs of the stores."""
+        return [path_of(store) for store in self.stores]
 
     @property
     def is_partial(self) -> bool:
@@ -77,7 +83,7 @@ def job_run(
         quiet_query_logs()
         with spark_errors(f"job {name}"), watched(spark, told):
             register(spark)
-            yield JobRun(spark, opened, layout, split_mib)
+            yield JobRun(name, spark, opened, layout, split_mib)
 
 
 def path_of(store: ReadOnlyStore) -> str:
@@ -100,13 +106,14 @@ def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
 
 
 def print_result(
-    name: str, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
+    run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """The document where JSON is asked for, else its `rows` alone."""
+    """Print the document of a job where JSON is asked for, otherwise its `rows` alone."""
+    verb = f"job.{run.name}"
     if output == "json":
-        print_document(f"job.{name}", document)
+        print_document(verb, {"stores": run.names} | document)
     else:
-        print_rows(f"job.{name}", rows, document[rows], output, keys, columns)
+        print_rows(verb, rows, document[rows], output, keys, columns, head={})
 
 
 def scanned(scan: Scan) -> Row:

@@ -67,7 +67,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     found = sorted(
         map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"], row["why"])
     )
-    print_result("lost", scanned(read[0]) | {"lost": found}, "lost", output, KEYS, COLUMNS)
+    print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
     remark(f"{counted(sum(row['messages'] for row in found), 'message')} that no queue reaches")
     return finish(run, read, found=any(row["why"] == MISSING_UNIT for row in found))
 

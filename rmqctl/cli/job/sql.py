@@ -73,7 +73,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
         answer = select(run.spark, query)
         names, found = answer.columns, rows(answer)
     document = {"columns": names, "rows": found} | ({"scanned": scanned(read[0])} if read else {})
-    print_result("sql", document, "rows", output, names, {name: _cell(name) for name in names})
+    print_result(run, document, "rows", output, names, {name: _cell(name) for name in names})
     return finish(run, read)
 
 

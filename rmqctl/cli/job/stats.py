@@ -58,7 +58,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     with job_run("stats", stores, **asked) as run:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(stats(records)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"]))
-    print_result("stats", scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
+    print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)
     return finish(run, read)
 
 

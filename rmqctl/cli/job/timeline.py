@@ -85,7 +85,7 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, **
         )
     found = sorted(map(_row, rows), key=lambda row: (row["timestamp"], row["broker"], row["store"], row["topic"] or ""))
     document = scanned(read[0]) | {"intervalMs": interval_ms, "intervals": found}
-    print_result("timeline", document, "intervals", output, KEYS, COLUMNS)
+    print_result(run, document, "intervals", output, KEYS, COLUMNS)
     return finish(run, read)
 
 

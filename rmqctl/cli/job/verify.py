@@ -58,4 +58,4 @@ def command(
         found = verification(spark, opened, level=level, split_size=split_mib * MIB, receipts=not ignore_receipts)
         warmed_up(found.warm_up)
         found.run()
-    return print_report(found.report, output)
+    return print_report(opened, found.report, output)

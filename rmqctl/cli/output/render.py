@@ -51,9 +51,12 @@ def print_rows(
     keys: Sequence[str],
     columns: dict[str, Callable[[Row], Any]],
     *,
+    head: Row,
     live: bool = False,
 ) -> None:
-    """Rows in the format asked for, as they come: `keys` are CSV's columns, `columns` (heading, cell) the table's.
+    """Print rows in the format asked for, as they come: `keys` are CSV's columns, `columns` (heading, cell) the table's.
+
+    `head` has what a JSON document says before its rows: the store.
 
     `live` rows come one by one over time: each is shown at once.
     """
@@ -63,7 +66,7 @@ def print_rows(
         for row in rows:
             print(to_json(row))
     elif output == "json":
-        _print_json_rows(verb, name, rows)
+        _print_json_rows(verb, head, name, rows)
     elif output == "csv":
         _print_csv(rows, keys)
     else:
@@ -116,8 +119,8 @@ def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
         print("  ".join(cell.ljust(width, filler) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _print_json_rows(verb: str, name: str, rows: Iterable[Row]) -> None:
-    print(f'{{"schema":"rmqctl.{verb}/1",{json.dumps(name)}:[', end="")
+def _print_json_rows(verb: str, head: Row, name: str, rows: Iterable[Row]) -> None:
+    print(f"{to_json({'schema': f'rmqctl.{verb}/1'} | head).removesuffix('}')},{json.dumps(name)}:[", end="")
     separator = "\n"
     for row in rows:
         print(f"{separator}{to_json(row)}", end="")

@@ -76,14 +76,14 @@ def command(
     opened = open_store(store, broker_conf, follow_links)
     plan = plan_checkpoint(opened, given)
     if action == "show":
-        _print(_shown(plan), output)
+        _print(store, _shown(plan), output)
         return int(ExitCode.CLEAN if plan.is_whole else ExitCode.FINDINGS)
     check_not_in_use(opened.storage, store)
     check_none_unfinished(opened.storage, store)
     opened.path.check_can_be_changed()
     changes = plan.changes(Path())
     with plan_shown(dry_run=dry_run):
-        _print(_document(plan) | {"actions": [change.to_json() for change in changes]}, output)
+        _print(store, _document(plan) | {"actions": [change.to_json() for change in changes]}, output)
     if not changes:
         remark("nothing to do: the checkpoint says that already")
         return int(ExitCode.CLEAN)
@@ -133,9 +133,9 @@ def _shown(plan: CheckpointPlan) -> dict[str, Any]:
     }
 
 
-def _print(document: dict[str, Any], output: str) -> None:
+def _print(store: Path, document: dict[str, Any], output: str) -> None:
     if output == "json":
-        print_document("checkpoint", document)
+        print_document("checkpoint", {"store": str(store)} | document)
         return
     print_fields([("file", document["state"])])
     names = ("field", "value", "time", *(NEW if "actions" in document else ()))

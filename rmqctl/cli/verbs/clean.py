@@ -231,7 +231,7 @@ class _Run:
         is_shown = asked["dry_run"] or (not asked["yes"] and looked.has_work)
         if is_shown or self._output != "table":
             with plan_shown(dry_run=asked["dry_run"]):
-                print_plan(looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
+                print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
         if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
             for warning in looked.plan.warnings:

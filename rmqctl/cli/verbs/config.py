@@ -63,7 +63,7 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
     opened = open_store(store, broker_conf, follow_links)
     document, problems = _document(opened)
     if output == "json":
-        print_document("config", document)
+        print_document("config", {"store": str(store)} | document)
     else:
         _print_part("Topics", document["topics"], ("topic", "readQueueNums", "writeQueueNums", "perm", "order"))
         _print_part("Groups", document["groups"], ("group", "consumeEnable", "retryMaxTimes", "retryQueueNums"))

@@ -143,7 +143,16 @@ def command(
                 print_lines(dump.lines(to_json), asked["limit"])
             else:
                 rows = islice(_rows(dump, asked), asked["limit"])
-                print_rows("dump", "messages", rows, output, ROW_KEYS, message_columns(body), live=asked["follow"])
+                print_rows(
+                    "dump",
+                    "items",
+                    rows,
+                    output,
+                    ROW_KEYS,
+                    message_columns(body),
+                    head={"store": str(store)},
+                    live=asked["follow"],
+                )
     except KeyboardInterrupt:
         _finish(opened, dump, asked["topics"])
         raise

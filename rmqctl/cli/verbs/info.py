@@ -43,7 +43,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
         print_fields(_fields(document))
         if document["topics"]:
             print()
-            rows = [[topic["topic"], topic["queues"], topic["messages"]] for topic in document["topics"]]
+            rows = [[topic["topic"], topic["queueCount"], topic["messages"]] for topic in document["topics"]]
             print_table(["TOPIC", "QUEUES", "MESSAGES"], rows)
     note_unfinished_change(opened)
     return int(ExitCode.PARTIAL if opened.partly_read else ExitCode.CLEAN)
@@ -52,7 +52,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     log, queues, index = document["commitLog"], document["consumeQueues"], document["index"]
     version, lock = document["version"], document["lock"]
-    of_topics = f"{queues['queues']} of {counted(queues['topics'], 'topic')}"
+    of_topics = f"{queues['queueCount']} of {counted(queues['topicCount'], 'topic')}"
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     fields = [
         ("store", document["store"]),
@@ -63,7 +63,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
         (
             "commit log",
-            f"{counted(log['files'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk",
+            f"{counted(log['fileCount'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk",
         ),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),
@@ -71,9 +71,9 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("  pre-allocated", ", ".join(log["preAllocated"]) or "none"),
         (
             "consume queues",
-            f"{of_topics}, {counted(queues['files'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
+            f"{of_topics}, {counted(queues['fileCount'], 'file')}, {_bytes(queues['allocatedBytes'])} on disk",
         ),
-        ("index", f"{counted(index['files'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
+        ("index", f"{counted(index['fileCount'], 'file')}, {_bytes(index['allocatedBytes'])} on disk"),
         *_checkpoint_fields(document["checkpoint"]),
     ]
     return fields + [

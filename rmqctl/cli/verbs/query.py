@@ -97,7 +97,7 @@ def command(
     rows = _counted(search.by_scan() if scan else search.rows())
     quiet = not scan or (output == "table" and is_terminal(sys.stdout))
     with scan_progress(opened, "none" if quiet else progress_mode, "query"):
-        print_rows("query", "messages", rows, output, ROW_KEYS, message_columns(body))
+        print_rows("query", "items", rows, output, ROW_KEYS, message_columns(body), head={"store": str(store)})
     for damage in search.findings:
         remark(f"damage: {damage.code} at {damage.physical_offset}: {damage.detail}")
     for remark_text in search.remarks:

@@ -75,13 +75,22 @@ def command(
             output,
             (*_UNIT_KEYS, "batchSize"),
             {key.upper(): itemgetter(key) for key in _UNIT_KEYS},
+            head={"store": str(store)},
         )
     else:
         keys = [key for key in sorted(opened.queues) if topic in (None, key[0])]
         if topic is not None and not keys:
             raise _no_such_queue(opened, topic, None, f"of topic {topic!r}")
         rows = _queue_rows(opened, [opened.queues[key] for key in keys])
-        print_rows("queue", "queues", rows, output, _QUEUE_KEYS, {key.upper(): itemgetter(key) for key in _QUEUE_KEYS})
+        print_rows(
+            "queue",
+            "queues",
+            rows,
+            output,
+            _QUEUE_KEYS,
+            {key.upper(): itemgetter(key) for key in _QUEUE_KEYS},
+            head={"store": str(store)},
+        )
     unread = [damage for damage in opened.foreign if damage.code in ("unreadable", "link-not-followed")]
     for damage in unread:
         remark(f"{damage.path}: {damage.detail}")

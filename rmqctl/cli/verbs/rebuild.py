@@ -321,7 +321,7 @@ class _Plan:
         lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get(
             (plan.topic, plan.queue_id)
         )
-        return {"lost": lost} if lost else {}
+        return {"lostMessages": lost} if lost else {}
 
     @property
     def _units_differ(self) -> int:

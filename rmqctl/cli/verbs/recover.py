@@ -96,7 +96,7 @@ def command(
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 
     Counted as lost, for both: messages after the new end of the log, damaged messages, and messages that only a queue still points
-    to. `already removed` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
+    to. `already gone` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
     the repair does not lose them. A restart may also cut messages out of a queue that are still in the log; recover keeps those.
 
     --keep-going writes a placeholder where a message is damaged or missing, of its size and in its place in the queue: a message with the
@@ -116,7 +116,7 @@ def command(
     check_index_can_be_rebuilt(opened, plan.repair)
     with plan_shown(dry_run=asked["dry_run"]):
         if output == "json":
-            print_document("recover", plan.to_json() | plan_json(plan.repair))
+            print_document("recover", {"store": str(store)} | plan.to_json() | plan_json(plan.repair))
         else:
             _print_plan(plan, explain=asked["explain"])
     note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)

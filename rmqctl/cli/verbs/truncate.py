@@ -110,7 +110,7 @@ def command(
         truncation.check_nothing_good_is_lost()
     with plan_shown(dry_run=dry_run):
         if output == "json":
-            print_document("truncate", plan_json(plan))
+            print_document("truncate", {"store": str(store)} | plan_json(plan))
         else:
             print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
             print()

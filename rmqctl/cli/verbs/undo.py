@@ -83,7 +83,7 @@ def command(
     forgets = is_drop or drop_damaged is not None
     chosen = _to_forget(entries, drop_damaged) if forgets else entries[-1:]
     if only_list or not is_touched:
-        return _list(storage, entries, output)
+        return _list(storage, store, entries, output)
     check_not_in_use(storage, store)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
     rows = (
@@ -93,7 +93,7 @@ def command(
     )
     if dry_run or output == "table":
         with plan_shown(dry_run=dry_run):
-            _print(rows, output, as_list=forgets)
+            _print(store, rows, output, as_list=forgets)
     if dry_run:
         note_owner(store, storage.named[1:])
         return int(ExitCode.FINDINGS)
@@ -106,12 +106,12 @@ def command(
         )
     remark(said)
     if output != "table":
-        _print([row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets)
+        _print(store, [row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets)
     return _note_damaged(store, entries) if is_drop else int(ExitCode.CLEAN)
 
 
-def _list(storage: Storage, entries: list[JournalEntry], output: str) -> int:
-    _print(_rows(storage, entries), output, as_list=True)
+def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
+    _print(store, _rows(storage, entries), output, as_list=True)
     if not entries:
         remark("nothing to undo: no change by rmqctl is kept here")
     return _note_damaged(storage.root, entries)
@@ -246,10 +246,10 @@ def _row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
+def _print(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
     """All of them as a list; or what is going to be taken back, and how."""
     if output == "json":
-        print_document("undo", {"journals": rows})
+        print_document("undo", {"store": str(store), "journals": rows})
     elif output == "jsonl":
         for row in rows:
             print(to_json(row))

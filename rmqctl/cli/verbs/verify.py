@@ -21,10 +21,12 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode
+from rmqctl.logfile.remote_storage import root_text
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.verify import VerifyReport
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 @click.command(
@@ -80,19 +82,21 @@ def command(
         _remark_summary(report)
         raise
     note_unfinished_change(opened)
-    return print_report(report, output)
+    return print_report(opened, report, output)
 
 
-def print_report(report: VerifyReport, output: str) -> int:
+def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
     """Print what verify found; its exit code."""
     if output == "json":
-        print_document("verify", report.to_json())
+        print_document("verify", {"store": root_text(store.path.root)} | report.to_json())
     elif output == "table":
         _print_findings(report)
     else:
         from rmqctl.forensics.finding import FINDING_KEYS
 
-        print_rows("verify", "findings", (finding.to_json() for finding in report.findings), output, FINDING_KEYS, {})
+        print_rows(
+            "verify", "findings", (finding.to_json() for finding in report.findings), output, FINDING_KEYS, {}, head={}
+        )
     for note in report.notes:
         remark(f"note: {note}")
     _remark_summary(report)

@@ -93,7 +93,7 @@ class AppendReport:
             self._tell_same()
         stats = store.stats.document() if store.stats is not None else None
         if self._source is not None or appender.stored:
-            self._to_stdout(_print_queues, appender, self.lines_refused, self._output, stats)
+            self._to_stdout(_print_queues, self._root, appender, self.lines_refused, self._output, stats)
             self._to_stdout(sys.stdout.flush)
         if store.topic_configs.problem:
             remark(f"config/topics.json is left as it is, new topics are not in it: {store.topic_configs.problem}")
@@ -168,13 +168,17 @@ def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{name} {key}".rstrip(), number
 
 
-def _print_queues(appender: Appender, lines_refused: int, output: str, stats: dict[str, Any] | None) -> None:
+def _print_queues(
+    root: Path, appender: Appender, lines_refused: int, output: str, stats: dict[str, Any] | None
+) -> None:
     rows = [
         (topic, queue_id, growth.first, growth.next) for (topic, queue_id), growth in sorted(appender.queues.items())
     ]
     if output == "json":
         named = [dict(zip(("topic", "queueId", "firstOffset", "nextOffset"), row, strict=True)) for row in rows]
-        counts = {"messages": appender.stored, "inNoQueue": appender.unqueued, "refused": lines_refused}
-        print_document("append", {"queues": named} | counts | ({"stats": stats} if stats is not None else {}))
+        counts = {"messages": appender.stored, "inNoQueue": appender.unqueued, "refusedLines": lines_refused}
+        print_document(
+            "append", {"store": str(root), "queues": named} | counts | ({"stats": stats} if stats is not None else {})
+        )
     elif output == "table" and rows:
         print_table(["TOPIC", "QUEUE", "FIRST", "NEXT", "MESSAGES"], [[*row, row[3] - row[2]] for row in rows])

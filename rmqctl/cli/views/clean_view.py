@@ -44,14 +44,16 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 }
 
 
-def print_plan(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str) -> None:
+def print_plan(
+    root: Path, plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str
+) -> None:
     """`left` is what an interrupted clean left."""
     if output == "json":
-        print_document("clean", _document(plan, disks, left, now_ms))
+        print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
     elif output == "table":
         _print_tables(plan, disks, now_ms)
     else:
-        print_rows("clean", "files", map(_row, plan.files), output, KEYS, {})
+        print_rows("clean", "files", map(_row, plan.files), output, KEYS, {}, head={})
 
 
 def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
@@ -121,7 +123,7 @@ def _document(plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftove
         "topicsWithoutGroup": [one._asdict() for one in plan.unread],
         "folders": list(plan.folders),
         "leftBehind": {
-            "files": len(left),
+            "fileCount": len(left),
             "bytes": sum(one.bytes for one in left),
             "allocatedBytes": sum(one.allocated_bytes for one in left),
         },
@@ -164,7 +166,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
     )
     print()
     shown = [file for file in plan.files if file.goes or file.kind == "commitlog"]
-    print_rows("clean", "files", map(_row, shown), "table", KEYS, COLUMNS)
+    print_rows("clean", "files", map(_row, shown), "table", KEYS, COLUMNS, head={})
     if shown:
         print()
     if len(shown) < len(plan.files):

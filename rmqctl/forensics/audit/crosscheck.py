@@ -124,7 +124,7 @@ class QueueCrosscheck:
         if verdict in (ASK, ASK_AGAIN):
             asked = message or self._new_at(at) or self._message_at(at)
             if asked is not None:
-                self._see_message(asked, duplicates=verdict == ASK_AGAIN)
+                self._see_message(asked, again=verdict == ASK_AGAIN)
             return
         if verdict == MISSING and key not in self._cursors and self._is_deleted_topic(key[0]):
             self._deleted_topics[key[0]] = self._deleted_topics.get(key[0], 0) + len(rows)
@@ -200,8 +200,8 @@ class QueueCrosscheck:
         except OSError:  # the scan reports it
             return None
 
-    def _see_message(self, message: Message, *, duplicates: bool) -> None:
-        """One message by itself, with all places in queues that it has; `duplicates`: its own queue had messages before."""
+    def _see_message(self, message: Message, *, again: bool) -> None:
+        """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
             if key in self._unreadable or self._store.is_unread(*key):
@@ -216,7 +216,7 @@ class QueueCrosscheck:
                 elif number:
                     self._see_light_unit(target, message)
                 elif not self._is_misnumbered(target, message.physical_offset, message.size):
-                    self._see_unit(target, message, duplicates=duplicates)
+                    self._see_unit(target, message, again=again)
             except OSError as error:
                 self._give_up(key, error)
 
@@ -262,16 +262,11 @@ class QueueCrosscheck:
         path = f"{CONSUMEQUEUE}/{key[0]}/{key[1]}"
         self.findings.append(Finding("unreadable", path, None, detail, topic=key[0], queue_id=key[1]))
 
-    def _see_unit(self, target: DispatchTarget, message: Message, *, duplicates: bool) -> None:
+    def _see_unit(self, target: DispatchTarget, message: Message, *, again: bool) -> None:
         key = (target.topic, target.queue_id)
         cursor = self._cursors.get(key)
         unit = cursor.unit(target.queue_offset) if cursor else None
-        if (
-            duplicates
-            and target.queue_offset == 0
-            and unit is not None
-            and unit.physical_offset == message.physical_offset
-        ):
+        if again and target.queue_offset == 0 and unit is not None and unit.physical_offset == message.physical_offset:
             self._begin_anew(key)
         if cursor is None or unit is None:
             self._add("missing-unit", target, message.physical_offset, "the message has no unit in its queue")
@@ -293,7 +288,7 @@ class QueueCrosscheck:
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
         """A place in a light queue (LMQ): a message's queue offset there is not always where its unit came to (`light_queues`)."""
         key, at = (target.topic, target.queue_id), message.physical_offset
-        duplicates = self._is_seen(key, at)
+        again = self._is_seen(key, at)
         cursor = self._cursors.get(key)
         unit = cursor.unit(target.queue_offset) if cursor else None
         if cursor is not None and (unit is None or unit.physical_offset != at):
@@ -307,7 +302,7 @@ class QueueCrosscheck:
             elif gets_no_unit(message.topic, target.queue_offset, end_then):
                 self._left_out[key] = self._left_out.get(key, 0) + 1
                 return
-        self._see_unit(target, message, duplicates=duplicates)
+        self._see_unit(target, message, again=again)
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
         """Whether the log has a message of a queue before `physical_offset`."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 INDEX_TIME = "indexMsgTimestamp"
 QUEUES_NAMED = 20
 
+NAMES_OF_COUNTS = {"kept": "keptUnits"}  # of QueueCounts, in JSON; the others have the same name
+
 
 class QueuePlan(NamedTuple):
     """One queue, now and then. Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
@@ -56,11 +58,11 @@ class QueuePlan(NamedTuple):
         """As `rebuild -o json` prints it."""
         found = {
             "topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset,
-            "units": self.units, "unitsNow": self.units_now, "differ": self.differ,
+            "unitCount": self.units, "unitCountNow": self.units_now, "differ": self.differ,
         }  # fmt: skip
         odd = ("kept", "repeated", "misnumbered", "duplicates", "anew") if self.counts is not None else ()
         found |= {"moved": self.moved} if self.moved else {}
-        return found | {name: count for name in odd if (count := getattr(self.counts, name))}
+        return found | {NAMES_OF_COUNTS.get(name, name): count for name in odd if (count := getattr(self.counts, name))}
 
 
 class IndexPlan(NamedTuple):
@@ -74,10 +76,10 @@ class IndexPlan(NamedTuple):
     def to_json(self) -> dict[str, int]:
         """As `rebuild -o json` prints it."""
         return {
-            "files": self.files,
-            "filesNow": self.files_now,
-            "entries": self.entries,
-            "entriesNow": self.entries_now,
+            "fileCount": self.files,
+            "fileCountNow": self.files_now,
+            "entryCount": self.entries,
+            "entryCountNow": self.entries_now,
         }
 
 

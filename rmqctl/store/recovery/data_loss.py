@@ -106,4 +106,6 @@ class QueueOutcome(NamedTuple):
             "minOffset": self.min_offset,
             "maxOffset": self.max_offset,
         }
-        return found | ({"lost": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})
+        return (
+            found | ({"lostMessages": self.lost} if self.lost else {}) | ({"moved": self.moved} if self.moved else {})
+        )

@@ -455,7 +455,7 @@ def test_lines_with_the_same_fault_are_told_together(store: Path, tmp_path: Path
         "line 304: not stored: the line has no topic",
         "1 message appended as 4.9 does, 303 refused",
     ]
-    assert (result.document()["messages"], result.document()["refused"]) == (1, 303)
+    assert (result.document()["messages"], result.document()["refusedLines"]) == (1, 303)
 
 
 def test_a_key_that_is_none_is_named(store: Path, tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -485,7 +485,7 @@ def test_one_message_that_cannot_be_stored_is_wrong_usage(store: Path, tmp_path:
 def test_messages_that_no_queue_has_are_told(store: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("append", store, "--topic", "T", "--body", "x", "--transaction", "prepared", "-o", "json")
     assert result.code == 0
-    assert {"queues": [], "messages": 1, "inNoQueue": 1, "refused": 0}.items() <= result.document().items()
+    assert {"queues": [], "messages": 1, "inNoQueue": 1, "refusedLines": 0}.items() <= result.document().items()
     assert f"in no queue; `rmqctl dump {store} --transaction prepared` or rollback shows them" in result.err
 
 

@@ -53,8 +53,8 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert (result.code, result.out) == (0, plan.out)
     assert values(store) == (MOMENT, *old[1:4], 77)
     assert (store / "checkpoint").stat().st_mtime_ns == mtime
-    duplicates = rmqctl(*arguments, "--yes")
-    assert (duplicates.code, duplicates.err) == (0, "nothing to do: the checkpoint says that already\n")
+    again = rmqctl(*arguments, "--yes")
+    assert (again.code, again.err) == (0, "nothing to do: the checkpoint says that already\n")
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 

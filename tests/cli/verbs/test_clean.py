@@ -95,9 +95,9 @@ def test_one_line_says_what_was_done(store: Path, rmqctl: Rmqctl) -> None:
     assert receipts[0] is not None
     assert len(receipts[0].splitlines()) == 8
     assert Storage(store).lock_holder(store / "lock") is None
-    duplicates = rmqctl("clean", store, *KEEP_ONE, "--yes")
-    assert (duplicates.code, duplicates.out.count("\n")) == (0, 1)
-    assert "nothing to delete" in duplicates.out
+    again = rmqctl("clean", store, *KEEP_ONE, "--yes")
+    assert (again.code, again.out.count("\n")) == (0, 1)
+    assert "nothing to delete" in again.out
 
 
 def test_the_line_is_a_remark_beside_a_document(store: Path, rmqctl: Rmqctl) -> None:
@@ -491,7 +491,7 @@ def test_folders_that_an_interrupted_clean_emptied(store: Path, rmqctl: Rmqctl) 
     dry = rmqctl("clean", store, "--when", 99, "--unused-topics", "--dry-run", "-o", "json")
     assert dry.code == 1
     assert dry.document()["folders"] == ["consumequeue/Retired/0", "consumequeue/Retired"]
-    assert dry.document()["leftBehind"] == {"files": 0, "bytes": 0, "allocatedBytes": 0}
+    assert dry.document()["leftBehind"] == {"fileCount": 0, "bytes": 0, "allocatedBytes": 0}
     done = rmqctl("clean", store, "--when", 99, "--unused-topics", "--yes")
     assert (done.code, done.out.partition(",")[0]) == (0, f"{store}: 2 empty folders deleted")
     assert not (store / "consumequeue/Retired").exists()
@@ -505,7 +505,7 @@ def test_what_an_interrupted_clean_left_counts(store: Path, tmp_path: Path, rmqc
     allocated = left.stat().st_blocks * 512
     run = partial(rmqctl, "clean", store, "--when", 99, "--metrics", tmp_path / "m")
     assert run("--dry-run", "-o", "json").document()["leftBehind"] == {
-        "files": 1,
+        "fileCount": 1,
         "bytes": 5000,
         "allocatedBytes": allocated,
     }

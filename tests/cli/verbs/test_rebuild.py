@@ -402,9 +402,9 @@ def test_what_the_next_start_serves_less_is_lost(golden: Golden, rmqctl: Rmqctl)
         if row["topic"] == rows[0]["topic"]
     }
     lost = {
-        (queue["topic"], queue["queueId"]): queue.get("lost", 0)
+        (queue["topic"], queue["queueId"]): queue.get("lostMessages", 0)
         for queue in looked.document()["queues"]
-        if queue["units"] == 0
+        if queue["unitCount"] == 0
     }
     assert {key: lost[key] for key in gone} == gone
     assert looked.document()["lost"]["records"] == sum(gone.values()) > 0
@@ -416,18 +416,20 @@ def test_messages_of_another_store_are_counted_and_named(golden: Golden, tmp_pat
     name = f"{65536:020d}"
     shutil.copy(other / "commitlog" / name, store / "commitlog" / name)
     looked = rmqctl("rebuild", store, "queues", "--dry-run", "-o", "json").document()
-    duplicates = {
+    again = {
         (queue["topic"], queue["queueId"]): queue["duplicates"]
         for queue in looked["queues"]
         if "duplicates" in queue and queue["differ"]
     }
-    assert looked["lost"]["records"] == sum(duplicates.values()) > 0
+    assert looked["lost"]["records"] == sum(again.values()) > 0
     assert looked["lost"]["bytes"] > looked["lost"]["records"] * 91
     assert {
-        (queue["topic"], queue["queueId"]): queue["lost"] for queue in looked["queues"] if "lost" in queue
-    } == duplicates
+        (queue["topic"], queue["queueId"]): queue["lostMessages"]
+        for queue in looked["queues"]
+        if "lostMessages" in queue
+    } == again
     assert all(
-        f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in duplicates.items()
+        f"{topic}/{queue_id}: {count}" in " ".join(looked["notes"]) for (topic, queue_id), count in again.items()
     )
     assert sum(queue.get("moved", 0) for queue in looked["queues"]) > 0
     assert rmqctl("rebuild", store, "queues", "--yes", "-o", "json").document()["lost"] == looked["lost"]

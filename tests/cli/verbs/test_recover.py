@@ -82,18 +82,18 @@ def test_a_repair_leaves_nothing_to_do_and_can_be_taken_back(name: str, tmp_path
     at = ("--profile", profile_of(case["base"]))
     plan = rmqctl("recover", store, *at, "--dry-run", "-o", "json").document()
     assert rmqctl("recover", store, *at, "--yes").code == (3 if plan["actions"] else 0)
-    duplicates = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
-    assert duplicates.code == 0
-    assert duplicates.document()["actions"] == []
-    assert duplicates.document()["lost"] == {"records": 0, "bytes": 0}
-    assert duplicates.document()["maxPhyOffset"] == plan["maxPhyOffset"]
-    assert ranges(duplicates.document()["queues"]) == ranges(plan["queues"])
+    again = rmqctl("recover", store, *at, "--dry-run", "-o", "json")
+    assert again.code == 0
+    assert again.document()["actions"] == []
+    assert again.document()["lost"] == {"records": 0, "bytes": 0}
+    assert again.document()["maxPhyOffset"] == plan["maxPhyOffset"]
+    assert ranges(again.document()["queues"]) == ranges(plan["queues"])
     if case["case"] != SILENT:
         findings = rmqctl("verify", store, "-o", "json").document()["findings"]
         assert {finding["code"] for finding in findings} <= (
             {"log-start-missing"} if case["case"] == "first-file-expired" else set()
         )
-    assert kept(duplicates.document()) >= served(case["expected"])
+    assert kept(again.document()) >= served(case["expected"])
     if plan["actions"]:
         assert rmqctl("undo", store, "--yes").code in (0, 3)
     assert tree_hash(store) == before
@@ -164,7 +164,7 @@ def test_the_table_says_what_is_lost_and_what_a_restart_would_lose(tmp_path: Pat
     assert "a plain restart" in result.out
     document = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert document["schema"] == "rmqctl.recover/1"
-    assert document["lost"]["records"] == sum(queue.get("lost", 0) for queue in document["queues"])
+    assert document["lost"]["records"] == sum(queue.get("lostMessages", 0) for queue in document["queues"])
     assert f"{document['lost']['records']} messages" in result.out
 
 
@@ -199,8 +199,8 @@ def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path
     assert plan["restart"]["lost"]["records"] == 0
     assert plan["lost"]["records"] == 1
     assert rmqctl("recover", store, "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
     placeholder = ReadOnlyStore(store).commit_log.message_at(damaged_at)
     assert placeholder is not None
     assert placeholder.prepared_transaction_offset == PLACEHOLDER_SIGN
@@ -220,8 +220,8 @@ def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Pa
     assert plan["restart"]["lost"]["records"] == 0
     assert plan["lost"]["records"] == 1
     assert rmqctl("recover", store, "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["restart"]["maxPhyOffset"]) == ([], plan["restart"]["maxPhyOffset"])
 
 
 @pytest.mark.parametrize("base", ["471-basic", "497-basic"])
@@ -236,14 +236,14 @@ def test_a_broker_starts_on_what_was_repaired(base: str, tmp_path: Path, rmqctl:
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert "which no file has" in plan["restart"]["hangs"]
     gone = len(expected(base)["messages"]) - plan["records"]
-    assert plan["lost"]["records"] == sum(queue.get("lost", 0) for queue in plan["queues"]) == gone > 0
+    assert plan["lost"]["records"] == sum(queue.get("lostMessages", 0) for queue in plan["queues"]) == gone > 0
     going = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
     assert [note for note in going["notes"] if f"{gone} messages with another PHYSICALOFFSET" in note]
     assert rmqctl("recover", store, "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert duplicates["actions"] == []
-    assert duplicates["restart"]["maxPhyOffset"] == plan["maxPhyOffset"] <= 3 * 65536
-    assert ranges(duplicates["restart"]["queues"]) == ranges(plan["queues"])
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert again["actions"] == []
+    assert again["restart"]["maxPhyOffset"] == plan["maxPhyOffset"] <= 3 * 65536
+    assert ranges(again["restart"]["queues"]) == ranges(plan["queues"])
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 
@@ -319,8 +319,8 @@ def test_a_record_that_brokers_serve_is_not_the_logs_end(tmp_path: Path, rmqctl:
     assert plan["maxPhyOffset"] == plan["restart"]["maxPhyOffset"]
     assert plan["lost"]["records"] == 0
     assert rmqctl("recover", store, "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["maxPhyOffset"]) == ([], plan["maxPhyOffset"])
 
 
 def flip_a_body(rmqctl: Rmqctl, store: Path, number: int) -> int:
@@ -423,8 +423,8 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
     store = unpack("533-basic", tmp_path)
     (store / "commitlog" / f"{65536:020d}").write_bytes(b"")
     assert rmqctl("recover", store, "--yes").code == 3
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()
-    assert (duplicates["actions"], duplicates["lost"]["records"]) == ([], 0)
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()
+    assert (again["actions"], again["lost"]["records"]) == ([], 0)
     assert rmqctl("verify", store).code == 0
 
 
@@ -458,7 +458,7 @@ def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -
         file.writelines(struct.pack(">qiq", end + place, 100, 0) for place in (0, 100))
     plan = rmqctl("recover", store, "--dry-run", "-o", "json").document()
     assert plan["lost"] == {"records": 2, "bytes": 0}
-    assert [row["lost"] for row in plan["queues"] if "lost" in row] == [2]
+    assert [row["lostMessages"] for row in plan["queues"] if "lostMessages" in row] == [2]
 
 
 @pytest.mark.parametrize(
@@ -616,10 +616,10 @@ def test_a_topic_that_can_be_no_folder_is_not_rebuilt_again_and_again(
     assert (
         rmqctl("recover", store, "--yes").code == 3
     )  # the index; the unit stays in its queue, as brokers serve the message
-    duplicates = rmqctl("recover", store, "--dry-run")
+    again = rmqctl("recover", store, "--dry-run")
     assert (
-        duplicates.code,
-        duplicates.err.count("2 queues do not agree with the log, and no repair can change that"),
+        again.code,
+        again.err.count("2 queues do not agree with the log, and no repair can change that"),
     ) == (0, 1)
 
 
@@ -725,7 +725,9 @@ def test_messages_whose_queue_offsets_others_have_count_as_lost(first: int, tmp_
     (tmp_path / "store" / "commitlog" / f"{4096:020d}").write_bytes(second.ljust(4096, b"\0"))
     plan = rmqctl("recover", tmp_path / "store", "--profile", "4.9", "--dry-run", "-o", "json").document()
     assert plan["lost"] == {"records": 9, "bytes": sum(len(log_bytes([record])) for record in records)}
-    lost = {(queue["topic"], queue["queueId"]): queue["lost"] for queue in plan["queues"] if "lost" in queue}
+    lost = {
+        (queue["topic"], queue["queueId"]): queue["lostMessages"] for queue in plan["queues"] if "lostMessages" in queue
+    }
     assert sum(lost.values()) == 9
     note = next(note for note in plan["notes"] if note.startswith("9 messages have a queue offset that another"))
     assert all(f"{topic}/{queue_id}: {count}" in note for (topic, queue_id), count in lost.items())
@@ -757,9 +759,9 @@ def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_pa
     assert not [note for note in plan["notes"] if "fewer" in note]
     assert any("another PHYSICALOFFSET" in note for note in plan["notes"]) == (not has_queues)
     (store / "abort").touch()
-    duplicates = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
-    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in duplicates["queues"]) == 300
-    assert duplicates["lost"]["records"] == 0
+    again = rmqctl("recover", store, "--dry-run", "-o", "json").document()["restart"]
+    assert sum(queue["maxOffset"] - queue["minOffset"] for queue in again["queues"]) == 300
+    assert again["lost"]["records"] == 0
 
 
 @pytest.mark.parametrize("base", ["471-basic", "533-basic"])
@@ -808,7 +810,7 @@ def test_a_damaged_message_whose_queue_offset_another_has_counts_once(tmp_path: 
         "recover", tmp_path / "store", "--profile", "4.9", "--keep-going", "--dry-run", "-o", "json"
     ).document()
     assert plan["lost"] == {"records": 9, "bytes": sum(len(log_bytes([record])) for record in records)}
-    assert [queue["lost"] for queue in plan["queues"]] == [3, 3, 3]
+    assert [queue["lostMessages"] for queue in plan["queues"]] == [3, 3, 3]
     assert any(note.startswith("8 messages have a queue offset that another") for note in plan["notes"])
 
 

@@ -168,5 +168,9 @@ def test_what_the_next_start_drops_of_what_stays_is_lost(tmp_path: Path, rmqctl:
     end = next(offset for offset in records if offset > 2 * 65536 + 20000)
     plan = rmqctl("truncate", store, "--to", end, "--dry-run", "-o", "json").document()
     served = sum(offset < hit for offset in records)
-    assert plan["lost"]["records"] == sum(queue.get("lost", 0) for queue in plan["queues"]) == len(records) - served
+    assert (
+        plan["lost"]["records"]
+        == sum(queue.get("lostMessages", 0) for queue in plan["queues"])
+        == len(records) - served
+    )
     assert [note for note in plan["notes"] if f"ends the log at {hit}, and serves" in note]

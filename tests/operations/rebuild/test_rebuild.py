@@ -223,9 +223,9 @@ def test_queues_that_the_log_has_no_message_of(tmp_path: Path) -> None:
     stray = golden / "consumequeue" / "stray" / "0"
     stray.mkdir(parents=True)
     (stray / f"{0:020d}").write_bytes(struct.pack(">qiq", 2**20, 100, 0).ljust(1000, b"\0"))
-    duplicates = rebuilt(golden, None)
-    assert duplicates.unchanged == expired
-    assert duplicates.removed == [("stray", 0)]
+    again = rebuilt(golden, None)
+    assert again.unchanged == expired
+    assert again.removed == [("stray", 0)]
 
 
 @pytest.mark.parametrize("all_topics", [False, True])

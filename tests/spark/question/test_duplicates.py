@@ -28,18 +28,18 @@ def store(root: Path, *records: Record) -> Path:
 def test_what_brokers_copy_is_no_duplicate(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
     """Delays, half messages, retries, dead letters, batches of real brokers; but 533-kill committed three transactions twice."""
     clean = document("duplicates", golden_stores["broker-497"], golden_stores["broker-533"])
-    assert (clean["code"], clean["duplicates"]) == (0, [])
+    assert (clean["code"], clean["copies"]) == (0, [])
     found = document("duplicates", golden_stores["broker-533-kill"])
     assert found["code"] == 1
-    places = [[place["physicalOffset"] for place in row["places"]] for row in found["duplicates"]]
+    places = [[place["physicalOffset"] for place in row["places"]] for row in found["copies"]]
     assert places == [[6274, 638702], [54868, 622995], [99064, 624307]]
-    assert {row["topic"] for row in found["duplicates"]} == {"payments"}
+    assert {row["topic"] for row in found["copies"]} == {"payments"}
 
 
 def test_the_brokers_own_topics_where_asked_for(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
     found = document("duplicates", golden_stores["broker-497"], "--all-topics")
-    assert {row["topic"] for row in found["duplicates"]} == {"RMQ_SYS_TRANS_HALF_TOPIC"}
-    assert len(found["duplicates"]) == 20
+    assert {row["topic"] for row in found["copies"]} == {"RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert len(found["copies"]) == 20
 
 
 def test_across_brokers(tmp_path: Path, document: Callable[..., Row]) -> None:
@@ -50,7 +50,7 @@ def test_across_brokers(tmp_path: Path, document: Callable[..., Row]) -> None:
         keyed("K2", queue_id=7, queue_offset=1, store_timestamp=1_795_252_519_000),
     )
     found = document("duplicates", a, b)
-    (row,) = found["duplicates"]
+    (row,) = found["copies"]
     assert (row["topic"], row["uniqKey"], row["count"]) == ("OrderPaid", "K2", 2)
     assert [(place["broker"], place["queueId"]) for place in row["places"]] == [("broker-a", 1), ("broker-b", 7)]
 
@@ -62,7 +62,7 @@ def test_the_same_key_alone_is_no_duplicate(tmp_path: Path, document: Callable[.
     batch = [keyed("K3", queue_offset=3 + number) for number in range(3)]
     no_key = [Record(properties=b"", queue_offset=6 + number, store_timestamp=later + number) for number in range(2)]
     found = document("duplicates", store(tmp_path / "store", *other_body, *other_topic, *batch, *no_key))
-    assert (found["code"], found["duplicates"]) == (0, [])
+    assert (found["code"], found["copies"]) == (0, [])
 
 
 def test_the_table(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:

@@ -35,7 +35,7 @@ def by_verify(rmqctl: Rmqctl, root: Path) -> Counter[tuple[str, int]]:
 
 
 def by_job(document: Row, root: Path) -> Counter[tuple[str, int]]:
-    rows = [row for row in document["lost"] if row["store"] == str(root) and row["why"] == "missing-unit"]
+    rows = [row for row in document["queues"] if row["store"] == str(root) and row["why"] == "missing-unit"]
     return Counter({(row["topic"], row["queueId"]): row["messages"] for row in rows})
 
 
@@ -43,7 +43,7 @@ def test_every_golden_store(golden_stores: dict[str, Path], document: Callable[.
     found = document("lost", *golden_stores.values())
     for root in golden_stores.values():
         assert by_job(found, root) == by_verify(rmqctl, root)
-    assert found["code"] == bool(sum(row["why"] == "missing-unit" for row in found["lost"]))
+    assert found["code"] == bool(sum(row["why"] == "missing-unit" for row in found["queues"]))
 
 
 def test_damage_cases(damaged_stores: dict[str, Path], document: Callable[..., Row], rmqctl: Rmqctl) -> None:
@@ -63,13 +63,13 @@ def test_a_queue_that_is_gone_and_topics_that_were_deleted(
     listed: Row = {topic: {} for topic in ("orders", "payments")}
     (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": listed}))
     found = document("lost", root)
-    why = {(row["topic"], row["queueId"]): (row["why"], row["messages"]) for row in found["lost"]}
+    why = {(row["topic"], row["queueId"]): (row["why"], row["messages"]) for row in found["queues"]}
     events = {("events", queue): ("deleted-topic", count) for queue, count in enumerate((78, 72, 72, 78))}
     assert why == {("orders", 1): ("missing-unit", 375), **events}
     assert by_job(found, root) == by_verify(rmqctl, root)
     (root / "config" / "topics.json").unlink()
     (root / "config" / "topics.json.bak").unlink(missing_ok=True)
-    assert {row["why"] for row in document("lost", root)["lost"]} == {"missing-unit"}
+    assert {row["why"] for row in document("lost", root)["queues"]} == {"missing-unit"}
     assert rmqctl("job", "lost", root).err.startswith("675 messages that no queue reaches\n")
 
 

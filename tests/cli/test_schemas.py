@@ -1,0 +1,88 @@
+"""The JSON schemas: each verb has one, `rmqctl schema` prints it, and a key means the same in all of them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.conftest import Rmqctl
+
+SCHEMAS = {
+    each.name.removesuffix(".json"): json.loads(each.read_text())
+    for each in files("rmqctl.cli").joinpath("schema").iterdir()
+}
+WITHOUT_DOCUMENT = {"explain", "completion", "schema", "job"}
+
+
+def keys_of(schema: Any) -> Iterator[tuple[str, str]]:
+    """The keys of a document with the JSON types of their values, null aside; integers are numbers."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from keys_of(inner)
+    elif isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            for name, value in properties.items():
+                yield from ((name, kind) for kind in kinds_of(value))
+        for name, inner in schema.items():
+            if name == "properties" and isinstance(inner, dict):
+                for value in inner.values():
+                    yield from keys_of(value)
+            elif name != "required":
+                yield from keys_of(inner)
+
+
+def kinds_of(schema: dict[str, Any]) -> set[str]:
+    if "oneOf" in schema or "anyOf" in schema:
+        return set().union(*(kinds_of(inner) for inner in schema.get("oneOf") or schema["anyOf"]))
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return {"string" if isinstance(value, str) else "number" for value in values if value is not None}
+    named = schema.get("type", "any")
+    return {"number" if kind == "integer" else kind for kind in ([named] if isinstance(named, str) else named)} - {
+        "null"
+    }
+
+
+def test_every_verb_has_a_schema(rmqctl: Rmqctl) -> None:
+    from rmqctl.cli.job.job import JOBS
+    from rmqctl.cli.main import VERBS
+
+    assert set(SCHEMAS) == (set(VERBS) - WITHOUT_DOCUMENT) | {
+        f"job.{name}" for name in set(JOBS) - {"verify", "rebuild"}
+    }
+    listed = rmqctl("schema").out.splitlines()
+    assert listed == sorted(name.replace(".", " ") for name in SCHEMAS)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_schema_prints_it(name: str, rmqctl: Rmqctl) -> None:
+    found = rmqctl("schema", *name.split("."))
+    assert (found.code, json.loads(found.out)) == (0, SCHEMAS[name])
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_an_unknown_verb_has_none(rmqctl: Rmqctl) -> None:
+    found = rmqctl("schema", "nonsense")
+    assert found.code == 2
+    assert "no JSON schema for 'nonsense'" in found.err
+
+
+def test_every_document_says_its_store() -> None:
+    for name, schema in SCHEMAS.items():
+        for document in schema.get("oneOf", [schema]):
+            assert {"schema", "stores" if name.startswith("job.") else "store"} <= set(document["required"]), name
+
+
+def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for schema in SCHEMAS.values():
+        for name, kind in keys_of(schema):
+            kinds[name].add(kind)
+    assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
