@@ -1,0 +1,97 @@
+"""Draw README's pictures: what a terminal shows of two commands on a store with one flipped bit.
+
+Usage: `python examples/pictures.py [FOLDER]`. FOLDER is this script's own by default. Run it again after a change of the output.
+
+The store is `broker-497.tar.xz`, from a real broker. The commands really run, in this process, and their output is not edited.
+Only the clock is not real: it stands still, so that each run draws the same picture, and `verify` reports 0.00 s.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqctl.cli.main import run
+
+HERE = Path(__file__).resolve().parent
+PICTURES = {"verify": ("verify", "store"), "recover": ("recover", "store", "--dry-run")}
+COLUMNS = 110
+FILE = "store/commitlog/00000000000000524288"
+INTACT, FLIPPED = b'"order":1477,"amount":649', b'"order":1477,"amount":249'  # one bit: 6 is 0x36, 2 is 0x32
+
+
+class Terminal(io.StringIO):
+    """What takes the output of a command; says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Return True: tables are drawn as on a terminal."""
+        return True
+
+
+class Remarks(io.TextIOBase):
+    """The stderr beside a terminal: the same screen, but without progress bars, which leave no trace there."""
+
+    def __init__(self, screen: Terminal) -> None:
+        self._screen = screen
+
+    def write(self, text: str) -> int:
+        """Write to the screen, in the order of the output."""
+        return self._screen.write(text)
+
+
+def main(folder: Path) -> None:
+    """Write each picture into `folder` as NAME.svg."""
+    with tempfile.TemporaryDirectory() as work, chdir(work), _fixed_surroundings():
+        _unpack_damaged_store()
+        for name, command in PICTURES.items():
+            _screen_of(command)  # the first run of a verb may compile, and reports it
+            (folder / f"{name}.svg").write_text(_picture(name, command), encoding="utf-8")
+
+
+@contextmanager
+def _fixed_surroundings() -> Iterator[None]:
+    """Give the commands a terminal of one kind, and a clock that stands still."""
+    terminal = {"TERM": "xterm", "COLUMNS": str(COLUMNS)}
+    with patch.dict(os.environ, terminal), patch("time.perf_counter", return_value=0.0):
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+            os.environ.pop(name, None)
+        yield
+
+
+def _unpack_damaged_store() -> None:
+    """Unpack the store into the current folder; flip one bit of the amount of the order 1477."""
+    with tarfile.open(HERE / "broker-497.tar.xz") as archive:
+        archive.extractall(filter="data")
+    file = Path(FILE)
+    file.write_bytes(file.read_bytes().replace(INTACT, FLIPPED))
+
+
+def _screen_of(command: tuple[str, ...]) -> str:
+    """Return what the command shows on a terminal, and its exit status as a shell shows it."""
+    screen = Terminal()
+    with redirect_stdout(screen), redirect_stderr(Remarks(screen)):
+        status = run(list(command))
+    return f"\x1b[1m$ rmqctl {' '.join(command)}\x1b[0m\n{screen.getvalue()}\x1b[1m$ echo $?\x1b[0m\n{status}"
+
+
+def _picture(name: str, command: tuple[str, ...]) -> str:
+    """Return an SVG of the screen that loads no font from elsewhere."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(Text.from_ansi(_screen_of(command)))
+    svg = console.export_svg(title=f"rmqctl {' '.join(command)}", unique_id=name)
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
