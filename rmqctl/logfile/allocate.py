@@ -7,10 +7,10 @@ stops are deleted; a crash leaves them behind, full of zeros.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 
 if TYPE_CHECKING:
@@ -72,33 +72,3 @@ class AllocateMappedFileService:
 
 def _has_failed(future: Future[WritableMappedFile]) -> bool:
     return future.done() and future.exception() is not None
-
-
-class TransientStorePool:
-    """`count` buffers of `size` bytes each, made when first needed."""
-
-    def __init__(self, count: int, size: int) -> None:
-        self.size = size
-        self._left = count
-        self._free: deque[bytearray] = deque()
-        self._lock = threading.Lock()
-
-    @property
-    def available(self) -> int:
-        """How many buffers can be borrowed."""
-        return self._left + len(self._free)
-
-    def borrow(self) -> bytearray | None:
-        """A buffer; None when all are lent: the file is then written directly."""
-        with self._lock:
-            if self._free:
-                return self._free.popleft()
-            if not self._left:
-                return None
-            self._left -= 1
-        return bytearray(self.size)
-
-    def give_back(self, buffer: bytearray) -> None:
-        """A buffer that is not needed any more."""
-        with self._lock:
-            self._free.append(buffer)

@@ -16,7 +16,7 @@ from rmqctl.logfile.mapped_memory import OS_PAGE_SIZE, MappedMemory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.allocate import TransientStorePool
+    from rmqctl.logfile.transient_store_pool import TransientStorePool
     from rmqctl.logfile.writable_storage import WritableStorage
 
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds

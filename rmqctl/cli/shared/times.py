@@ -70,3 +70,20 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
         if is_epoch_seconds(text):
             remark(f"note: {text} is read as seconds since 1970: {rfc3339(found)}")
         return found
+
+
+class HoursType(click.ParamType):  # type: ignore[type-arg]
+    """Hours as deleteWhen has them."""
+
+    name = "hours"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The hours, as numbers."""
+        from rmqctl.store.config.clean_config import parse_hours
+
+        if isinstance(value, tuple):
+            return value
+        try:
+            return parse_hours(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from codecs import BOM_UTF8
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.line_source import blocks_of_lines, size_of_source
+from rmqctl.cli.shared.message_options import OF_ONE_MESSAGE, TRANSACTIONS, message_of_options
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import BadRequest, ExitCode, NotAStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from io import BufferedIOBase
-
-    from rmqctl.format.encode import MessageExtBrokerInner
     from rmqctl.operations.append.line_appender import LineAppender
     from rmqctl.store.engine.message_store import MessageStore
 
-TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
 QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.write.topic_config
-BLOCK_SIZE = 1024 * 1024  # bytes of lines
-OF_ONE_MESSAGE = ("topic", "body", "body_file", "tags", "keys", "pairs", "queue_id", "delay_level", "transaction")
-OPTIONS_OF_PROPERTIES = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
 OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
 
 
@@ -138,7 +131,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     named = None if source is None else "" if source is sys.stdin.buffer else source.name
     report = AppendReport(store, named, output)
-    given = _one(asked) if source is None else None
+    given = message_of_options(asked) if source is None else None
     hears_of_each = (
         source is None
         or asked["sync"]
@@ -181,9 +174,9 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
 
 def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption, progress_mode: str) -> None:
-    size = _size_of(source)
+    size = size_of_source(source)
     with progress(progress_mode if size else "none", size, "append") as advance:
-        for number, block in enumerate(_blocks(source, interruption)):
+        for number, block in enumerate(blocks_of_lines(source, interruption)):
             lines.put(block if number else block.removeprefix(BOM_UTF8))
             advance(len(block))
             if lines.takes_no_more:
@@ -257,68 +250,3 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         ) from error
     except NotADirectoryError as error:
         raise NotAStore("a store is a folder, but this is a file", path=str(store)) from error
-
-
-def _one(asked: dict[str, Any]) -> MessageExtBrokerInner:
-    """The message that the options say."""
-    from rmqctl.format.encode import MessageExtBrokerInner
-    from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, checked_properties
-    from rmqctl.store.engine.message_store import now_ms
-    from rmqctl.store.write.commit_log_writer import TOPIC_LENGTH_MAX, is_topic
-
-    if not is_topic(asked["topic"]):
-        raise click.BadParameter(
-            f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic"
-        )
-    given = _given_properties(asked)
-    try:
-        found = checked_properties(given, is_copy=False)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    body = asked["body_file"].read() if asked["body"] is None else os.fsencode(asked["body"])
-    kind = TRANSACTIONS[asked["transaction"] or "none"]
-    return MessageExtBrokerInner(
-        asked["topic"], body, found, BORN_HOST, STORE_HOST, now_ms(), asked["queue_id"] or 0, 0, kind
-    )
-
-
-def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
-    """What --property, --tags, --keys and --delay-level say."""
-    if any("=" not in pair for pair in asked["pairs"]):
-        raise click.BadParameter("write NAME=VALUE", param_hint="--property")
-    said = [pair.partition("=")[::2] for pair in asked["pairs"]]
-    said += [(name, str(asked[option])) for name, option in OPTIONS_OF_PROPERTIES.items() if asked[option] is not None]
-    given: dict[str, str] = {}
-    for name, value in said:
-        if name in given:
-            raise click.UsageError(
-                f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)"
-            )
-        given[name] = value
-    return given
-
-
-def _blocks(source: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
-    """Whole lines, as soon as they are there."""
-    reader = cast("BufferedIOBase", source)
-    rest: list[bytes] = []
-    while not interruption.noted:
-        read = b""
-        with interruption.waiting():
-            read = reader.read1(BLOCK_SIZE)
-        if not read:
-            break
-        cut = read.rfind(b"\n") + 1
-        if cut:
-            yield b"".join((*rest, read[:cut]))
-            rest = []
-        rest.append(read[cut:])
-    if any(rest) and not interruption.noted:
-        yield b"".join(rest)
-
-
-def _size_of(source: BinaryIO | None) -> int:
-    """Bytes of a file; 0 for what has no size."""
-    if source is None or source is sys.stdin.buffer or not source.seekable():
-        return 0
-    return os.fstat(source.fileno()).st_size

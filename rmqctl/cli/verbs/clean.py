@@ -17,7 +17,7 @@ from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.sizes import SizeType
-from rmqctl.cli.shared.times import TimeType
+from rmqctl.cli.shared.times import HoursType, TimeType
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb, flush_output
 from rmqctl.cli.views.clean_metrics import CleanMetrics, with_metrics
 from rmqctl.cli.views.clean_view import print_plan, words_of_deletion, words_of_plan
@@ -35,23 +35,6 @@ if TYPE_CHECKING:
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
-
-
-class HoursType(click.ParamType):  # type: ignore[type-arg]
-    """Hours as deleteWhen has them."""
-
-    name = "hours"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The hours, as numbers."""
-        from rmqctl.store.config.clean_config import parse_hours
-
-        if isinstance(value, tuple):
-            return value
-        try:
-            return parse_hours(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_line, print_table, remark
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.confirm import change_options, check_can_ask, confirm, plan_shown, undo_hint
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import ChangeInterruption
@@ -22,27 +22,19 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes, words_of_loss
+from rmqctl.cli.views.rebuild_view import NextStart, RebuildView
+from rmqctl.cli.views.repair_view import REPAIR_VERB, check_writable, note_assumed_sizes
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import BadRequest, ExitCode
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.forensics.audit.index_audit import IndexAudit
-    from rmqctl.operations.plan import RepairPlan
     from rmqctl.operations.rebuild.rebuild import Rebuild, Scan, Selection
-    from rmqctl.operations.rebuild.rebuild_plan import IndexPlan, QueuePlan
     from rmqctl.store.journal.transaction import Journal
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
 WHAT = ("queues", "index", "all")
-WORDS_OF_COUNTS = {
-    "kept": "units stand for messages that are damaged, as the queues that are there have them",
-    "repeated": "units lead to the message behind one that is lost, once more",
-    "misnumbered": "messages have a queue offset that cannot be right: they get the next place",
-    "duplicates": "messages have a queue offset that their queue had already: they get no place and count as lost",
-    "anew": "times a queue began again at 0: its topic was deleted and made again",
-}
 
 
 @click.command(
@@ -174,7 +166,7 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
     audit = _audit_beside(rebuild, store)
     with scan_progress(store, how.progress_mode, "rebuild"):
         rebuild.run()
-    plan = _Plan(rebuild, store, store.path.root, audit, how)
+    plan = RebuildView(rebuild, store, store.path.root, audit, NextStart(how.profile, how.threads))
     with plan_shown(dry_run=True):
         plan.print_all(how.output)
     note_owner(store.path.root, store.path.commitlogs)
@@ -208,7 +200,7 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
             )
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
-        plan = _Plan(rebuild, store, journal.staging, audit, how)
+        plan = RebuildView(rebuild, store, journal.staging, audit, NextStart(how.profile, how.threads))
         with plan_shown(dry_run=False):
             plan.print_all(how.output)
         with interruption.waiting():
@@ -258,148 +250,3 @@ def _words(selection: Selection) -> str:
         if is_made
     ]
     return f"made anew from the log: {' and '.join(made)}"
-
-
-class _Plan:
-    """What is done, for people and scripts; it is all known before anything changes.
-
-    Raises BadRequest where there is nothing of what was asked for.
-    """
-
-    def __init__(
-        self, rebuild: Rebuild, store: ReadOnlyStore, staging: Path, audit: IndexAudit | None, how: HowToRebuild
-    ) -> None:
-        from rmqctl.operations.rebuild.rebuild_plan import changes, index_plan, queue_plans, repair_plan
-        from rmqctl.store.journal.changes import Install
-
-        _check_found(rebuild, store)
-        self.todo = changes(rebuild, store, staging)
-        self._store = store.path.root
-        self._result = rebuild.result
-        self._queues = queue_plans(rebuild, store)
-        self._index = index_plan(rebuild, store)
-        self._index_differs = False
-        self._repair = repair_plan(rebuild, self._queues, self.todo)
-        self.differs = self._units_differ > 0 or any(not isinstance(change, Install) for change in self.todo)
-        self.differs |= not all(rebuild.files_are_right((plan.topic, plan.queue_id)) for plan in self._queues)
-        if self._index is not None:
-            self._index_differs = _index_differs(self._index, store, audit)
-            self.differs |= self._index_differs
-        if any(queue.differ for queue in self._queues):
-            self._repair = _with_next_start(store, self._repair, self._queues, how)
-
-    def print_all(self, output: str) -> None:
-        """The queues and the index on stdout, what is special about them on stderr."""
-        if output == "json":
-            print_document("rebuild", self._document())
-        elif output == "jsonl":
-            print_line("rebuild", self._document())
-        else:
-            self._print_tables()
-        self._remark()
-
-    def _document(self) -> dict[str, Any]:
-        result = self._result
-        return {
-            "store": str(self._store),
-            "minPhyOffset": result.begin,
-            "maxPhyOffset": result.log.position,
-            "messages": result.log.messages,
-            "damagedPlaces": result.log.damages,
-            "seconds": round(result.seconds, 6),
-            "lost": self._repair.lost._asdict(),
-            "queues": [queue.to_json() | self._lost_of(queue) for queue in self._queues],
-            "unitsDiffer": self._units_differ,
-            "index": self._index.to_json() if self._index is not None else None,
-            "deletedTopics": [{"topic": topic, "messages": count} for topic, count in result.left_out.items()],
-            "unchanged": [{"topic": topic, "queueId": queue_id} for topic, queue_id in sorted(result.unchanged)],
-            "actions": [change.to_json() for change in self.todo],
-            "notes": list(self._repair.notes),
-        }
-
-    def _lost_of(self, plan: QueuePlan) -> dict[str, int]:
-        lost = {(queue.topic, queue.queue_id): queue.lost for queue in self._repair.queues}.get(
-            (plan.topic, plan.queue_id)
-        )
-        return {"lostMessages": lost} if lost else {}
-
-    @property
-    def _units_differ(self) -> int:
-        return sum(queue.differ for queue in self._queues)
-
-    def _print_tables(self) -> None:
-        if self._queues:
-            rows = [
-                [each.topic, each.queue_id, each.min_offset, each.max_offset, each.units_now, each.units, each.differ]
-                for each in self._queues
-            ]
-            print_table(["TOPIC", "QUEUE", "MIN", "MAX", "UNITS NOW", "THEN", "DIFFER"], rows)
-        if self._queues and self._index is not None:
-            print()
-        if self._index is not None:
-            index = self._index
-            print_table(
-                ["INDEX", "NOW", "THEN"],
-                [["files", index.files_now, index.files], ["entries", index.entries_now, index.entries]],
-            )
-
-    def _remark(self) -> None:
-        result = self._result
-        remark(
-            f"read {counted(result.log.messages, 'message')} and {counted(result.log.damages, 'damaged place')} "
-            f"from {result.begin} to {result.log.position} in {result.seconds:.2f} s; "
-            f"{counted(self._units_differ, 'queue unit')} would change"
-        )
-        if self._index_differs:
-            remark("the index differs from what the log gives")
-        for name, what in WORDS_OF_COUNTS.items():
-            found = sum(getattr(counts, name) for counts in result.queues)
-            if found:
-                remark(f"{found} {what}")
-        if self._repair.lost.records:
-            remark(f"lost: {words_of_loss(self._repair)}")
-        for note in self._repair.notes:
-            remark(f"note: {note}")
-        for topic, count in result.left_out.items():
-            remark(
-                f"{counted(count, 'message')} of topic {topic}, which neither topics.json nor a group's offset names, get no queue "
-                "(--all-topics makes it)"
-            )
-        if result.unchanged:
-            remark(f"{counted(len(result.unchanged), 'queue')} without a message in the log: left unchanged")
-        if result.removed:
-            remark(f"{len(result.removed)} queues go: their topic is not listed, or they point to what the log has not")
-
-
-def _with_next_start(store: ReadOnlyStore, plan: RepairPlan, queues: list[QueuePlan], how: HowToRebuild) -> RepairPlan:
-    from rmqctl.format.profile import PROFILES
-    from rmqctl.operations.rebuild.rebuild_plan import built_spans
-    from rmqctl.operations.repair.rehearsal import with_next_start
-    from rmqctl.store.read.version_guess import guess_profile
-
-    profile = PROFILES[how.profile] if how.profile else guess_profile(store)
-    return with_next_start(store, plan, profile, built_spans(queues), how.threads)
-
-
-def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
-    topic, queue_id, result = rebuild.selection.topic, rebuild.selection.queue_id, rebuild.result
-    if topic is None or result.queues or result.removed or result.unchanged:
-        return
-    name = f"topic {topic}" if queue_id is None else f"queue {topic}/{queue_id}"
-    what = f"no {name}: there are neither queues nor messages of it"
-    hint = "`rmqctl queue` lists the queues"
-    if topic in result.left_out:
-        what, hint = f"{name} is not in config/topics.json: it was deleted", "--all-topics makes it all the same"
-    raise BadRequest(what, path=str(store.path.root), hint=hint)
-
-
-def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
-    """Whether the index that is there says anything else than the new one; without an audit (--resume) it counts as different."""
-    if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
-        return True
-    if audit is None:
-        return plan.files > 0
-    audit.finish()
-    return bool(audit.findings) or any(
-        index_file.file.size != store.index.usual_size for index_file in store.index.files
-    )

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields, print_table, remark, to_json
+from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown
 from rmqctl.cli.shared.interruption import ChangeInterruption
 from rmqctl.cli.shared.options import conf_of, output_option, store_argument
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.verb import CHANGE_VERB, Verb
+from rmqctl.cli.views.journal_view import journal_row, journal_rows, names_of, print_journals, steps_of
 from rmqctl.errors import ExitCode
 from rmqctl.text import quoted
 
@@ -87,17 +88,17 @@ def command(
     check_not_in_use(storage, store)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
     rows = (
-        _rows(storage, chosen)
+        journal_rows(storage, chosen)
         if forgets
-        else [_row(storage, entry) | _steps(storage, store, entry) for entry in chosen]
+        else [journal_row(storage, entry) | steps_of(storage, store, entry) for entry in chosen]
     )
     if dry_run or output == "table":
         with plan_shown(dry_run=dry_run):
-            _print(store, rows, output, as_list=forgets)
+            print_journals(store, rows, output, as_list=forgets)
     if dry_run:
         note_owner(store, storage.named[1:])
         return int(ExitCode.FINDINGS)
-    confirm(f"Forget {_names(rows)}?" if forgets else f"Take {_names(rows)} back?", yes=yes)
+    confirm(f"Forget {names_of(rows)}?" if forgets else f"Take {names_of(rows)} back?", yes=yes)
     with ChangeInterruption() as interruption:
         said = (
             _drop(storage, rows, drop_damaged, interruption)
@@ -106,12 +107,14 @@ def command(
         )
     remark(said)
     if output != "table":
-        _print(store, [row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets)
+        print_journals(
+            store, [row | {"state": "dropped" if forgets else "undone"} for row in rows], output, as_list=forgets
+        )
     return _note_damaged(store, entries) if is_drop else int(ExitCode.CLEAN)
 
 
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
-    _print(store, _rows(storage, entries), output, as_list=True)
+    print_journals(store, journal_rows(storage, entries), output, as_list=True)
     if not entries:
         remark("nothing to undo: no change by rmqctl is kept here")
     return _note_damaged(storage.root, entries)
@@ -209,61 +212,3 @@ def _check_is_store(store: Path) -> None:
     from rmqctl.store.config.store_path import StorePath
 
     StorePath(store, BrokerConf())
-
-
-def _names(rows: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{row['number']} {row['verb']}" for row in rows) or "what an interrupted rmqctl left"
-
-
-def _rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str, Any]]:
-    return [_row(storage, entry) for entry in entries]
-
-
-def _steps(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
-    from rmqctl.store.journal.undo_steps import undo_steps
-
-    return {"undo": undo_steps(storage, store, entry)}
-
-
-def _row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
-    from rmqctl.format.timestamp import rfc3339
-    from rmqctl.store.journal.journals import kept_bytes
-
-    manifest = entry.manifest
-    summary = manifest.summary if manifest is not None else ""
-    if entry.fault is not None:
-        summary = f"{storage.display(Path(entry.fault.path))}: {entry.fault.what}"
-    return {
-        "number": entry.number,
-        "verb": entry.verb,
-        "folder": entry.folder.name,
-        "state": entry.state.value,
-        "timestamp": manifest.time_ms if manifest is not None else None,
-        "time": rfc3339(manifest.time_ms) if manifest is not None else None,
-        "keptBytes": kept_bytes(storage, entry),
-        "summary": summary,
-        "changes": manifest.changes if manifest is not None else [],
-    }
-
-
-def _print(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
-    """All of them as a list; or what is going to be taken back, and how."""
-    if output == "json":
-        print_document("undo", {"store": str(store), "journals": rows})
-    elif output == "jsonl":
-        for row in rows:
-            print(to_json(row))
-    elif not as_list:
-        for row in rows:
-            fields = ("number", "verb", "state", "time", "summary")
-            print_fields((name, row[name]) for name in fields)
-            _print_steps(row["undo"])
-    elif rows:
-        names = ("number", "verb", "state", "time", "keptBytes", "summary")
-        print_table([name.upper() for name in names], [[row[name] for name in names] for row in rows])
-
-
-def _print_steps(steps: list[dict[str, Any]]) -> None:
-    if steps:
-        print("\nto take it back:\n")
-        print_table(["ACTION", "PATH", "BYTES"], [[step["action"], step["path"], step.get("bytes")] for step in steps])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.errors import BadRequest
 from rmqctl.format import properties
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from rmqctl.format.index_entry import IndexEntry
     from rmqctl.format.profile import Profile
-    from rmqctl.store.read.index_service import IndexFile
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.logfile.storage import Storage
+    from rmqctl.store.config.store_path import StorePath
+    from rmqctl.store.read.commit_log import CommitLog
+    from rmqctl.store.read.index_service import IndexFile, IndexService
 
 SAMPLE_ENTRIES = 512  # the newest of the newest file
 SAMPLE_PLACES, SAMPLE_AT_EACH = 16, 8  # all over that file, and over as many before it
@@ -33,14 +35,33 @@ SAMPLE_RECORDS = 64
 TAGS_IN_INDEX = "TAGS in the index"
 
 
-def signs_of_5_4(store: ReadOnlyStore) -> list[str]:
+class IndexedStore(Protocol):
+    """The parts of a store that tell whether its index has TAGS: `ReadOnlyStore` has them."""
+
+    @property
+    def storage(self) -> Storage: ...  # noqa: D102 -- as in ReadOnlyStore
+
+    @property
+    def path(self) -> StorePath: ...  # noqa: D102
+
+    @property
+    def commit_log(self) -> CommitLog: ...  # noqa: D102
+
+    @property
+    def index(self) -> IndexService: ...  # noqa: D102
+
+    @property
+    def tags_are_indexed(self) -> bool | None: ...  # noqa: D102
+
+
+def signs_of_5_4(store: IndexedStore) -> list[str]:
     """Return what only 5.4 and later leave in a store."""
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
     return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
 
-def tags_are_indexed(store: ReadOnlyStore) -> bool | None:
+def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS; None: it has no message with TAGS. Raises Unreadable.
 
     One such entry is enough: messages without may be those of a time before, or of a broker of another version. A file may have just been
@@ -76,13 +97,13 @@ def _tags_of(message: Message) -> str:
     )
 
 
-def newest_indexed(store: ReadOnlyStore) -> Iterator[tuple[Message, set[int]]]:
+def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages that the newest entries of the index lead to, each with the key hashes that do. Raises Unreadable."""
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
 
 
-def indexes_tags(store: ReadOnlyStore, profile: Profile | None = None) -> bool:
+def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether the index of a store gets TAGS: as brokers of `profile` do (None: as the store shows).
 
     Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else shows which 5.x.
@@ -97,7 +118,7 @@ def indexes_tags(store: ReadOnlyStore, profile: Profile | None = None) -> bool:
     return False
 
 
-def _samples(store: ReadOnlyStore) -> Iterator[list[IndexEntry]]:
+def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
     """Yield entries that stand together: the newest first."""
     files = store.index.files
     for index_file in files[-1:]:
@@ -128,7 +149,7 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
         index_file.file.close()
 
 
-def _messages_of(store: ReadOnlyStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
+def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
     """Yield each message that entries lead to, with the key hashes that do."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
@@ -139,14 +160,14 @@ def _messages_of(store: ReadOnlyStore, entries: list[IndexEntry]) -> Iterator[tu
             yield message, hashes
 
 
-def _message_at(store: ReadOnlyStore, offset: int) -> Message | None:
+def _message_at(store: IndexedStore, offset: int) -> Message | None:
     try:
         return store.commit_log.message_at(offset)
     except OSError:
         return None
 
 
-def _log_has_tags(store: ReadOnlyStore) -> bool:
+def _log_has_tags(store: IndexedStore) -> bool:
     """Return whether a message is indexed by its TAGS by brokers that do so, of the first records of some of the log's files."""
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:

@@ -1,0 +1,36 @@
+"""Buffers as large as a commit log file, borrowed for the file that is written to (transientStorePoolEnable)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+
+class TransientStorePool:
+    """`count` buffers of `size` bytes each, made when first needed."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.size = size
+        self._left = count
+        self._free: deque[bytearray] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def available(self) -> int:
+        """How many buffers can be borrowed."""
+        return self._left + len(self._free)
+
+    def borrow(self) -> bytearray | None:
+        """A buffer; None when all are lent: the file is then written directly."""
+        with self._lock:
+            if self._free:
+                return self._free.popleft()
+            if not self._left:
+                return None
+            self._left -= 1
+        return bytearray(self.size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """A buffer that is not needed any more."""
+        with self._lock:
+            self._free.append(buffer)

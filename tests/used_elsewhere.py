@@ -1,0 +1,63 @@
+"""Names that vulture takes for unused, each group with who uses it: `vulture` reads this file beside the code."""
+
+# ruff: noqa: B018
+# mypy: ignore-errors
+from typing import Any
+
+_: Any = None
+
+# click calls these
+_.format_commands
+_.format_epilog
+
+# for a type in quotes
+_.BufferedIOBase
+
+# numba calls or reads these
+_._cache
+_._cache_path
+_.from_function
+_.get_source_stamp
+
+# columns of a kernel's state or rows: other modules read them by name
+_.first_base
+_.first_seen
+_.keys_length
+_.keys_start
+_.last_row
+_.pre_blank_end
+_.tags_before
+_.tags_length
+_.tags_start
+_.uniq_key_length
+_.uniq_key_start
+_.value_length
+
+# keys of a line: msgspec reads them, to refuse any other
+_.born_time
+_.store_time
+
+# PySpark, py4j and pickle call these
+_.getDefaultReadLimit
+_.handle_error
+_.initialOffset
+_.latestOffset
+_.partitions
+_.pushFilters
+_.reducer_override
+_.streamReader
+
+# RocketMQ's own values and answers: part of the engine's interface, compared with the real store in tests
+_.DISK_FULL
+_.NO_MATCHED_LOGIC_QUEUE
+_.WRITE_INDEX_FILE_ERROR
+_.__call__
+_.async_put_messages
+_.available
+_.deleted_log_files
+_.get_offset_in_queue_by_time
+_.look_message_by_id
+_.next_begin_offset
+_.plan_restart
+_.query_message
+_.queues_are_cut
