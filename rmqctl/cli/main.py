@@ -48,7 +48,7 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb, imported."""
+        """Return the verb, imported."""
         if cmd_name not in VERBS:
             return None
         command = importlib.import_module(f"rmqctl.cli.{VERBS[cmd_name][0]}").command
@@ -57,7 +57,7 @@ class Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs with their short help, without importing any."""
+        """Write the verbs with their short help, without importing any."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
         with formatter.section("Exit status"):
@@ -88,7 +88,7 @@ def rmqctl(debug: bool) -> None:
 
 
 def main() -> None:
-    """The entry point of the command line."""
+    """Run the command line: the entry point."""
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     gc.set_threshold(GARBAGE_THRESHOLD)

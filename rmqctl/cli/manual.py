@@ -69,7 +69,7 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """A verb's own; for rmqctl(1) the first of each verb."""
+    """Return a verb's own; for rmqctl(1) the first of each verb."""
     if isinstance(command, Verb):
         return list(command.examples)
     verbs = [rmqctl.get_command(context, name) for name in VERBS]

@@ -28,8 +28,8 @@ TAIL_GROWTH = 8
 class Dump:
     """Rows of a store's log that `wanted` lets through.
 
-    `on_damage` hears of each damage in the range asked for, with its body left out; `damages` counts them, `incomplete` says
-    that something could not be read, `summary` fills as the rows are taken.
+    `on_damage` hears of each damage in the range asked for, with its body left out; `damages` counts them, `incomplete`
+    says that something could not be read, `summary` fills as the rows are taken.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Dump:
         warm_up(scan, filter_scan, json_lines)
 
     def rows(self) -> Iterator[Row]:
-        """All rows, in the order of the log."""
+        """Yield all rows, in the order of the log."""
         self.warm_up()
 
         def take(columns: Columns) -> tuple[str, list[Message]]:
@@ -76,7 +76,10 @@ class Dump:
                 yield from self._row(item)
 
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
-        """The same as JSON Lines, many in each of the blocks; `to_line` writes the rows that no kernel does."""
+        """Yield the same as JSON Lines, many in each of the blocks.
+
+        `to_line` writes the rows that no kernel does.
+        """
         from rmqctl.forensics.line_writer import LineWriter
 
         self.warm_up()
@@ -103,7 +106,7 @@ class Dump:
         )
 
     def tail(self, count: int) -> list[Row]:
-        """The last `count` rows: read backwards in growing steps, as only forwards a record can be found."""
+        """Return the last `count` rows: read backwards in growing steps, as only forwards a record can be found."""
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         end, _ = self._log.end()
         span = count * TAIL_RECORD_SIZE
@@ -142,11 +145,11 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, position: int | None = None) -> Iterator[Row]:
-        """New rows from `position` (default: the log's end) on, for ever; never one that is not wholly written.
+        """Yield new rows from `position` (default: the log's end) on, for ever.
 
-        A record counts as written when it is valid, its last byte is there (files are zero before they are written, and a
-        record is copied from its front to its end), and another record follows or it stays the same for a whole poll. Damage
-        is passed when whole records follow it.
+        Never one that is not wholly written. A record counts as written when it is valid, its last byte is there (files
+        are zero before they are written, and a record is copied from its front to its end), and another record follows
+        or it stays the same for a whole poll. Damage is passed when whole records follow it.
         """
         if position is None:
             position, _ = self._log.end()
@@ -167,7 +170,10 @@ class Dump:
                 self._log.queue.refresh()
 
     def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
-        """Where to go on behind damage or missing files; None: nothing is behind, so it may be a record in the making."""
+        """Return where to go on behind damage or missing files.
+
+        None: nothing is behind, so it may be a record in the making.
+        """
         if not isinstance(item, Damage):
             return None
         if item.code == "outside-log":
@@ -189,7 +195,7 @@ class Dump:
         yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """The row of an item, where it is wanted."""
+        """Return the row of an item, where it is wanted."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
@@ -213,7 +219,7 @@ class Dump:
             self._on_damage(damage)
 
     def _first_file(self) -> int | None:
-        """Where to begin reading: the file of the offset asked for, or the last one whose first message is older than `since`."""
+        """Return where to begin reading: the file of the offset asked for, or the last one whose first message is older than `since`."""
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
             return file.file_from_offset if file else None
@@ -230,6 +236,6 @@ class Dump:
 
 
 def last_byte_written(message: Message) -> bool:
-    """Whether the end of a record is there, which is copied into zeros from its front to its end."""
+    """Return whether the end of a record is there, which is copied into zeros from its front to its end."""
     last = message.properties_bytes or message.topic_bytes
     return not last or last[-1] != 0

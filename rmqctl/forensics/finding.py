@@ -26,7 +26,9 @@ FINDING_KEYS = (
 
 @dataclass
 class Finding:
-    """One thing wrong. Offsets and sizes in bytes, `queue_offset` in units; None where a field does not apply.
+    """One thing wrong.
+
+    Offsets and sizes in bytes, `queue_offset` in units; None where a field does not apply.
 
     `file_offset` is the place in `path`; `count` says for how many neighbours (units, messages) the finding stands.
     """
@@ -44,7 +46,10 @@ class Finding:
     count: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """The finding with RocketMQ's names; what does not apply is left out, but for the four keys that are always there."""
+        """Return the finding with RocketMQ's names.
+
+        What does not apply is left out, but for the four keys that are always there.
+        """
         optional = {
             "fileOffset": self.file_offset,
             "size": self.size,
@@ -59,7 +64,7 @@ class Finding:
 
 
 def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
-    """The finding for a damage of the commit log in the file `path` that begins at `file_from_offset`."""
+    """Return the finding for a damage of the commit log in the file `path` that begins at `file_from_offset`."""
     finding = Finding(damage.code, damage.path or path, damage.physical_offset, damage.detail, size=damage.size or None)
     finding.file_offset = max(damage.physical_offset - file_from_offset, 0)
     if damage.message is not None:

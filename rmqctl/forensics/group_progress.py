@@ -42,7 +42,10 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
 
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
-    """How far the delivery of each delay level is, by its queue; None: delayOffset.json says nothing of a level that has a queue."""
+    """Return how far the delivery of each delay level is, by its queue.
+
+    None: delayOffset.json says nothing of a level that has a queue.
+    """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
     from rmqctl.store.read.consumer_offsets import delay_offsets
 
@@ -52,7 +55,7 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
-    """How far each group is in each queue of its topics, and in queues that it has an offset for and the store has not."""
+    """Return how far each group is in each queue of its topics, and in queues that it has an offset for and the store has not."""
     from rmqctl.store.read.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumer_offsets import consumer_offsets
 

@@ -29,7 +29,10 @@ class LineWriter:
         self._local = threading.local()
 
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
-        """The file's name, and the lines of the wanted messages in order; a message where the kernel does not do its line."""
+        """Return the file's name, and the lines of the wanted messages in order.
+
+        A message where the kernel does not do its line.
+        """
         numbers = self._wanted.rows(columns)
         if self._body is None or not columns.path.isascii() or not columns.path.isprintable():
             return columns.path, [columns.message(row) for row in numbers.tolist()]
@@ -51,7 +54,7 @@ class LineWriter:
         return columns.path, pieces
 
     def _buffer(self) -> Any:
-        """The array of the thread that asks."""
+        """Return the array of the thread that asks."""
         if not hasattr(self._local, "out"):
             self._local.out = np.empty(OUT_SIZE, np.uint8)
         return self._local.out

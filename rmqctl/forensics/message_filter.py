@@ -19,12 +19,15 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def _must_be_decoded(text: str) -> bool:
-    """Whether a text cannot be compared as bytes: U+FFFD stands for any that are no UTF-8, lone surrogates for none."""
+    """Return whether a text cannot be compared as bytes: U+FFFD stands for any that are no UTF-8, lone surrogates for none."""
     return _MUST_BE_DECODED.search(text) is not None
 
 
 def _kind(message: Message) -> TransactionType:
-    """The transaction kind; brokers since 4.3 keep half messages in a topic of their own, and clear the bits of SYSFLAG."""
+    """Return the transaction kind.
+
+    Brokers since 4.3 keep half messages in a topic of their own, and clear the bits of SYSFLAG.
+    """
     kind = transaction_type(message.sys_flag)
     is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
     return TransactionType.PREPARED if is_half else kind
@@ -32,7 +35,9 @@ def _kind(message: Message) -> TransactionType:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which messages: those that meet every condition given. Times in ms, both ends included; offsets in bytes, [from, to).
+    """Which messages: those that meet every condition given.
+
+    Times in ms, both ends included; offsets in bytes, [from, to).
 
     `queue_offset` is in units.
     """
@@ -50,7 +55,7 @@ class Filter:
     body: re.Pattern[bytes] | None = field(default=None, compare=False)
 
     def matches(self, message: Message) -> bool:
-        """Whether a message meets every condition; the cheap ones are asked first."""
+        """Return whether a message meets every condition; the cheap ones are asked first."""
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
             and (self.queue_offset is None or message.queue_offset == self.queue_offset)
@@ -65,7 +70,7 @@ class Filter:
         )
 
     def rows(self, columns: Columns) -> Any:
-        """The rows of the columns' messages that meet every condition (int64, ascending)."""
+        """Return the rows of the columns' messages that meet every condition (int64, ascending)."""
         import numpy as np
 
         kept = self._by_numbers(columns)
@@ -79,12 +84,12 @@ class Filter:
         return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
 
     def touches(self, damage: Damage) -> bool:
-        """Whether a damage lies at least in part in the range of offsets asked for."""
+        """Return whether a damage lies at least in part in the range of offsets asked for."""
         after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
         return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
 
     def _by_numbers(self, columns: Columns) -> Any:
-        """Which rows meet the conditions on numbers (bool, one a row)."""
+        """Return which rows meet the conditions on numbers (bool, one a row)."""
         import numpy as np
 
         rows = columns.rows
@@ -106,7 +111,7 @@ class Filter:
         return kept
 
     def _by_kind(self, columns: Columns) -> Any:
-        """Which rows have the transaction kind (bool, one a row), as `_kind` has it."""
+        """Return which rows have the transaction kind (bool, one a row), as `_kind` has it."""
         import numpy as np
 
         from rmqctl.kernels import filter_scan

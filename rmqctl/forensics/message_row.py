@@ -21,7 +21,10 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 
 
 def plain_body(message: Message) -> bytes:
-    """The body, inflated where it is zlib's and what comes out is below 64 MiB; else as stored."""
+    """Return the body, inflated where it is zlib's and what comes out is below 64 MiB.
+
+    Else as stored.
+    """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":
         return body
@@ -34,7 +37,10 @@ def plain_body(message: Message) -> bytes:
 
 
 def message_row(message: Message, *, path: str, tags_code: int, body: str = "none") -> dict[str, Any]:
-    """A record as a row; `body` is none, utf8 (zlib inflated), hex or base64 (as stored)."""
+    """Return a record as a row.
+
+    `body` is none, utf8 (zlib inflated), hex or base64 (as stored).
+    """
     row: dict[str, Any] = {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -71,7 +77,7 @@ def _encoded(message: Message, encoding: str) -> str:
 
 
 def damage_row(damage: Damage, *, path: str, body: str = "none") -> dict[str, Any]:
-    """A damaged place as a row: what its record says of itself where the frame is whole, with `damage` and `detail`."""
+    """Return a damaged place as a row: what its record says of itself where the frame is whole, with `damage` and `detail`."""
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, body=body) if damage.message is not None else place
     return row | {"damage": damage.code, "detail": damage.detail}

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What is asked for; `at` in ms since 1970, `offset` in units. Which fields go together, the command line checks."""
+    """What is asked for.
+
+    `at` in ms since 1970, `offset` in units. Which fields go together, the command line checks.
+    """
 
     topic: str | None = None
     key: str | None = None
@@ -40,7 +43,10 @@ class Question(NamedTuple):
 
 
 class Search:
-    """Answers one question; `findings` is the damage met on the way, `remarks` what the asker should know."""
+    """Answers one question.
+
+    `findings` is the damage met on the way, `remarks` what the asker should know.
+    """
 
     def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:
         self.findings: list[Damage] = []
@@ -52,11 +58,14 @@ class Search:
 
     @property
     def incomplete(self) -> bool:
-        """Whether something on the way could not be read."""
+        """Return whether something on the way could not be read."""
         return any(damage.code in UNREADABLE for damage in self.findings)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The messages, in the order of the log, through msgId, index or queue. Raises BadRequest when there is no index or queue."""
+        """Return the messages, in the order of the log, through msgId, index or queue.
+
+        Raises BadRequest when there is no index or queue.
+        """
         asked = self._question
         if asked.msg_id is not None:
             return self._by_msg_id(asked.msg_id)
@@ -83,7 +92,10 @@ class Search:
         warm_up(scan, filter_scan)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
-        """The same, by reading the whole log; also messages whose content is damaged."""
+        """Yield the same, by reading the whole log.
+
+        Also messages whose content is damaged.
+        """
         self.warm_up()
         summary = ScanSummary()
         nearest: ScanItem | None = None
@@ -102,7 +114,7 @@ class Search:
         self.remarks.append(f"{read}; stopped at {summary.end}: {summary.stopped}")
 
     def _scanned(self, summary: ScanSummary) -> Iterator[ScanItem]:
-        """The messages that match, and all damage."""
+        """Yield the messages that match, and all damage."""
         wanted = self._filter()
 
         def take(columns: Columns) -> list[Message]:
@@ -119,7 +131,7 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        """What the columns can say of the question: all that match, and few more."""
+        """Return what the columns can say of the question: all that match, and few more."""
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question
@@ -162,7 +174,10 @@ class Search:
             yield from self._found(found)
 
     def _indexed(self) -> list[str]:
-        """The topics to look a key up for. Raises BadRequest when there is no index."""
+        """Return the topics to look a key up for.
+
+        Raises BadRequest when there is no index.
+        """
         index = self._store.index
         if not index.files:
             raise BadRequest(
@@ -196,7 +211,7 @@ class Search:
                     yield from self._found(found)
 
     def _note_dangling(self, found: Damage) -> None:
-        """An index entry leads to something that is no message: either of the two may be damaged."""
+        """Note an index entry that leads to no message: the entry or the message is damaged."""
         detail = f"an index entry leads here, but there is no message ({found.code})"
         hint = "`rmqctl verify` shows whether the log or the index is damaged"
         self.findings.append(Damage("index-dangling", found.physical_offset, 0, f"{detail}: {hint}"))
@@ -243,7 +258,7 @@ class Search:
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
-    """Whether dispatch makes this unit for the message: for its own queue, or for one of LMQ."""
+    """Return whether dispatch makes this unit for the message: for its own queue, or for one of LMQ."""
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
     places = queue_destinations(message)

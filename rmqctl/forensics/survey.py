@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def survey(store: ReadOnlyStore) -> dict[str, Any]:
-    """The document of `info -o json`. Raises OSError when a file that it needs cannot be read."""
+    """Return the document of `info -o json`.
+
+    Raises OSError when a file that it needs cannot be read.
+    """
     log = store.commit_log
     in_use = log.files_in_use()
     topics, last_offset = _topics(store)
@@ -67,7 +70,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
 
 
 def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
-    """A row a topic, and the physical offset of the last message that any queue knows."""
+    """Return a row a topic, and the physical offset of the last message that any queue knows."""
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
     for (topic, queue_id), queue in sorted(store.queues.items()):
@@ -103,7 +106,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """A guess, the signs that it stands on, and the profile that `append` and `recover` go by."""
+    """Return a guess, the signs that it stands on, and the profile that `append` and `recover` go by."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs_of_5_4(store):

@@ -60,8 +60,9 @@ Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem 
 class VerifyReport:
     """What verify found. Offsets in bytes; `seconds` is the scan alone.
 
-    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the log. `placeholders` are
-    messages that `recover --keep-going` wrote in place of others; None: not counted, at level 1.
+    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the
+    log. `placeholders` are messages that `recover --keep-going` wrote in place of others; None: not counted, at level
+    1.
     """
 
     level: int
@@ -77,11 +78,11 @@ class VerifyReport:
 
     @property
     def incomplete(self) -> bool:
-        """Whether some input could not be read."""
+        """Return whether some input could not be read."""
         return self.summary.incomplete or any(finding.code in UNREADABLE for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `verify -o json`."""
+        """Return the document of `verify -o json`."""
         return {
             "level": self.level,
             "records": self.summary.records,
@@ -149,7 +150,10 @@ class Verification:
             warm_up(index_match)
 
     def run(self) -> None:
-        """The log, then queues and index, then what stands beside them; the findings end up with causes first."""
+        """Check the log, then queues and index, then the small files.
+
+        The findings end up with causes first.
+        """
         self.warm_up()
         started = time.perf_counter()
         self._queues = QueueCrosscheck(self._store, self._builder) if self._level >= LEVEL_QUEUES else None
@@ -198,7 +202,10 @@ class Verification:
         self._log_start(self._queues.expired_units)
 
     def _log_start(self, expired: int) -> None:
-        """Whether the log's start is missing. A receipt of `rmqctl clean` says no, but whoever wrote the store may have written it."""
+        """Whether the log's start is missing.
+
+        A receipt of `rmqctl clean` says no, but whoever wrote the store may have written it.
+        """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
         if expired and not missing:
@@ -212,7 +219,10 @@ class Verification:
         self.report.findings += missing
 
     def _is_receipt_believed(self) -> bool:
-        """Whether a receipt explains where the log starts; one that cannot be read explains nothing."""
+        """Return whether a receipt explains where the log starts.
+
+        One that cannot be read explains nothing.
+        """
         if not self._receipts:
             return False
         try:
@@ -281,7 +291,7 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Records of a file under a wrong name all lie by the same distance: one finding for a row of them."""
+        """Return whether a record lies as far from its place as the one before: one finding stands for both."""
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
             self._shift = damage.message.stored_physical_offset - damage.physical_offset
@@ -306,7 +316,7 @@ def _scan_here(
 
 
 def is_empty_body(damage: Damage) -> bool:
-    """Whether only BODYCRC of an empty body is wrong: brokers do not look at it."""
+    """Return whether only BODYCRC of an empty body is wrong: brokers do not look at it."""
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
 
@@ -318,7 +328,7 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    """Where a single flipped bit explains a checksum: in the data, or in the checksum itself."""
+    """Return where a single flipped bit explains a checksum: in the data, or in the checksum itself."""
     if damage.message is None or damage.code not in ("bad-body-crc", "bad-property-crc"):
         return ""
     start = damage.physical_offset - file.file_from_offset

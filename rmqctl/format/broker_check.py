@@ -1,9 +1,10 @@
 """A record as a broker looks at it when it recovers or dispatches: CommitLog.checkMessageAndReturnSize.
 
-It looks at less than `rmqctl.format.message` does: not at PHYSICALOFFSET, which it copies into the queue; not at `__CRC32#`
-(unless forceVerifyPropCRC is set, which nobody does), nor at the checksum of an empty body; a negative length of body or
-properties counts as 0. In 4.x a blank is one by its magic alone, and V2 records are none. 5.x first compares TOTALSIZE, a blank's
-too, with what is left of the file. Where the lengths do not add up, TOTALSIZE is still what a dispatching broker goes on by.
+It looks at less than `rmqctl.format.message` does: not at PHYSICALOFFSET, which it copies into the queue; not at
+`__CRC32#` (unless forceVerifyPropCRC is set, which nobody does), nor at the checksum of an empty body; a negative
+length of body or properties counts as 0. In 4.x a blank is one by its magic alone, and V2 records are none. 5.x first
+compares TOTALSIZE, a blank's too, with what is left of the file. Where the lengths do not add up, TOTALSIZE is still
+what a dispatching broker goes on by.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 class Checked(NamedTuple):
     """What a broker makes of a record.
 
-    A good one has a `message` and its size; a blank has neither. Where it is no good, `problem` says why, and `size` is TOTALSIZE
-    when only the lengths do not add up (else -1): the broker has then read `consumed` bytes of it.
-    `message` has PHYSICALOFFSET for its offset, and no body.
+    A good one has a `message` and its size; a blank has neither. Where it is no good, `problem` says why, and `size` is
+    TOTALSIZE when only the lengths do not add up (else -1): the broker has then read `consumed` bytes of it. `message`
+    has PHYSICALOFFSET for its offset, and no body.
     """
 
     size: int
@@ -42,14 +43,14 @@ class Checked(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether the file ends here."""
+        """Return whether the file ends here."""
         return not self.problem and self.message is None
 
 
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
-    """The record that `read` reads; `room` bytes are left of its file. Raises what `read` raises.
+    """Return the record that `read` reads.
 
-    Recovery does `check_crc`, dispatch does not.
+    `room` bytes are left of its file. Raises what `read` raises. Recovery does `check_crc`, dispatch does not.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")
@@ -121,7 +122,7 @@ def _crc32(read: Read, start: int, size: int) -> int:
 
 
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
-    """Whether Java reads as numbers what it takes for some: the delay level of a scheduled message, and in 5.x an inner batch's offsets."""
+    """Return whether Java reads as numbers what it takes for some: the delay level of a scheduled message, and in 5.x an inner batch's offsets."""
     given = found.properties
     level = given.get(properties.DELAY)
     if level is not None and found.topic == SCHEDULE_TOPIC and not _is_number(level, _INT_BITS):

@@ -38,7 +38,7 @@ class Checkpoint(NamedTuple):
 
 
 def decode(raw: bytes) -> Checkpoint | None:
-    """The fields of a checkpoint file, or None when it is too short."""
+    """Return the fields of a checkpoint file, or None when it is too short."""
     if len(raw) < CHECKPOINT.size:
         return None
     return Checkpoint._make(CHECKPOINT.struct.unpack_from(raw))

@@ -1,6 +1,7 @@
 """What a consumer's client cannot decode, though every broker serves it: it rejects the message and all that follow it in the same pull.
 
-Measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3: the client returns the messages before such a one, and no other.
+Measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3: the client returns the messages before such a
+one, and no other.
 
 | record | clients |
 |---|---|
@@ -9,8 +10,8 @@ Measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3: the clien
 | COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 takes all types for zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
-BODYCRC vouches for the body, so what goes wrong is SYSFLAG: the first bytes of the body tell. `rmqctl.kernels.dispatch_scan` has the
-twins of these functions for columns.
+BODYCRC vouches for the body, so what goes wrong is SYSFLAG: the first bytes of the body tell.
+`rmqctl.kernels.dispatch_scan` has the twins of these functions for columns.
 """
 
 from __future__ import annotations

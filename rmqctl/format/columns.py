@@ -12,7 +12,10 @@ from rmqctl.format.layout import BIG_ENDIAN, Layout
 
 
 def dtype_of(layout: Layout) -> np.dtype[Any]:
-    """The layout's dtype, big-endian and packed as on disk; fields by their names. Its fields are integers."""
+    """Return the layout's dtype, big-endian and packed as on disk.
+
+    Fields by their names. Its fields are integers.
+    """
     return np.dtype([(field.name, f"{BIG_ENDIAN}i{field.size}") for field in layout.fields])
 
 

@@ -4,8 +4,9 @@ ConsumeQueue, 20 bytes; its index in the queue is the logical offset; in use iff
 
 {cq}
 
-A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is hashCode of TAGS; the delivery
-time in ms for SCHEDULE_TOPIC_XXXX; an address into the extension when <= -2^31-1 (offset there = address + 2^63).
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is hashCode of TAGS; the
+delivery time in ms for SCHEDULE_TOPIC_XXXX; an address into the extension when <= -2^31-1 (offset there = address +
+2^63).
 
 ConsumeQueueExt (enableConsumeQueueExt), at least 20 bytes, a bitmap behind; a size of -1 is the file's end blank:
 
@@ -75,7 +76,7 @@ class CqUnit(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """A filler before a queue's first unit, not a message."""
+        """Return a filler before a queue's first unit, not a message."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property
@@ -85,7 +86,7 @@ class CqUnit(NamedTuple):
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether a tagsCode is an address into consumequeue_ext (ConsumeQueueExt.isExtAddr)."""
+    """Return whether a tagsCode is an address into consumequeue_ext (ConsumeQueueExt.isExtAddr)."""
     return tags_code <= EXT_ADDRESS_MAX
 
 

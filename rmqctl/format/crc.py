@@ -27,7 +27,7 @@ def masked_crc32(data: bytes | memoryview) -> int:
 
 
 def masked_crc32_of(blocks: Iterable[bytes]) -> int:
-    """The same over data that come in blocks."""
+    """Return the same over data that come in blocks."""
     value = 0
     for block in blocks:
         value = zlib.crc32(block, value)
@@ -42,7 +42,7 @@ def _crcmod_crc32() -> Callable[[bytes, int], int]:
 
 
 def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
-    """The second opinion: True when crcmod, too, finds that `stored` is not the checksum of the data."""
+    """Return the second opinion: True when crcmod, too, finds that `stored` is not the checksum of the data."""
     value = 0
     for block in blocks:
         value = _crcmod_crc32()(bytes(block), value)
@@ -50,7 +50,7 @@ def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> boo
 
 
 def property_crc_value(crc: int) -> bytes:
-    """The ten digits as stored, least significant first.
+    """Return the ten digits as stored, least significant first.
 
     >>> property_crc_value(451390881)
     b'1880931540'
@@ -59,18 +59,21 @@ def property_crc_value(crc: int) -> bytes:
 
 
 def property_crc(value: int) -> bytes:
-    """The whole property of 20 bytes."""
+    """Return the whole property of 20 bytes."""
     return PROPERTY_CRC_NAME + b"\x01" + property_crc_value(value) + b"\x02"
 
 
 def stored_property_crc(properties: bytes) -> int | None:
-    """The value of `__CRC32#` at the end of a record's properties; None when its digits are none."""
+    """Return the value of `__CRC32#` at the end of a record's properties.
+
+    None when its digits are none.
+    """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """What is wrong with the record's `__CRC32#`, or None: right, or not there.
+    """Return what is wrong with the record's `__CRC32#`, or None: right, or not there.
 
     `record` is the whole record, `properties` its properties. A property whose value is the right checksum under a
     damaged name counts as damaged: nothing else ends a record in ten digits that happen to be its checksum.

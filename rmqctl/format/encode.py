@@ -1,7 +1,7 @@
 """A message to be stored -> the commit log's record, byte for byte as a broker writes it.
 
-Most of it is prepared before its place is known; QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and `__CRC32#` over all, come with
-`placed`, as CommitLog does under its lock. The layout is that of `rmqctl.format.message`.
+Most of it is prepared before its place is known; QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and `__CRC32#` over all,
+come with `placed`, as CommitLog does under its lock. The layout is that of `rmqctl.format.message`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     property_crc: bool
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The whole record, for its place and time; offsets in units and bytes, time in ms since 1970."""
+        """Return the whole record, for its place and time.
+
+        Offsets in units and bytes, time in ms since 1970.
+        """
         message, hosts = self.message, self.hosts
         body = message.body
         head = hosts.pack(
@@ -82,7 +85,10 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
-    """The properties as MessageDecoder.messageProperties2String writes them; with `property_crc` the room for `__CRC32#` behind them."""
+    """Return the properties as MessageDecoder.messageProperties2String writes them.
+
+    With `property_crc` the room for `__CRC32#` behind them.
+    """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
     if raw and (end_with_separator or property_crc):
@@ -93,7 +99,9 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
 def encode(
     message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False
 ) -> Encoded:
-    """The record but for its place; `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
+    """Return the record but for its place.
+
+    `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
 
     `properties` must be no longer than the limit above: the caller has checked that.
     """
@@ -113,7 +121,10 @@ class TopicField(NamedTuple):
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
-    """The topic of a record; None when no record can have it: it is too long, where V2 records are there (`long_topics`) or not."""
+    """Return the topic of a record.
+
+    None when no record can have it: it is too long, where V2 records are there (`long_topics`) or not.
+    """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:
         return TopicField(MAGIC_V1, _BYTE.pack(len(raw)) + raw)

@@ -28,18 +28,18 @@ class Host(NamedTuple):
 
 
 def decode(raw: bytes) -> Host:
-    """A host of 8 or 20 bytes."""
+    """Return a host of 8 or 20 bytes."""
     return Host(raw[:-PORT_SIZE], int.from_bytes(raw[-PORT_SIZE:], "big", signed=True))
 
 
 @lru_cache(maxsize=HOSTS_KNOWN)
 def encode(host: Host) -> bytes:
-    """A host of 8 or 20 bytes."""
+    """Return a host of 8 or 20 bytes."""
     return host.address + host.port.to_bytes(PORT_SIZE, "big", signed=True)
 
 
 def msg_id(store_host: Host, physical_offset: int) -> str:
-    """The offset message id (MessageDecoder.createMessageId): upper-case hex, 32 characters with IPv4, 56 with IPv6."""
+    """Return the offset message id (MessageDecoder.createMessageId): upper-case hex, 32 characters with IPv4, 56 with IPv6."""
     return (encode(store_host) + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 

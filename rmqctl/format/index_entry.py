@@ -67,7 +67,7 @@ class IndexHeader(NamedTuple):
     index_count: int
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """Whether the file may have entries of [begin, end] (IndexFile.isTimeMatched)."""
+        """Return whether the file may have entries of [begin, end] (IndexFile.isTimeMatched)."""
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
 
@@ -81,22 +81,22 @@ class IndexEntry(NamedTuple):
 
 
 def decode_header(raw: bytes) -> IndexHeader:
-    """The header of 40 bytes."""
+    """Return the header of 40 bytes."""
     return IndexHeader._make(INDEX_HEADER.struct.unpack(raw))
 
 
 def decode_entry(raw: bytes) -> IndexEntry:
-    """An entry of 20 bytes."""
+    """Return an entry of 20 bytes."""
     return IndexEntry._make(INDEX_ENTRY.struct.unpack(raw))
 
 
 def slots_of_file(file_size: int) -> int:
-    """How many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries (maxHashSlotNum, maxIndexNum)."""
+    """Return how many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries (maxHashSlotNum, maxIndexNum)."""
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 
 def is_whole_file(file_size: int) -> bool:
-    """Whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
+    """Return whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
     return (
         file_size > INDEX_HEADER.size
         and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0
@@ -115,6 +115,6 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def unique_key_hash(message: Message) -> int | None:
-    """The keyHash of UNIQ_KEY; None without one."""
+    """Return the keyHash of UNIQ_KEY; None without one."""
     unique = message.properties.get(properties.UNIQ_KEY)
     return key_hash(message.topic, unique) if unique else None

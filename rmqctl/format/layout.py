@@ -36,7 +36,7 @@ class Layout:
 
     @cached_property
     def struct(self) -> struct.Struct:
-        """The compiled struct of all fields."""
+        """Return the compiled struct of all fields."""
         return struct.Struct(BIG_ENDIAN + "".join(field.code for field in self.fields))
 
     @property
@@ -54,7 +54,7 @@ class Layout:
         raise KeyError(name)
 
     def table(self) -> str:
-        """The layout as the documentation shows it: offset, bytes, field, remark."""
+        """Return the layout as the documentation shows it: offset, bytes, field, remark."""
         rows = []
         at = 0
         for field in self.fields:

@@ -19,8 +19,9 @@ A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD4319
 Eight zero bytes are no record: nothing was written there yet.
 
 A flipped bit cannot be seen in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (but its V6 bits), BORNTIMESTAMP, BORNHOST,
-STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES: nothing covers them, unless the
-record has `__CRC32#`, which covers all. Queues and index (`verify --level 2` and `3`) give several of them a second witness.
+STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES: nothing covers them, unless
+the record has `__CRC32#`, which covers all. Queues and index (`verify --level 2` and `3`) give several of them a second
+witness.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 
 
 class Message(NamedTuple):
-    """A record as it stands in the log. Offsets and sizes in bytes, queue_offset in units, times in ms since 1970."""
+    """A record as it stands in the log.
+
+    Offsets and sizes in bytes, queue_offset in units, times in ms since 1970.
+    """
 
     physical_offset: int
     size: int
@@ -117,27 +121,27 @@ class Message(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """The topic; bytes that are no UTF-8 become U+FFFD, as in Java."""
+        """Return the topic; bytes that are no UTF-8 become U+FFFD, as in Java."""
         return self.topic_bytes.decode("utf-8", "replace")
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties, decoded anew at each call."""
+        """Return the properties, decoded anew at each call."""
         return properties.decode(self.properties_bytes)
 
     @property
     def born_host(self) -> host.Host:
-        """Where the producer was."""
+        """Return where the producer was."""
         return host.decode(self.born_host_bytes)
 
     @property
     def store_host(self) -> host.Host:
-        """The broker that stored it."""
+        """Return the broker that stored it."""
         return host.decode(self.store_host_bytes)
 
     @property
     def msg_id(self) -> str:
-        """The offset message id."""
+        """Return the offset message id."""
         return host.msg_id(self.store_host, self.physical_offset)
 
 
@@ -154,13 +158,13 @@ class Blank(NamedTuple):
 
 
 def tags_code(message_properties: dict[str, str]) -> int:
-    """The consume queue's tagsCode of an ordinary message: hashCode of TAGS, 0 without."""
+    """Return the consume queue's tagsCode of an ordinary message: hashCode of TAGS, 0 without."""
     tags = message_properties.get(properties.TAGS)
     return hash_code(tags) if tags else 0
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """The head's layout that the SYSFLAG of the record at `position` asks for."""
+    """Return the head's layout that the SYSFLAG of the record at `position` asks for."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
@@ -172,10 +176,10 @@ def topic_length_size(magic: int) -> int:
 def decode(
     buffer: bytes | memoryview, position: int, physical_offset: int, room: int
 ) -> Message | Blank | Damage | None:
-    """The record at `position` of `buffer`, which is `physical_offset` in the log; `room` bytes are left in its file.
+    """Return the record at `position` of `buffer`, which is `physical_offset` in the log.
 
-    The buffer holds the whole record, or all of the file's rest. None: nothing was written here (eight zero bytes).
-    Never raises for what the bytes say; the first thing wrong is the one reported.
+    `room` bytes are left in its file. The buffer holds the whole record, or all of the file's rest. None: nothing was
+    written here (eight zero bytes). Never raises for what the bytes say; the first thing wrong is the one reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -216,7 +220,10 @@ def _decode_message(
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
-    """The record's fields where its lengths add up to `size`; MIN_SIZE and the buffer's end are checked before."""
+    """Return the record's fields where its lengths add up to `size`.
+
+    MIN_SIZE and the buffer's end are checked before.
+    """
     head = head_of(buffer, position)
     end = position + size
     body_start = position + head.size
@@ -289,6 +296,6 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """The message, where it is whole enough to tell its place in a queue: it says itself that it belongs here."""
+        """Return the message, where it is whole enough to tell its place in a queue: it says itself that it belongs here."""
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -28,7 +28,10 @@ LMQ_SEPARATOR = ","
 
 
 def decode(raw: bytes) -> dict[str, str]:
-    """The properties of a record; a name given twice keeps its last value. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    """Return the properties of a record.
+
+    A name given twice keeps its last value. Bytes that are no UTF-8 become U+FFFD, as in Java.
+    """
     found: dict[str, str] = {}
     for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
@@ -38,13 +41,13 @@ def decode(raw: bytes) -> dict[str, str]:
 
 
 def keys(properties: dict[str, str]) -> list[str]:
-    """The words of KEYS, in order."""
+    """Return the words of KEYS, in order."""
     return [word for word in properties.get(KEYS, "").split(KEY_SEPARATOR) if word]
 
 
 @lru_cache(maxsize=4096)
 def hash_code(text: str) -> int:
-    """`String.hashCode()`: 31*h + c over UTF-16 code units, wrapped to a signed 32-bit integer.
+    """Return `String.hashCode()`: 31*h + c over UTF-16 code units, wrapped to a signed 32-bit integer.
 
     >>> hash_code("TagA"), hash_code("polygenelubricants")
     (2598919, -2147483648)

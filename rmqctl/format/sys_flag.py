@@ -27,7 +27,7 @@ class TransactionType(IntEnum):
 
 
 def transaction_type(sys_flag: int) -> TransactionType:
-    """The transaction kind of a record."""
+    """Return the transaction kind of a record."""
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 
@@ -35,7 +35,10 @@ _COMPRESSION_NAMES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 
 def compression(sys_flag: int) -> str | None:
-    """How the body is compressed: `zlib`, `lz4`, `zstd`, `unknown`; None when it is not."""
+    """Return how the body is compressed: `zlib`, `lz4`, `zstd`, `unknown`.
+
+    None when it is not.
+    """
     if not sys_flag & COMPRESSED:
         return None
     kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT

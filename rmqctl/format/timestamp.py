@@ -10,7 +10,10 @@ MAX_MS = 253_402_300_799_999  # year 9999
 
 
 def rfc3339(milliseconds: int) -> str | None:
-    """`2026-11-21T09:15:16.848Z`; None for a number that is no date (damaged records have them)."""
+    """`2026-11-21T09:15:16.848Z`.
+
+    None for a number that is no date (damaged records have them).
+    """
     if not MIN_MS <= milliseconds <= MAX_MS:
         return None
     return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

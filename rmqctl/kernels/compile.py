@@ -1,10 +1,10 @@
 """What every kernel stands on: compiling, big-endian numbers in a buffer, zlib-ng's CRC-32, and Java's hash of UTF-8.
 
-A kernel is a function over numpy arrays that numba compiles at its first use; it runs without the GIL. Why numba, and not C:
-the same walk in C is 1.3 to 1.6 times as fast (22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4 against 6.2 with 100 bytes, one
-thread), which is a small part of what a scan takes beside reading. But it needs a compiler, or a wheel of ours for each platform,
-nothing checks its types, and `rmqctl/format` would be two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so it is
-imported only by what reads whole files.
+A kernel is a function over numpy arrays that numba compiles at its first use; it runs without the GIL. Why numba, and
+not C: the same walk in C is 1.3 to 1.6 times as fast (22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4 against 6.2 with
+100 bytes, one thread), which is a small part of what a scan takes beside reading. But it needs a compiler, or a wheel
+of ours for each platform, nothing checks its types, and `rmqctl/format` would be two languages. Numba costs 280 MB of
+disk and 0.3 s of start-up, so it is imported only by what reads whole files.
 
 Who is going to use kernels makes them ready first (`rmqctl.kernels.warm_up`): then they are kept between runs.
 """
@@ -42,19 +42,22 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _Place(UserProvidedCacheLocator):
-    """Where a kernel is kept: by the name of its module. By its path, as numba does, no executor of Spark's would find it again."""
+    """Where a kernel is kept: by the name of its module.
+
+    By its path, as numba does, no executor of Spark's would find it again.
+    """
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
         super().__init__(function, path)  # type: ignore[no-untyped-call]
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """The folder is for one state of the sources."""
+        """Return the folder is for one state of the sources."""
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Raises OSError where nothing can be kept there."""
+        """Raise OSError where nothing can be kept there."""
         place = cls(function, path)
         place.ensure_cache_path()  # type: ignore[no-untyped-call]
         return place
@@ -82,19 +85,22 @@ def keep_nothing() -> None:
 
 
 def inline_kernel(function: Callable[..., Any]) -> Any:
-    """A piece of kernels, compiled with each of them."""
+    """Return a piece of kernels, compiled with each of them."""
     # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
     return njit(nogil=True, **options)(function)
 
 
 def compiling() -> bool:
-    """Whether a kernel was, or is being, compiled by this process, not found ready."""
+    """Return whether a kernel was, or is being, compiled by this process, not found ready."""
     return any(sum(compiled.stats.cache_misses.values()) for compiled in KERNELS)
 
 
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
-    """An intrinsic (array of uint8, position) -> the number there: one load, where numba makes a load a byte; big-endian by a `swap`."""
+    """Return an intrinsic (array of uint8, position) -> the number there: one load, where numba makes a load a byte.
+
+    Big-endian by a `swap`.
+    """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
         del typing_context
@@ -121,7 +127,10 @@ le64: Any = _loader(64, types.uint64, swap=False)  # as little-endian machines h
 
 
 def _storer(bits: int) -> Any:
-    """An intrinsic (array of uint8, position, number) that stores the number there, big-endian; its result is the position."""
+    """Return an intrinsic (array of uint8, position, number) that stores the number there, big-endian.
+
+    Its result is the position.
+    """
 
     def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
         del typing_context
@@ -167,19 +176,25 @@ prefetch: Any = intrinsic(_prefetch)
 
 @inline_kernel
 def u16(b: Any, p: int) -> Any:
-    """The unsigned 16-bit number at `p`."""
+    """Return the unsigned 16-bit number at `p`."""
     return np.int64(b[p]) << 8 | np.int64(b[p + 1])
 
 
 @cache
 def crc32_address() -> int:
-    """The address of zlib-ng's crc32. Raises OSError or AttributeError where its library does not show it."""
+    """Return the address of zlib-ng's crc32.
+
+    Raises OSError or AttributeError where its library does not show it.
+    """
     library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
 
 
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
-    """Numba's intrinsic for `crc32(0, data, length)` by addresses; unlike a ctypes function it can be kept compiled."""
+    """Numba's intrinsic for `crc32(0, data, length)` by addresses.
+
+    Unlike a ctypes function it can be kept compiled.
+    """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
 
@@ -211,7 +226,7 @@ BLOCK = 64
 
 
 def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
-    """Loads the 64 bytes at a position of an array of uint8, as a vector."""
+    """Load the 64 bytes at a position of an array of uint8, as a vector."""
     data = context.make_array(kind)(context, builder, array).data
     place = builder.gep(data, [context.cast(builder, position, position_type, types.int64)])
     return builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), BLOCK).as_pointer()), align=1)
@@ -254,7 +269,7 @@ _HALF = np.uint64(0xFFFFFFFF)
 
 @inline_kernel
 def word(b: Any, start: int, end: int) -> Any:
-    """The first eight bytes of [start, end) as a little-endian uint64; where there are fewer, zeros follow."""
+    """Return the first eight bytes of [start, end) as a little-endian uint64; where there are fewer, zeros follow."""
     left = end - start
     if start + _WORD <= len(b):
         found = le64(b, start)
@@ -267,7 +282,10 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """The high bit of each zero byte; behind the lowest of them others may be set, too."""
+    """Return the high bit of each zero byte.
+
+    Behind the lowest of them others may be set, too.
+    """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
 
@@ -300,7 +318,7 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 
 @inline_kernel
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
-    """A bit for each of the first 64 bytes of [start, end), the first one's the lowest (uint64): whether it is `wanted` (uint8)."""
+    """Return a bit for each of the first 64 bytes of [start, end), the first one's the lowest (uint64): whether it is `wanted` (uint8)."""
     left = end - start
     if start + BLOCK <= len(b):
         found = _equal64(b, start, wanted)
@@ -319,7 +337,7 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 
 @inline_kernel
 def _hash_of_eight(eight: Any) -> Any:
-    """The hash of eight ASCII characters, the first one in the lowest byte: of all pairs at once, then of all fours, then of the eight."""
+    """Return the hash of eight ASCII characters, the first one in the lowest byte: of all pairs at once, then of all fours, then of the eight."""
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
     return (fours & _HALF) * _P4 + (fours >> np.uint64(32))
@@ -327,7 +345,7 @@ def _hash_of_eight(eight: Any) -> Any:
 
 @inline_kernel
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
-    """(True, hashCode) of the text whose hash so far is `h`, gone on with the UTF-8 bytes [start, end); uint32, wrapped.
+    """Return (True, hashCode) of the text with hash `h` and the UTF-8 bytes [start, end) after it; uint32, wrapped.
 
     False where the bytes are no UTF-8: what Java makes of them is left to the one-record decoder.
     """

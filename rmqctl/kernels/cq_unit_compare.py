@@ -1,8 +1,8 @@
 """Many messages against the units of their queues at once.
 
-`match` goes over DISPATCH_COLUMNS in log order. Of each queue it sees a window of units; where a message's unit is not in the
-window it stops, so that the caller moves the window. What it says of each message is a verdict; units that a message
-confirmed become runs [start, end) of queue offsets.
+`match` goes over DISPATCH_COLUMNS in log order. Of each queue it sees a window of units; where a message's unit is not
+in the window it stops, so that the caller moves the window. What it says of each message is a verdict; units that a
+message confirmed become runs [start, end) of queue offsets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
 
 @inline_kernel
 def _compare(message: Any, state: Any, units: Any) -> int:
-    """The verdict on a message whose unit is in the window `units`."""
+    """Return the verdict on a message whose unit is in the window `units`."""
     at = (message.queue_offset - state.window_start) * _UNIT
     physical_offset = i64(units, at)
     size = i32(units, at + _SIZE)
@@ -85,10 +85,12 @@ def _compare(message: Any, state: Any, units: Any) -> int:
 
 @kernel
 def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: Any, runs_used: int) -> tuple[int, int]:
-    """Give `verdicts` (uint8) from `row` on; the row that it came to, and how many of `runs` (of RUNS) are used.
+    """Give `verdicts` (uint8) from `row` on.
 
-    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops in front of a message whose unit its queue's window does
-    not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
+    The row that it came to, and how many of `runs` (of RUNS) are used.
+
+    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops in front of a message whose unit its queue's
+    window does not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
     """
     while row < len(messages):
         message = messages[row]

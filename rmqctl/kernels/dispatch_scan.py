@@ -1,8 +1,8 @@
 """What dispatch needs of many records at once, into columns: their queue, tags code, and the hashes of their keys.
 
-`describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A queue, that is a topic and a queueId, has a number; which
-one, a `QueueTable` says, and the kernel stops at a queue that is not in there yet. Text that is no UTF-8 is left to the
-one-record decoder: such rows are marked UNUSUAL.
+`describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A queue, that is a topic and a queueId, has a
+number; which one, a `QueueTable` says, and the kernel stops at a queue that is not in there yet. Text that is no UTF-8
+is left to the one-record decoder: such rows are marked UNUSUAL.
 
 The columns are those of RocketMQ's DispatchRequest, a row a message.
 """
@@ -106,7 +106,7 @@ _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START,
 
 @inline_kernel
 def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
-    """Where a queue stands in the table, or the free place for it."""
+    """Return where a queue stands in the table, or the free place for it."""
     end = start + length
     h = np.uint64(queue_id + 1) * SPREAD
     for p in range(start, end, 8):
@@ -134,7 +134,10 @@ def _table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queu
 
 
 class QueueTable:
-    """Queues, by topic (bytes) and queueId, with the numbers that `number_of` gives them. Not for two threads at once."""
+    """Queues, by topic (bytes) and queueId, with the numbers that `number_of` gives them.
+
+    Not for two threads at once.
+    """
 
     def __init__(self) -> None:
         self.rows = np.zeros(_TABLE_SIZE_FIRST, QUEUE_TABLE_ROWS)
@@ -177,7 +180,7 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """The hash of what the index puts in front of a key, and whether the topic is text at all."""
+    """Return the hash of what the index puts in front of a key, and whether the topic is text at all."""
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
     except UnicodeDecodeError:
@@ -186,7 +189,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Any, start: int, end: int) -> int:
-    """Which of the names that matter stands at [start, end); -1 for none."""
+    """Return which of the names that matter stands at [start, end); -1 for none."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -201,7 +204,10 @@ def _name_at(buffer: Any, start: int, end: int) -> int:
 
 @inline_kernel
 def property_ends(buffer: Any, start: int, end: int) -> Any:
-    """Where the name of the property at `start` ends, and where its value does; the same place twice where it has none."""
+    """Return where the name of the property at `start` ends, and where its value does.
+
+    The same place twice where it has none.
+    """
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
     if name_end == end or buffer[name_end] == PROPERTY_END:
         return name_end, name_end
@@ -210,7 +216,10 @@ def property_ends(buffer: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
-    """Spans (start, end) of the values of the names that matter; (0, 0) for none. The last of equal names counts."""
+    """Spans (start, end) of the values of the names that matter.
+
+    (0, 0) for none. The last of equal names counts.
+    """
     spans[:] = 0
     p = start
     while p < end:
@@ -232,7 +241,10 @@ def _positive(h: Any) -> Any:
 
 @inline_kernel
 def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, used: int) -> tuple[bool, int]:
-    """(True, how many of `hashes` are used now): UNIQ_KEY's first, those of KEYS' words, TAGS'; `h` is the topic's. False: no UTF-8."""
+    """Return (True, how many of `hashes` are used now): of UNIQ_KEY, of KEYS' words, of TAGS.
+
+    `h` is the topic's. False: no UTF-8.
+    """
     ok = True
     if spans[UNIQUE, 1]:
         ok, full = java_hash(buffer, spans[UNIQUE, 0], spans[UNIQUE, 1], h)
@@ -258,14 +270,14 @@ def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, us
 
 @inline_kernel
 def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
-    """Where a queue of a known layout's topic stands in the table; -1: that is not known."""
+    """Return where a queue of a known layout's topic stands in the table; -1: that is not known."""
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
 
 
 @inline_kernel
 def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
-    """The spans of a tail that begins at `start` and has this layout."""
+    """Fill in the spans of a tail that begins at `start` and has this layout."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
         spans[value, 0] = layouts.spans[layout, value, 0] + away
@@ -385,11 +397,14 @@ def describe(
     with_keys: bool,
     with_tags: bool,
 ) -> tuple[int, int]:
-    """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on; the row that it came to, and how many `hashes` are used.
+    """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on.
 
-    `rows` are of RECORD_COLUMNS and tell of `buffer`, whose first byte is at physical offset `base`. Stops in front of a row
-    whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties, and one more a
-    row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none (IndexService).
+    The row that it came to, and how many `hashes` are used.
+
+    `rows` are of RECORD_COLUMNS and tell of `buffer`, whose first byte is at physical offset `base`. Stops in front of
+    a row whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties,
+    and one more a row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none
+    (IndexService).
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used

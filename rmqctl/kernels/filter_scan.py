@@ -69,7 +69,10 @@ def _bytes_of(text: str) -> Any:
 
 
 def keep_topic(buffer: Any, rows: Any, topic: str, kept: Any) -> None:
-    """Set `kept` (bool, one a row of RECORD_COLUMNS) where the topic is this one; leaves the others as they are."""
+    """Set `kept` (bool, one a row of RECORD_COLUMNS) where the topic is this one.
+
+    Leaves the others as they are.
+    """
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 
 

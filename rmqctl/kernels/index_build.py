@@ -35,9 +35,10 @@ BUILD_STATE = np.dtype(
 
 @kernel
 def slots_of(hashes: Any, count: int, slots: Any) -> None:
-    """The slot of each key hash (int32, not negative) in a table of `count`, into `slots` (int32).
+    """Put the slot of each key hash (int32, not negative) in a table of `count` into `slots` (int32).
 
-    By multiplication, which is several times as fast as division: of numbers below 2^31 the quotient is wrong by 1 at most.
+    By multiplication, which is several times as fast as division: of numbers below 2^31 the quotient is wrong by 1 at
+    most.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -52,9 +53,9 @@ def build(
 ) -> None:
     """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
 
-    `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number behind the last
-    entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is room for. A message that begins
-    before the index's end is left out: it is in it.
+    `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number
+    behind the last entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is
+    room for. A message that begins before the index's end is left out: it is in it.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

@@ -54,7 +54,10 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 
 @inline_kernel
 def time_diff(begin: int, stored: int) -> int:
-    """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1]; a difference that overflows is a large one."""
+    """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
+
+    A difference that overflows is a large one.
+    """
     if stored <= begin:
         return 0
     difference = stored - begin
@@ -81,12 +84,12 @@ def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -
 def check_entries(
     entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any
 ) -> Any:
-    """The entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
+    """Return the entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
 
-    `last_offset` is where the last entry in order before leads to, `following` where the first behind the block does (-1:
-    none is behind). Out of order is an entry behind the one before, or so far ahead that only for its sake the next would
-    be; those are marked in `skipped` (uint8). `events` has room for two rows an entry. Gives the new last_offset, and how many
-    events there are.
+    `last_offset` is where the last entry in order before leads to, `following` where the first behind the block does
+    (-1: none is behind). Out of order is an entry behind the one before, or so far ahead that only for its sake the
+    next would be; those are marked in `skipped` (uint8). `events` has room for two rows an entry. Gives the new
+    last_offset, and how many events there are.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -117,7 +120,7 @@ def check_entries(
 def _check_time(
     entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int
 ) -> int:
-    """`header`: beginTimestamp, endTimestamp, indexCount."""
+    """Return `header`: beginTimestamp, endTimestamp, indexCount."""
     begin, stored = header[0], message.store_timestamp
     if number == 1 and begin != stored:
         state.begin_is_wrong = 1
@@ -137,8 +140,8 @@ def _check_time(
 def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, used: int) -> int:
     """TAGS of a message whose other keys are all there.
 
-    Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last, without. Those in between
-    are missing.
+    Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last,
+    without. Those in between are missing.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -167,7 +170,10 @@ def _end_message(
     events: Any,
     used: int,
 ) -> int:
-    """Whether every key that must be there was found; `found` is cleared for the next message."""
+    """Return whether every key that must be there was found.
+
+    `found` is cleared for the next message.
+    """
     required_from = 0
     required_to = message.hashes_count
     has_tag = message.traits & _HAS_TAG != 0
@@ -222,10 +228,10 @@ def merge(
 ) -> None:
     """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
 
-    Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly full.
-    An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys; `skipped` (uint8) placeholders
-    entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's file; `found` (uint8,
-    zeros) has a place for each key of a message.
+    Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly
+    full. An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys;
+    `skipped` (uint8) placeholders entries that are left out; `header` (int64) is beginTimestamp, endTimestamp,
+    indexCount of the block's file; `found` (uint8, zeros) has a place for each key of a message.
     """
     used = state.events
     count = len(entries) // _ENTRY

@@ -1,8 +1,9 @@
 """Many records at once as JSON Lines: what `rmqctl dump -o jsonl` prints of each, written by a kernel.
 
-The same bytes as the one-record way writes (`rmqctl.forensics.message_row`); a test holds both together. What is rare is left
-to that: IPv6 hosts, texts with characters that JSON or a terminal must not get raw or that are not plain UTF-8, a property
-given twice, a time that is no date, and topics whose tagsCode does not stand in the message (`skipped_topic`).
+The same bytes as the one-record way writes (`rmqctl.forensics.message_row`); a test holds both together. What is rare
+is left to that: IPv6 hosts, texts with characters that JSON or a terminal must not get raw or that are not plain UTF-8,
+a property given twice, a time that is no date, and topics whose tagsCode does not stand in the message
+(`skipped_topic`).
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 @inline_kernel
 def _is_plain(buffer: Any, start: int, end: int) -> bool:
-    """Whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
+    """Return whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
 
     Except U+3164, which is invisible.
     """
@@ -198,7 +199,7 @@ def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 @inline_kernel
 def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
-    """Whether the last of `count` names stands among those before it, too."""
+    """Return whether the last of `count` names stands among those before it, too."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
         if names[i, 1] - names[i, 0] == end - start:
@@ -214,7 +215,7 @@ def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: int) -> int:
-    """The pairs as JSON; -1 where the one-record way has to do it."""
+    """Return the pairs as JSON; -1 where the one-record way has to do it."""
     count = 0
     p = start
     while p < end:
@@ -249,7 +250,10 @@ def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: i
 
 @inline_kernel
 def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
-    """The values of the fields from QUEUE_ID to PREPARED, in their order; of a host where it stands."""
+    """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
+
+    Of a host where it stands.
+    """
     position = row.position
     values[0] = row.queue_id
     values[1] = row.queue_offset
@@ -273,7 +277,7 @@ def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
 def _line(
     buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int
 ) -> Any:
-    """One line; -1 where the one-record way has to write it."""
+    """Return one line; -1 where the one-record way has to write it."""
     position = row.position
     end = position + row.size
     properties_start = end - row.properties_length
@@ -350,10 +354,11 @@ def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, 
 def write_lines(
     buffer: Any, base: int, rows: Any, at: int, path: bytes, skipped_topic: bytes, body: int, out: Any
 ) -> tuple[int, int]:
-    """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8); the row that it came to, and the bytes written.
+    """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8).
 
-    Stops in front of a row that the one-record way has to write, or that `out` may have no room for: it needs ROOM_OF_A_LINE,
-    the path, the topic, four times the properties, and twice the body where that is shown. `path` is JSON, quotes included.
+    The row that it came to, and the bytes written. Stops in front of a row that the one-record way has to write, or
+    that `out` may have no room for: it needs ROOM_OF_A_LINE, the path, the topic, four times the properties, and twice
+    the body where that is shown. `path` is JSON, quotes included.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)

@@ -1,8 +1,8 @@
 """Where compiled kernels are kept between runs, so that only the first one compiles.
 
-In the user's cache folder; where that cannot be written (a read-only home), in a folder of the user's own below the temporary
-one; else nowhere. Below it is a folder for each state of the kernels' sources: numba itself looks only at the file of each
-function, not at what it calls. Nobody else's folder is ever used: what is loaded from there is run.
+In the user's cache folder; where that cannot be written (a read-only home), in a folder of the user's own below the
+temporary one; else nowhere. Below it is a folder for each state of the kernels' sources: numba itself looks only at the
+file of each function, not at what it calls. Nobody else's folder is ever used: what is loaded from there is run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from rmqctl import format as kernels
 
 
 def find_folder() -> Path | None:
-    """A folder that this user can write and nobody else can; None: there is none."""
+    """Return a folder that this user can write and nobody else can.
+
+    None: there is none.
+    """
     candidates = (platformdirs.user_cache_path("rmqctl"), Path(tempfile.gettempdir()) / f"rmqctl-{os.getuid()}")
     folders = (folder / _sources_digest() for folder in candidates if _is_ours(folder))
     return next((folder for folder in folders if _is_ours(folder)), None)
@@ -39,7 +42,7 @@ def _sources_digest() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether `folder` is, or can be made, a folder that belongs to this user and that only they can write."""
+    """Return whether `folder` is, or can be made, a folder that belongs to this user and that only they can write."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(folder)

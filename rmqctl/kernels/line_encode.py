@@ -1,7 +1,8 @@
 """JSON Lines -> the commit log's records, many at once: `encode` writes plain lines as records, `place` says where they came to.
 
-The bytes are the same as of the one-line way (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares
-both. What is rare is left to that, and so is every line with something wrong: only it says what. A line is plain iff
+The bytes are the same as of the one-line way (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a
+test compares both. What is rare is left to that, and so is every line with something wrong: only it says what. A line
+is plain iff
 
   (1) it is one flat JSON object of ASCII without a backslash, with what comes after a string or an integer where it must
   (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer
@@ -105,7 +106,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 @inline_kernel
 def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
-    """Which of the texts stands at [start, end); -1 for none."""
+    """Return which of the texts stands at [start, end); -1 for none."""
     text_start = np.int64(0)
     for which in range(len(ends)):
         text_end = ends[which]
@@ -128,7 +129,10 @@ def _past_blanks(b: Any, p: int, end: int) -> int:
 
 @inline_kernel
 def _closing_quote(b: Any, p: int, end: int) -> int:
-    """Where the string ends that goes on at `p`; -1 where it is not plain. Looks at eight bytes at once."""
+    """Return where the string ends that goes on at `p`; -1 where it is not plain.
+
+    Looks at eight bytes at once.
+    """
     while p + 8 <= end:
         word = np.uint64(i64(b, p))
         quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
@@ -171,7 +175,7 @@ def _integer(b: Any, p: Any, end: int) -> Any:
 
 @inline_kernel
 def _host(b: Any, p: int, end: int) -> Any:
-    """The eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
+    """Return the eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
     host = np.int64(0)
     for i in range(5):
         if p >= end or b[p] == _MINUS:
@@ -201,7 +205,10 @@ def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
 
 @inline_kernel
 def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
-    """Behind the object of properties at `p`, or -1; `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY."""
+    """Behind the object of properties at `p`, or -1.
+
+    `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY.
+    """
     found[:] = 0
     if p >= end or b[p] != _OPEN:
         return _NO_PLACE
@@ -273,7 +280,7 @@ def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: A
 
 @inline_kernel
 def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
-    """The keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
+    """Return the keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
     if p >= end or b[p] != _OPEN:
@@ -300,7 +307,7 @@ def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found:
 
 @inline_kernel
 def _store(out: Any, at: int, value: int, size: int) -> None:
-    """A big-endian number of `size` bytes."""
+    """Store a big-endian number of `size` bytes."""
     for i in range(size):
         out[at + i] = np.uint8(np.uint64(value) >> np.uint64(8 * (size - 1 - i)) & np.uint64(255))
 
@@ -367,7 +374,10 @@ def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
 def _write_properties(
     b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int
 ) -> Any:
-    """Behind the properties; with a UNIQ_KEY made of `unique` and `counter` where that is not negative."""
+    """Behind the properties.
+
+    With a UNIQ_KEY made of `unique` and `counter` where that is not negative.
+    """
     for i in range(count):
         at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
         out[at] = 1
@@ -463,7 +473,10 @@ def _encode(
 
 
 class LineRules(NamedTuple):
-    """What records of lines are made by. Sizes in bytes; `unique` (uint8) is the first 24 characters of each UNIQ_KEY that is made."""
+    """What records of lines are made by.
+
+    Sizes in bytes; `unique` (uint8) is the first 24 characters of each UNIQ_KEY that is made.
+    """
 
     ends_properties_with_separator: bool
     body_max: int
@@ -472,7 +485,7 @@ class LineRules(NamedTuple):
 
 
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any:
-    """What a line has that does not say it: its born time, in ms since 1970, and two hosts of eight bytes."""
+    """Return what a line has that does not say it: its born time, in ms since 1970, and two hosts of eight bytes."""
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
     values[BORN_HOST], values[STORE_HOST] = (
@@ -486,9 +499,10 @@ def encode(
 ) -> tuple[int, int, int]:
     """Write the records of plain lines from `position` on into `out`, one behind the other, and `rows` (LINE_COLUMNS) about them.
 
-    `lines` and `out` are uint8 and writable; a line ends where `lines` does, too. QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP
-    are left to `place`. `counter` counts the UNIQ_KEYs that were made. Stops at a line that is not plain, or has no room in `out` or
-    `rows`; the position that it came to, how many lines that are, and the counter then.
+    `lines` and `out` are uint8 and writable; a line ends where `lines` does, too. QUEUEOFFSET, PHYSICALOFFSET and
+    STORETIMESTAMP are left to `place`. `counter` counts the UNIQ_KEYs that were made. Stops at a line that is not
+    plain, or has no room in `out` or `rows`; the position that it came to, how many lines that are, and the counter
+    then.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max, rules.record_max,
@@ -514,7 +528,8 @@ def _place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, lim
 def place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, limit: int) -> int:
     """Give records their places, from physical `offset` on, as many as end at or before `limit`; how many.
 
-    `next_offsets` (int64) are those of the queues, by their numbers, and go on with each record; `stored` is ms since 1970.
+    `next_offsets` (int64) are those of the queues, by their numbers, and go on with each record; `stored` is ms since
+    1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 

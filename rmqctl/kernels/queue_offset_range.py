@@ -17,9 +17,10 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 
 @kernel
 def add_messages(messages: Any, spans: Any) -> int:
-    """Take messages (DISPATCH_COLUMNS, in log order) into account in `spans` (QUEUE_SPANS); how many of them name LMQ queues.
+    """Take messages (DISPATCH_COLUMNS, in log order) into account in `spans` (QUEUE_SPANS).
 
-    Prepared and rollback records are in no queue. Queue offset 0 begins a queue anew: its topic was deleted and made again.
+    How many of them name LMQ queues. Prepared and rollback records are in no queue. Queue offset 0 begins a queue anew:
+    its topic was deleted and made again.
     """
     named = 0
     for i in range(len(messages)):

@@ -1,7 +1,8 @@
 """Queues as a broker fills and recovers them, many messages or units at once.
 
-`fill` does what ConsumeQueue.putMessagePositionInfo does to where a queue ends, without writing anything: it needs no units, only
-for each queue the numbers in FILL_STATES. The others look through raw units, 20 bytes each, as recovery does.
+`fill` does what ConsumeQueue.putMessagePositionInfo does to where a queue ends, without writing anything: it needs no
+units, only for each queue the numbers in FILL_STATES. The others look through raw units, 20 bytes each, as recovery
+does.
 """
 
 from __future__ import annotations
@@ -89,13 +90,13 @@ def are_dispatched(messages: Any) -> Any:
 
 @kernel
 def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    """The same for one unit of a queue, whose `state` is an array of one."""
+    """Put one unit into a queue, whose `state` is an array of one."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 
 
 @kernel
 def used_units(raw: Any, count: int, bound: int) -> int:
-    """How many of the first `count` units of `raw` (uint8) are in use one behind the other, and point in front of `bound` (bytes)."""
+    """Return how many of the first `count` units of `raw` (uint8) are in use one behind the other, and point in front of `bound` (bytes)."""
     for unit in range(count):
         at = unit * _UNIT
         physical_offset = i64(raw, at)
@@ -106,7 +107,10 @@ def used_units(raw: Any, count: int, bound: int) -> int:
 
 @kernel
 def first_reaching(raw: Any, count: int, bound: int) -> int:
-    """The first of `count` units of `raw` (uint8) that points to `bound` (bytes) or beyond, in use or not; `count`: none."""
+    """Return the first of `count` units of `raw` (uint8) that points to `bound` (bytes) or beyond, in use or not.
+
+    `count`: none.
+    """
     for unit in range(count):
         if i64(raw, unit * _UNIT) >= bound:
             return unit

@@ -1,7 +1,8 @@
 """What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns: the rest of the head, and where texts stand.
 
-Texts come as spans, and `gather` puts the bytes of many one behind the other, as Arrow's arrays have them. Nothing is decoded:
-whether bytes are UTF-8 is for who makes the text of them. Topics and hosts, which are few, come as numbers of a `QueueTable`.
+Texts come as spans, and `gather` puts the bytes of many one behind the other, as Arrow's arrays have them. Nothing is
+decoded: whether bytes are UTF-8 is for who makes the text of them. Topics and hosts, which are few, come as numbers of
+a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
 
 @inline_kernel
 def _hosts_at(row: Any) -> Any:
-    """Where born host and store host stand, and their sizes."""
+    """Return where born host and store host stand, and their sizes."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
@@ -76,7 +77,7 @@ def _hosts_at(row: Any) -> Any:
 
 @inline_kernel
 def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
-    """The number of a text; -1 where the table has not got it."""
+    """Return the number of a text; -1 where the table has not got it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
 
@@ -123,7 +124,10 @@ def _describe(
 
 
 class TextTable:
-    """Texts, bytes as they stand in records, by their numbers: the order in which they were met. Not for two threads at once."""
+    """Texts, bytes as they stand in records, by their numbers: the order in which they were met.
+
+    Not for two threads at once.
+    """
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -139,10 +143,11 @@ class TextTable:
 
 
 def describe(buffer: Any, rows: Any, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
-    """ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS); what is new among topics and hosts is added to the tables.
+    """ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
-    Without `with_values`, what stands in the properties is left out: tags_code, is_text and the spans. tags_code is the hash of
-    TAGS, and right only where that `is_text`, valid UTF-8.
+    What is new among topics and hosts is added to the tables. Without `with_values`, what stands in the properties is
+    left out: tags_code, is_text and the spans. tags_code is the hash of TAGS, and right only where that `is_text`,
+    valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -177,7 +182,10 @@ def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> N
 
 
 def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:
-    """(offsets, bytes) of many spans one behind the other: int32, one more than spans, and uint8. Together below 2 GiB."""
+    """(offsets, bytes) of many spans one behind the other: int32, one more than spans, and uint8.
+
+    Together below 2 GiB.
+    """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -205,7 +213,10 @@ def _msg_ids(buffer: Any, base: int, rows: Any, offsets: Any, out: Any) -> Any:
 
 
 def msg_ids(buffer: Any, base: int, rows: Any) -> tuple[Any, Any]:
-    """The msgIds of `rows`, as `gather` gives texts; the buffer's first byte is at physical offset `base`."""
+    """Return the msgIds of `rows`, as `gather` gives texts.
+
+    The buffer's first byte is at physical offset `base`.
+    """
     offsets = np.zeros(len(rows) + 1, np.int32)
     out = np.empty(len(rows) * ID_ROOM, np.uint8)
     return offsets, out[: _msg_ids(buffer, base, rows, offsets, out)]
@@ -244,7 +255,7 @@ def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
 
 
 def pairs(buffer: Any, rows: Any) -> tuple[Any, Any]:
-    """The properties of `rows`, as `rmqctl.format.properties.decode` finds them: (offsets, PAIR_COLUMNS), as `gather` gives bytes."""
+    """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them: (offsets, PAIR_COLUMNS), as `gather` gives bytes."""
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)
     found = np.empty(room, PAIR_COLUMNS)

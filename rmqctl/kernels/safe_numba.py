@@ -1,7 +1,8 @@
 """numba, without the settings that it takes from a file `.numba_config.yaml` in the folder that a command is run in.
 
-That folder may be a store, and the file anybody's: it says where compiled code comes from. numba reads it while it is imported, and
-again whenever it compiles. Only this module imports numba. The user's own settings, NUMBA_... in the environment, stay.
+That folder may be a store, and the file anybody's: it says where compiled code comes from. numba reads it while it is
+imported, and again whenever it compiles. Only this module imports numba. The user's own settings, NUMBA_... in the
+environment, stay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Many records at once, into columns: the kernel that whole files are read with.
 
-`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops in front of everything
-else: a blank, zeros, damage, a record that the buffer has not got whole. There the one-record decoder takes over, so that
-what is wrong is said in one place only; a test holds both to the same answer on every golden store and damage case.
+`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops in front of
+everything else: a blank, zeros, damage, a record that the buffer has not got whole. There the one-record decoder takes
+over, so that what is wrong is said in one place only; a test holds both to the same answer on every golden store and
+damage case.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, bod
 
 @inline_kernel
 def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
-    """The property `__CRC32#` at a record's end: right, or not there. What only looks like it is left to the one-record decoder."""
+    """Return the property `__CRC32#` at a record's end: right, or not there.
+
+    What only looks like it is left to the one-record decoder.
+    """
     named = True
     for i in range(8):
         named = named and buffer[end - _CRC_SIZE + i] == _CRC_NAME[i]
@@ -151,11 +155,11 @@ def walk(
     *,
     check_bodies: bool,
 ) -> int:
-    """Fill `columns` (of RECORD_COLUMNS) with the good messages from the start of `buffer` (uint8, contiguous) on; how many there are.
+    """Fill `columns` (of RECORD_COLUMNS) with the good messages from the start of `buffer` (uint8, contiguous) on.
 
-    The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from there. Stops at the first
-    place that is no good message, at the buffer's end, or when `columns` is full. Without `check_bodies` a message is good whatever its
-    body's CRC. The GIL is free meanwhile.
+    How many there are. The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from
+    there. Stops at the first place that is no good message, at the buffer's end, or when `columns` is full. Without
+    `check_bodies` a message is good whatever its body's CRC. The GIL is free meanwhile.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -1,9 +1,9 @@
 """What the tails of records have in common, so that most are not parsed but compared, 64 bytes at once.
 
-A tail is what follows a record's body: topic, length of the properties, properties. Producers send the same topic and the same
-property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for each byte that no value
-has (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the example in all of those has its values
-in the same places, and its topic. Tails longer than LENGTH_MAX have no layout.
+A tail is what follows a record's body: topic, length of the properties, properties. Producers send the same topic and
+the same property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for
+each byte that no value has (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the
+example in all of those has its values in the same places, and its topic. Tails longer than LENGTH_MAX have no layout.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ _MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not 
 
 
 class TailLayouts(NamedTuple):
-    """A row each: (length of the tail, of the topic) in bytes, 0: no layout; example; bits; spans of values from the tail's start on.
+    """A row each: (length of the tail, of the topic) in bytes, 0: no layout.
 
-    `slots` has, by the lowest bits of the queueId, where that queue of this topic stands in a QueueTable, -1: not known.
+    Example; bits; spans of values from the tail's start on.
+
+    `slots` has, by the lowest bits of the queueId, where that queue of this topic stands in a QueueTable, -1: not
+    known.
     """
 
     lengths: Any
@@ -51,7 +54,7 @@ def no_layouts(values: int) -> TailLayouts:
 
 @inline_kernel
 def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int) -> Any:
-    """The row where the layout of the tail [start, end) stands, or would; and whether it does."""
+    """Return the row where the layout of the tail [start, end) stands, or would; and whether it does."""
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
     row = np.int64(mixed >> _SHIFT)

@@ -38,12 +38,18 @@ _CACHE_ERRORS = (
 
 
 def cache_in(folder: Path | None) -> None:
-    """Keep what is compiled from now on in a folder, and take what is there; None: nowhere. Whoever can write there can run code here."""
+    """Keep what is compiled from now on in a folder, and take what is there.
+
+    None: nowhere. Whoever can write there can run code here.
+    """
     _FOLDER[:] = [] if folder is None else [folder]
 
 
 def warm_up(*modules: KernelModule) -> None:
-    """Have the kernels of these modules ready. A cache that cannot be used costs time, never the run."""
+    """Have the kernels of these modules ready.
+
+    A cache that cannot be used costs time, never the run.
+    """
     names = {str(module) for module in modules}
     with _LOCK:
         if names <= _READY:

@@ -1,7 +1,7 @@
 """The next files of a queue made ahead of need, by a thread, so that appending does not wait for the file system.
 
-RocketMQ's AllocateMappedFileService: who asks for a file names the one after it, too. Files that nobody asked for when it
-stops are deleted; a crash leaves them behind, full of zeros.
+RocketMQ's AllocateMappedFileService: who asks for a file names the one after it, too. Files that nobody asked for when
+it stops are deleted; a crash leaves them behind, full of zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ WAIT_SECONDS = 5.0
 
 
 class AllocateMappedFileService:
-    """Makes files of a size in its own thread; `warm` has their blocks allocated as well."""
+    """Makes files of a size in its own thread.
+
+    `warm` has their blocks allocated as well.
+    """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
         self._storage = storage
@@ -33,7 +36,10 @@ class AllocateMappedFileService:
         self._executor = ThreadPoolExecutor(1, "AllocateMappedFileService")
 
     def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
-        """The file at `path`; `following` is begun, too. Raises OSError, also when it takes longer than 5 s."""
+        """Return the file at `path`.
+
+        `following` is begun, too. Raises OSError, also when it takes longer than 5 s.
+        """
         with self._lock:
             future = self._made.pop(path, None)
             if future is None or _has_failed(future):  # there may be room by now

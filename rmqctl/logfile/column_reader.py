@@ -21,8 +21,8 @@ MARGIN = 64 * 1024  # read behind `stop`: what the last record is likely to need
 class Columns(NamedTuple):
     """Good messages one behind the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
 
-    `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy, uint8). Both are
-    overwritten by the next read: copy what you keep.
+    `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy,
+    uint8). Both are overwritten by the next read: copy what you keep.
     """
 
     physical_offset: int
@@ -32,7 +32,10 @@ class Columns(NamedTuple):
     path: str
 
     def message(self, row: int) -> Message:
-        """The message of a row, by the one-record decoder; whatever its body's CRC, which was checked where that was wanted."""
+        """Return the message of a row, by the one-record decoder.
+
+        Whatever its body's CRC, which was checked where that was wanted.
+        """
         position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
         record = bytes(self.buffer[position : position + size])
         decoded = message.decode(record, 0, self.physical_offset + position, size)
@@ -46,9 +49,9 @@ class Columns(NamedTuple):
 
 
 class ColumnReader:
-    """Reads through one buffer, whatever the file; memory stays flat. Not for two threads at once.
+    """Reads through one buffer, whatever the file.
 
-    Without `check_bodies` a message is good whatever its body's CRC.
+    Memory stays flat. Not for two threads at once. Without `check_bodies` a message is good whatever its body's CRC.
     """
 
     def __init__(self, *, check_bodies: bool = True) -> None:
@@ -60,7 +63,7 @@ class ColumnReader:
         self._filled = 0
 
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
-        """The good messages of `file` that begin in [position, stop), as far as the buffer holds them.
+        """Return the good messages of `file` that begin in [position, stop), as far as the buffer holds them.
 
         None: at `position` there is none, or it is too long for the buffer, or cannot be read.
         """
@@ -83,13 +86,13 @@ class ColumnReader:
         return None
 
     def _is_cut(self, buffer: Any) -> bool:
-        """Whether what begins the buffer's rest may be a record that only the buffer's end cuts."""
+        """Return whether what begins the buffer's rest may be a record that only the buffer's end cuts."""
         if len(buffer) < message.MIN_SIZE:
             return True
         return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE
 
     def forget(self) -> None:
-        """What is in the buffer is no file's any more."""
+        """Forget which file the buffer's bytes are of."""
         self._file = None
 
     def _fill(self, file: MappedFile, position: int, stop: int) -> None:

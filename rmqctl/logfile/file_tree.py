@@ -1,8 +1,9 @@
 """Files and whole folders: moved, removed, brought to the disk.
 
-Within a file system a move is a rename, however large it is. To another one it is a copy under a name beside the target, which gets the
-target's name when it is whole and on the disk; then the original is renamed and removed. So a name that is there stands for all of it,
-whenever the process ends: what is in between has a name with one of the suffixes here, and `remove_leftovers` takes it away.
+Within a file system a move is a rename, however large it is. To another one it is a copy under a name beside the
+target, which gets the target's name when it is whole and on the disk; then the original is renamed and removed. So a
+name that is there stands for all of it, whenever the process ends: what is in between has a name with one of the
+suffixes here, and `remove_leftovers` takes it away.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
 
 
 def remove(storage: WritableStorage, path: Path) -> None:
-    """Delete a file or a whole folder; durable with the next sync of the folder that it was in. Raises OSError."""
+    """Delete a file or a whole folder.
+
+    Durable with the next sync of the folder that it was in. Raises OSError.
+    """
     for found, stamp in tree_of(storage, path):
         if stamp.kind is Kind.DIRECTORY:
             storage.remove_folder(found)
@@ -53,13 +57,19 @@ def remove(storage: WritableStorage, path: Path) -> None:
 
 
 def remove_leftovers(storage: WritableStorage, path: Path) -> None:
-    """What a `move` from or to `path` left that did not come to its end. Raises OSError."""
+    """Remove what an interrupted `move` from or to `path` left.
+
+    Raises OSError.
+    """
     for suffix in (PARTIAL_SUFFIX, MOVED_SUFFIX):
         remove(storage, _beside(path, suffix))
 
 
 def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> None:
-    """Sync a file or a whole folder, with the owner of `like` and these modes. Raises OSError."""
+    """Sync a file or a whole folder, with the owner of `like` and these modes.
+
+    Raises OSError.
+    """
     for found, stamp in tree_of(storage, path):
         if (stamp.uid, stamp.gid) != (like.uid, like.gid):
             storage.set_owner(found, like)
@@ -70,9 +80,9 @@ def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> N
 
 
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
-    """Give a file or a whole folder another name; what stands at `target` must be gone. Raises OSError.
+    """Give a file or a whole folder another name.
 
-    Durable with a sync of both folders.
+    What stands at `target` must be gone. Raises OSError. Durable with a sync of both folders.
     """
     if storage.rename(path, target):
         return
@@ -88,7 +98,10 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return a path beside `path` with its name and a suffix; in place of a name too long for that, such as a topic's, its hash."""
+    """Return a path beside `path` with its name and a suffix.
+
+    In place of a name too long for that, such as a topic's, its hash.
+    """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
     return path.with_name(name + suffix)

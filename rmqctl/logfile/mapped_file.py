@@ -21,14 +21,18 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def is_zeros(block: bytes) -> bool:
-    """Whether a block of at most 1 MiB is only zeros; comparing is ten times as fast as looking for another byte."""
+    """Return whether a block of at most 1 MiB is only zeros.
+
+    Comparing is ten times as fast as looking for another byte.
+    """
     return block == _ZEROS[: len(block)]
 
 
 class MappedFile:
-    """A file of `size` bytes whose first byte has the offset `file_from_offset`; opened when first read, closed by `close`.
+    """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    A file that is longer than those of its queue has more bytes, `size_on_disk`; those after `size` are not the queue's.
+    Opened when first read, closed by `close`. A file that is longer than those of its queue has more bytes,
+    `size_on_disk`; those after `size` are not the queue's.
     """
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
@@ -42,7 +46,7 @@ class MappedFile:
 
     @property
     def name(self) -> str:
-        """The path as findings show it."""
+        """Return the path as findings show it."""
         return self._storage.display(self.path)
 
     @property
@@ -64,14 +68,14 @@ class MappedFile:
         self.close()
 
     def apart(self) -> MappedFile:
-        """The same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
+        """Return the same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # who reads it is told
             apart._descriptor = self._storage.duplicate(self._open())
         return apart
 
     def with_excess(self) -> MappedFile:
-        """The same file with all bytes that it has on the disk, and a descriptor of its own."""
+        """Return the same file with all bytes that it has on the disk, and a descriptor of its own."""
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
@@ -85,7 +89,10 @@ class MappedFile:
         return self._storage.read(self._open(), position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` with the bytes at `position`; how many it got, fewer only at the file's end. Raises OSError."""
+        """Fill `buffer` with the bytes at `position`.
+
+        How many it got, fewer only at the file's end. Raises OSError.
+        """
         return self._storage.read_into(self._open(), position, buffer)
 
     def read_exact(self, position: int, size: int) -> bytes:
@@ -96,7 +103,10 @@ class MappedFile:
         return data
 
     def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(position, bytes) of the rest of the file in blocks of 1 MiB; holes of a sparse file are left out. Raises OSError."""
+        """(position, bytes) of the rest of the file in blocks of 1 MiB.
+
+        Holes of a sparse file are left out. Raises OSError.
+        """
         while position < self.size:
             position = self.next_data(position)
             if position == self.size:
@@ -106,19 +116,28 @@ class MappedFile:
             position += len(block)
 
     def next_data(self, position: int) -> int:
-        """The first position >= `position` that is not in a hole of a sparse file; the file's size: only a hole is left. Raises OSError."""
+        """Return the first position >= `position` that is not in a hole of a sparse file.
+
+        The file's size: only a hole is left. Raises OSError.
+        """
         found = self._storage.next_data(self._open(), position)
         return self.size if found is None else min(found, self.size)
 
     def first_nonzero(self, position: int) -> int | None:
-        """Position of the first byte that is not zero, from `position` on; None: only zeros. Raises OSError."""
+        """Position of the first byte that is not zero, from `position` on.
+
+        None: only zeros. Raises OSError.
+        """
         for at, block in self.blocks(position):
             if not is_zeros(block):
                 return at + len(block) - len(block.lstrip(b"\0"))
         return None
 
     def data_end(self, position: int) -> int:
-        """Position behind the last byte that is not zero, at least `position`. Raises OSError."""
+        """Position behind the last byte that is not zero, at least `position`.
+
+        Raises OSError.
+        """
         end = position
         for at, block in self.blocks(position):
             if not is_zeros(block):

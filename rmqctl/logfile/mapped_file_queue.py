@@ -28,15 +28,15 @@ _LOADED_BY = {True: "no broker loads it", False: "4.x does not load it, 5.3 dele
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is an offset as RocketMQ writes it: 20 digits."""
+    """Return whether a name is an offset as RocketMQ writes it: 20 digits."""
     return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have: `configured`, or read off the files; what a file has behind that is
-    not read. Raises OSError when a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have: `configured`, or read off the files; what a file has
+    behind that is not read. Raises OSError when a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -47,7 +47,10 @@ class MappedFileQueue:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folders again: files come, grow and go under a live broker. Raises OSError."""
+        """List the folders again: files come, grow and go under a live broker.
+
+        Raises OSError.
+        """
         self.close()
         self.anomalies: list[Damage] = []
         self.foreign: list[Damage] = []
@@ -75,16 +78,16 @@ class MappedFileQueue:
 
     @property
     def end(self) -> int:
-        """The byte behind the last file; 0 without files."""
+        """Return the byte behind the last file; 0 without files."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds the byte at `offset`."""
+        """Return the file that holds the byte at `offset`."""
         file = self.at_or_before(offset)
         return file if file is not None and offset < file.end else None
 
     def at_or_before(self, offset: int) -> MappedFile | None:
-        """The last file that begins at `offset` or before."""
+        """Return the last file that begins at `offset` or before."""
         at = bisect_right(self._bases, offset) - 1
         return self.files[at] if at >= 0 else None
 
@@ -145,14 +148,17 @@ class MappedFileQueue:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Say what is wrong with the length of a file; `usual` is 0 where all files are empty."""
+    """Say what is wrong with the length of a file.
+
+    `usual` is 0 where all files are empty.
+    """
     if size:
         return f"the file has {size} bytes, it should have {usual}"
     return f"the file is empty, it should have {usual} bytes" if usual else "the file is empty"
 
 
 def _common_size(files: list[MappedFile]) -> int:
-    """The length that most files have or leave room for until the next.
+    """Return the length that most files have or leave room for until the next.
 
     Of equally good ones: one that all names are multiples of, then one that some file has, then the largest.
     """

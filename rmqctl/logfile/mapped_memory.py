@@ -1,7 +1,8 @@
 """A file's pages as memory that is appended to: several times as fast for small appends as a write each.
 
-A store into a hole of a full disk is a SIGBUS, so blocks are allocated before; and a page fault for each page costs more than what
-is written to it, so pages are brought in many at once. Who goes on appending has the next ones made ready by a thread meanwhile.
+A store into a hole of a full disk is a SIGBUS, so blocks are allocated before; and a page fault for each page costs
+more than what is written to it, so pages are brought in many at once. Who goes on appending has the next ones made
+ready by a thread meanwhile.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class MappedMemory:
-    """The `size` bytes of an open file as `mapping`; up to position `ready` they can be written. Not for two threads at once.
+    """The `size` bytes of an open file as `mapping`.
 
-    Raises OSError.
+    Up to position `ready` they can be written. Not for two threads at once. Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
@@ -40,7 +41,10 @@ class MappedMemory:
         self._ahead: Future[int] | None = None
 
     def make_ready(self, end: int) -> bool:
-        """Have it writable up to `end`, and a MiB ahead where there is room; False: this file system has no such thing."""
+        """Have it writable up to `end`, and a MiB ahead where there is room.
+
+        False: this file system has no such thing.
+        """
         if self._ahead is not None:
             self.ready = self._ahead.result()
             self._ahead = None
@@ -75,7 +79,7 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """How far it is writable then; what fails is tried again when it is needed."""
+        """Return how far it is writable then; what fails is tried again when it is needed."""
         try:
             self._prepare(wanted)
         except OSError:
@@ -88,7 +92,10 @@ class MappedMemory:
 
 
 class Spool:
-    """Takes bytes, then shows them. Methods raise OSError, such as where the disk of temporary files is full."""
+    """Takes bytes, then shows them.
+
+    Methods raise OSError, such as where the disk of temporary files is full.
+    """
 
     def __init__(self) -> None:
         self._file = TemporaryFile()  # noqa: SIM115 -- `view` and `close` close it
@@ -101,7 +108,10 @@ class Spool:
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
-        """Return all bytes, which stay as long as the view does; nothing is taken any more."""
+        """Return all bytes, which stay as long as the view does.
+
+        Nothing is taken any more.
+        """
         self._file.flush()
         found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
         self.close()

@@ -37,7 +37,10 @@ _PREFIX = struct.Struct(">iI")
 
 
 class RecordReader:
-    """Decodes records at positions of `file`, `window_size` bytes at a time. All methods raise OSError when the file cannot be read."""
+    """Decodes records at positions of `file`, `window_size` bytes at a time.
+
+    All methods raise OSError when the file cannot be read.
+    """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
         self.file = file
@@ -46,7 +49,10 @@ class RecordReader:
         self._start = 0
 
     def at(self, position: int) -> Message | Blank | Damage | None:
-        """What is at `position` (bytes in the file); see `rmqctl.format.message.decode`."""
+        """Return what is at `position` (bytes in the file).
+
+        See `rmqctl.format.message.decode`.
+        """
         room = self.file.size - position
         physical_offset = self.file.file_from_offset + position
         if room < BLANK_SIZE:
@@ -64,7 +70,7 @@ class RecordReader:
         return message.decode(self._window, at, physical_offset, room)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """The first position in [position, stop) of a record or blank whose frame is whole and in its own place; None: none is there."""
+        """Return the first position in [position, stop) of a record or blank whose frame is whole and in its own place; None: none is there."""
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
             at = self._load(position, BLANK_SIZE)
@@ -85,7 +91,10 @@ class RecordReader:
         return None
 
     def first_nonzero(self, position: int) -> int | None:
-        """Position of the first byte that is not zero, from `position` on; None: only zeros."""
+        """Position of the first byte that is not zero, from `position` on.
+
+        None: only zeros.
+        """
         if position >= self.file.size:
             return None
         at = self._load(position, 1)
@@ -126,7 +135,7 @@ class RecordReader:
             return self.file.read_exact(position, need)
 
     def _claims_its_place(self, position: int) -> bool:
-        """Whether a blank, or a record with the right PHYSICALOFFSET, could be here: spares a decode of each stray magic code."""
+        """Return whether a blank, or a record with the right PHYSICALOFFSET, could be here: spares a decode of each stray magic code."""
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
             return True
@@ -134,7 +143,7 @@ class RecordReader:
         return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
 
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
-        """What is wrong with a record that reaches beyond the window, before it is loaded: a size that lies costs no memory."""
+        """Return what is wrong with a record that reaches beyond the window, before it is loaded: a size that lies costs no memory."""
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
         body_at = position + head.size
@@ -156,7 +165,7 @@ class RecordReader:
         )
 
     def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
-        """A record that is too large to hold in memory, without its body."""
+        """Return a record that is too large to hold in memory, without its body."""
         raw = self.file.read_exact(position, HEAD_SIZE_MAX)
         fields = message.head_of(raw).struct.unpack_from(raw)
         length_size = message.topic_length_size(magic)
@@ -166,7 +175,7 @@ class RecordReader:
         return Message._make((*head, memoryview(b""), rest[length_size:topic_end], rest[topic_end + 2 :]))
 
     def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
-        """Whether topic and properties that begin at `topic_length_at` end at `end`."""
+        """Return whether topic and properties that begin at `topic_length_at` end at `end`."""
         if topic_length_at + topic_length_size > end:
             return False
         topic_length = self._integer(topic_length_at, topic_length_size)
@@ -188,5 +197,5 @@ class RecordReader:
 
 
 def is_framed(found: Message | Blank | Damage | None) -> bool:
-    """Whether the lengths of a record are right, its content damaged or not."""
+    """Return whether the lengths of a record are right, its content damaged or not."""
     return found.message is not None if isinstance(found, Damage) else found is not None

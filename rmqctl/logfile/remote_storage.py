@@ -1,8 +1,9 @@
 """A store on another file system than this host's, for reading: S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL.
 
-Such a store has a URL, s3://bucket/store. As a Path, which would make one slash of two and look for it in the working directory,
-it is /:s3:/bucket/store. A URL that names no host, hdfs:///store, is /:hdfs:/@/store. A query (?endpoint_override=http://host:9000)
-is kept with the host, its slashes as %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
+Such a store has a URL, s3://bucket/store. As a Path, which would make one slash of two and look for it in the working
+directory, it is /:s3:/bucket/store. A URL that names no host, hdfs:///store, is /:hdfs:/@/store. A query
+(?endpoint_override=http://host:9000) is kept with the host, its slashes as %2F:
+/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ FILE = "file"
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL, and no path."""
+    """Return whether a text is a URL, and no path."""
     return _URL.fullmatch(text) is not None
 
 
 def root_path(text: str) -> Path:
-    """The absolute path of what a URL, or a path, names. Raises BadRequest for another host's files, and for a password."""
+    """Return the absolute path of what a URL, or a path, names.
+
+    Raises BadRequest for another host's files, and for a password.
+    """
     found = _URL.fullmatch(text)
     if found is None:
         return Path(text).absolute()
@@ -58,7 +62,7 @@ def root_path(text: str) -> Path:
 
 
 def root_text(path: Path) -> str:
-    """The same as people write it: a URL, or the path."""
+    """Return the same as people write it: a URL, or the path."""
     if not is_remote(path):
         return str(path)
     _, scheme, host, *rest = path.parts
@@ -68,7 +72,7 @@ def root_text(path: Path) -> str:
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a path stands for a URL."""
+    """Return whether a path stands for a URL."""
     return len(path.parts) > 2 and path.is_absolute() and _SCHEME.fullmatch(path.parts[1]) is not None
 
 
@@ -79,14 +83,18 @@ _NUMBERS = {FileNotFoundError: errno.ENOENT, NotADirectoryError: errno.ENOTDIR}
 
 
 def storage_of(root: Path, *, follow_links: bool) -> Storage:
-    """Read access to the store at `root`. Raises OSError and BadRequest where that is a URL nobody answers, or knows."""
+    """Read access to the store at `root`.
+
+    Raises OSError and BadRequest where that is a URL nobody answers, or knows.
+    """
     return RemoteStorage(root) if is_remote(root) else Storage(root, follow_links=follow_links)
 
 
 class RemoteStorage(Storage):
-    """Read access to a store by a URL. There are no links, no holes, and no locks that could be seen.
+    """Read access to a store by a URL.
 
-    Raises OSError where the file system does not answer, BadRequest for a URL that pyarrow has none for.
+    There are no links, no holes, and no locks that could be seen. Raises OSError where the file system does not answer,
+    BadRequest for a URL that pyarrow has none for.
     """
 
     def __init__(self, root: Path) -> None:
@@ -108,14 +116,20 @@ class RemoteStorage(Storage):
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
-        """What is at `path`; nothing outside of the store. Raises OSError other than 'no such file'."""
+        """Return what is at `path`.
+
+        Nothing outside of the store. Raises OSError other than 'no such file'.
+        """
         if path.is_relative_to(self.root):
             with suppress(NotADirectoryError), _os_errors(path):  # what is above it is a file
                 return _entry(path, self._system.get_file_info(self._at(path)))
         return Entry(path.name, path, Kind.MISSING)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
+        """Return the entries of a folder by name.
+
+        An empty list when there is no such folder. Raises OSError.
+        """
         from pyarrow.fs import FileSelector
 
         found: list[Any] = []
@@ -137,11 +151,11 @@ class RemoteStorage(Storage):
         return None
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder, sorted. Raises OSError."""
+        """Return the names in a folder, sorted. Raises OSError."""
         return [entry.name for entry in self.listing(folder)]
 
     def open(self, path: Path) -> int:
-        """A number for reading. Raises OSError."""
+        """Return a number for reading. Raises OSError."""
         with _os_errors(path):
             return self._kept(self._system.open_input_file(self._at(path)))
 
@@ -161,13 +175,16 @@ class RemoteStorage(Storage):
         return data
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; how many bytes it got, fewer at the file's end. Raises OSError."""
+        """Fill `buffer` from `position`.
+
+        How many bytes it got, fewer at the file's end. Raises OSError.
+        """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """The position itself; None behind the file's end."""
+        """Return the position itself; None behind the file's end."""
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
@@ -182,12 +199,12 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """What the file system calls a path in the store."""
+        """Return what the file system calls a path in the store."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and what it calls the place there."""
+    """Return the file system of a URL, and what it calls the place there."""
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
@@ -205,7 +222,7 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """The URL, with an end to what pyarrow tries again for many minutes, and no signal stops: Google's, where nobody answers."""
+    """Return the URL, with an end to what pyarrow tries again for many minutes, and no signal stops: Google's, where nobody answers."""
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={RETRY_SECONDS}"

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class StagingStorage(WritableStorage):
-    """Write access to a folder of files that nobody looks for yet: nothing waits for the disk. All methods raise OSError."""
+    """Write access to a folder of files that nobody looks for yet: nothing waits for the disk.
+
+    All methods raise OSError.
+    """
 
     def sync(self, descriptor: int) -> None:
         """Later."""

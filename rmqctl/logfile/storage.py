@@ -87,8 +87,8 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Symbolic links that lead out of the trusted folders (`root`, and what `trust` adds) are not followed
-    unless `follow_links`. `named` are the folders that the user named: the store's, and those of the log that lie elsewhere.
+    Symbolic links that lead out of the trusted folders (`root`, and what `trust` adds) are not followed unless
+    `follow_links`. `named` are the folders that the user named: the store's, and those of the log that lie elsewhere.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
@@ -109,7 +109,10 @@ class Storage:
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
-        """What is at `path`, and whether a link on the way leads out. Raises OSError other than 'no such file'."""
+        """Return what is at `path`, and whether a link on the way leads out.
+
+        Raises OSError other than 'no such file'.
+        """
         try:
             if not self._is_inside(path.parent):
                 return Entry(path.name, path, Kind.LINK_OUT)
@@ -127,14 +130,20 @@ class Storage:
         return entry_of(path, found)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """The entries of a folder by name; an empty list when there is no such folder. Raises OSError."""
+        """Return the entries of a folder by name.
+
+        An empty list when there is no such folder. Raises OSError.
+        """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
         entries = (self.entry(folder / name) for name in self.names(folder))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def stamp(self, path: Path) -> Stamp | None:
-        """What is at `path`; None: nothing. Raises OSError other than 'no such file'."""
+        """Return what is at `path`.
+
+        None: nothing. Raises OSError other than 'no such file'.
+        """
         try:
             found = self._status(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -145,7 +154,10 @@ class Storage:
         return Stamp(kind, found.st_size, mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """The room on the disk of `path`; None where nothing is there, or it cannot be asked."""
+        """Return the room on the disk of `path`.
+
+        None where nothing is there, or it cannot be asked.
+        """
         try:
             found = self._disk(path)
             device = self._status(path, follow=True).st_dev
@@ -156,7 +168,7 @@ class Storage:
         )
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder, sorted. Raises OSError."""
+        """Return the names in a folder, sorted. Raises OSError."""
         name, held = reached(folder)
         if held is None:
             return sorted(os.listdir(folder))
@@ -168,7 +180,10 @@ class Storage:
                 os.close(descriptor)
 
     def open(self, path: Path) -> int:
-        """Open a regular file for reading. Raises OSError for anything else, and for a link that leads out; never waits."""
+        """Open a regular file for reading.
+
+        Raises OSError for anything else, and for a link that leads out; never waits.
+        """
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
             try:
@@ -208,7 +223,10 @@ class Storage:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; how many bytes it got, fewer at the file's end or before a bad sector. Raises OSError."""
+        """Fill `buffer` from `position`.
+
+        How many bytes it got, fewer at the file's end or before a bad sector. Raises OSError.
+        """
         got = 0
         try:
             while got < len(buffer) and (count := os.preadv(descriptor, [buffer[got:]], position + got)):
@@ -219,7 +237,10 @@ class Storage:
         return got
 
     def read_start(self, path: Path, size: int) -> bytes:
-        """Return the first `size` bytes of a regular file; fewer where it is shorter. Raises OSError."""
+        """Return the first `size` bytes of a regular file.
+
+        Fewer where it is shorter. Raises OSError.
+        """
         descriptor = self.open(path)
         try:
             return self.read(descriptor, 0, size)
@@ -227,14 +248,20 @@ class Storage:
             self.close(descriptor)
 
     def read_file(self, path: Path, limit: int) -> bytes:
-        """Return all of a small regular file. Raises OSError, also where it has more than `limit` bytes."""
+        """Return all of a small regular file.
+
+        Raises OSError, also where it has more than `limit` bytes.
+        """
         data = self.read_start(path, limit + 1)
         if len(data) > limit:
             raise OSError(errno.EFBIG, f"more than {limit} bytes, too large for what it is", str(path))
         return data
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """The first position >= `position` that is not in a hole of a sparse file; None: only a hole is left."""
+        """Return the first position >= `position` that is not in a hole of a sparse file.
+
+        None: only a hole is left.
+        """
         try:
             return os.lseek(descriptor, position, os.SEEK_DATA)
         except OSError as error:
@@ -245,7 +272,10 @@ class Storage:
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
-        """PID of the process that holds the fcntl lock on byte 0 (a running broker's); None when nobody does."""
+        """PID of the process that holds the fcntl lock on byte 0 (a running broker's).
+
+        None when nobody does.
+        """
         if self.entry(path).kind is not Kind.FILE:
             return None
         if sys.platform == "linux":
@@ -261,19 +291,25 @@ class Storage:
         return None if kind == fcntl.F_UNLCK else pid
 
     def keep_open(self, file: Closeable) -> None:
-        """A file was opened and stays so; the one that was opened longest ago is closed when there are too many."""
+        """Note a file that stays open.
+
+        The one that was opened longest ago is closed when there are too many.
+        """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
         if len(self._opened) > OPEN_FILES_MAX:
             self._opened.pop(next(iter(self._opened))).close()
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
-        """What the system says of a name. Raises OSError."""
+        """Return what the system says of a name. Raises OSError."""
         name, held = reached(path)
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """What the system says of the disk that a file or folder is on. Raises OSError."""
+        """Return what the system says of the disk that a file or folder is on.
+
+        Raises OSError.
+        """
         name, held = reached(path)
         if held is None:
             return os.statvfs(path)
@@ -284,7 +320,10 @@ class Storage:
             os.close(descriptor)
 
     def _is_inside(self, folder: Path) -> bool:
-        """Whether a folder really lies where it may; the store's own folder was named by the user."""
+        """Return whether a folder really lies where it may.
+
+        The store's own folder was named by the user.
+        """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
         known = self._inside.get(folder)
@@ -299,7 +338,10 @@ class Storage:
         return any(target.is_relative_to(trusted) for trusted in self._trusted)
 
     def _real_path(self, path: Path) -> Path:
-        """Return where a path leads. What lies above a folder that the user named was followed before this process changed its user."""
+        """Return where a path leads.
+
+        What lies above a folder that the user named was followed before this process changed its user.
+        """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
             if names is not None:
@@ -308,7 +350,10 @@ class Storage:
 
 
 def is_path_text(text: str) -> bool:
-    """Tell whether a text can name a file: no NUL, nothing that has no bytes. The system's calls fail with other errors on those."""
+    """Tell whether a text can name a file: no NUL, nothing that has no bytes.
+
+    The system's calls fail with other errors on those.
+    """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
     except UnicodeEncodeError:
@@ -337,7 +382,10 @@ def _path_of(descriptor: int) -> str:
 
 
 def regular(descriptor: int, path: Path) -> int:
-    """Return the descriptor of what was opened at `path`. Raises OSError where that is no regular file, and closes it."""
+    """Return the descriptor of what was opened at `path`.
+
+    Raises OSError where that is no regular file, and closes it.
+    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -368,10 +416,10 @@ def _kind(mode: int) -> Kind:
 
 
 def from_root(root: Path, path: str) -> Path:
-    """Return a folder that lies below `root` as a path that begins with it; any other as it is.
+    """Return a folder that lies below `root` as a path that begins with it.
 
-    Two paths of one folder, as of a relative STORE and the absolute names in its broker.conf, would be two folders to whoever compares
-    them: to a journal, to a finding.
+    Any other as it is. Two paths of one folder, as of a relative STORE and the absolute names in its broker.conf, would
+    be two folders to whoever compares them: to a journal, to a finding.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),
@@ -383,7 +431,10 @@ def from_root(root: Path, path: str) -> Path:
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """`path` and all that is below it, what a folder holds before the folder; nothing where nothing is. Raises OSError."""
+    """`path` and all that is below it, what a folder holds before the folder.
+
+    Nothing where nothing is. Raises OSError.
+    """
     waiting: list[tuple[Path, Stamp | None]] = [
         (path, None)
     ]  # no recursion: a store may nest its folders deeper than Python calls itself

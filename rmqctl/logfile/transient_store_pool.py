@@ -17,11 +17,11 @@ class TransientStorePool:
 
     @property
     def available(self) -> int:
-        """How many buffers can be borrowed."""
+        """Return how many buffers can be borrowed."""
         return self._left + len(self._free)
 
     def borrow(self) -> bytearray | None:
-        """A buffer; None when all are lent: the file is then written directly."""
+        """Return a buffer; None when all are lent: the file is then written directly."""
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -31,6 +31,6 @@ class TransientStorePool:
         return bytearray(self.size)
 
     def give_back(self, buffer: bytearray) -> None:
-        """A buffer that is not needed any more."""
+        """Take back a buffer that is not needed any more."""
         with self._lock:
             self._free.append(buffer)

@@ -1,7 +1,8 @@
 """One file of a queue of files, for writing: three positions, and a count of those who hold it.
 
-RocketMQ's MappedFile. `wrote_position` is behind what was appended; `committed_position` behind what reached the file (with a
-buffer of the transient store pool that is later, without one the same); `flushed_position` behind what is on the disk.
+RocketMQ's MappedFile. `wrote_position` is behind what was appended; `committed_position` behind what reached the file
+(with a buffer of the transient store pool that is later, without one the same); `flushed_position` behind what is on
+the disk.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ FORCED_STEP = 1000  # a file that is to go although someone holds it loses so ma
 
 
 class WritableMappedFile(MappedFile):
-    """A file of `size` bytes; positions in bytes of the file. Methods that touch it raise OSError.
+    """A file of `size` bytes.
 
-    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; else, `mapped`, into
-    the file's pages by memory, which is several times as fast for small appends; else by a write each. With `kept` the storage
-    closes it when too many files are open: it must be used by one thread at a time.
+    Positions in bytes of the file. Methods that touch it raise OSError.
+
+    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; else,
+    `mapped`, into the file's pages by memory, which is several times as fast for small appends; else by a write each.
+    With `kept` the storage closes it when too many files are open: it must be used by one thread at a time.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class WritableMappedFile(MappedFile):
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits."""
+        """Return whether nothing more fits."""
         return self.wrote_position == self.size
 
     @property
@@ -77,13 +80,14 @@ class WritableMappedFile(MappedFile):
 
     @property
     def descriptor(self) -> int:
-        """The open descriptor, for who writes at places of its own."""
+        """Return the open descriptor, for who writes at places of its own."""
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`, for which there must be room.
 
-        After an OSError nothing is appended, and what reached the file is zeros again; where that fails, too, the next append tries.
+        After an OSError nothing is appended, and what reached the file is zeros again; where that fails, too, the next
+        append tries.
         """
         position = self.wrote_position
         end = position + len(data)
@@ -99,7 +103,10 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def _map(self) -> MappedMemory | None:
-        """The file's memory; None: it is not to be written so, or this file system cannot allocate blocks."""
+        """Return the file's memory.
+
+        None: it is not to be written so, or this file system cannot allocate blocks.
+        """
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
         return self._memory
@@ -137,13 +144,19 @@ class WritableMappedFile(MappedFile):
         self._torn, self._is_mended = 0, True
 
     def skip_to_end(self) -> None:
-        """The rest of the file counts as written, whatever is there (behind a blank of 8 bytes); of a pool's used buffer, zeros."""
+        """Count the rest of the file as written (after a blank of 8 bytes).
+
+        Of a pool's used buffer, zeros.
+        """
         if self._buffer is not None:
             self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)
         self.wrote_position = self.size
 
     def commit(self, least_pages: int = 0) -> int:
-        """Bring what was appended into the file, when it is `least_pages` pages or more, or the file is full; the committed position."""
+        """Bring what was appended into the file, when it is `least_pages` pages or more, or the file is full.
+
+        The committed position.
+        """
         with self._write_lock:
             wrote = self.wrote_position
             if self._buffer is None:
@@ -159,7 +172,10 @@ class WritableMappedFile(MappedFile):
             return self.committed_position
 
     def flush(self, least_pages: int = 0) -> int:
-        """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full; the flushed position."""
+        """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full.
+
+        The flushed position.
+        """
         with self._flush_lock:
             readable = self.readable_position
             enough = self._is_mended or _is_enough(
@@ -184,7 +200,10 @@ class WritableMappedFile(MappedFile):
         self._writable.sync(self._open())
 
     def hold(self) -> bool:
-        """Keep the file from being closed and deleted, until `release`; False: it is already going."""
+        """Keep the file from being closed and deleted, until `release`.
+
+        False: it is already going.
+        """
         with self._reference_lock:
             if not self._available or self._references <= 0:
                 return False

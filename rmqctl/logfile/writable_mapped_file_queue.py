@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class WritableMappedFileQueue:
     """Files of `file_size` bytes in `folders`, in turn by their offset where there are several, but for those that `is_full` says.
 
-    `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files behind `end`
-    are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
+    `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files
+    behind `end` are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
     """
 
     def __init__(
@@ -68,11 +68,14 @@ class WritableMappedFileQueue:
 
     @property
     def last(self) -> WritableMappedFile | None:
-        """The file that is written to, full or not."""
+        """Return the file that is written to, full or not."""
         return self.files[-1] if self.files else None
 
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
-        """The last file, or a new one where it is full; the first of all holds `start_offset`."""
+        """Return the last file, or a new one where it is full.
+
+        The first of all holds `start_offset`.
+        """
         last = self.last
         if last is not None and not last.is_full:
             return last
@@ -87,7 +90,9 @@ class WritableMappedFileQueue:
         start_offset: int = 0,
         on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
-        """Append `data` over as many files as it takes; the first of all holds `start_offset`.
+        """Append `data` over as many files as it takes.
+
+        The first of all holds `start_offset`.
 
         `on_full` hears of each file that it fills, and how many bytes of `data` are written by then.
         """
@@ -101,9 +106,10 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Have what was appended on the disk, by the rule of least pages; whether nothing was left to do.
+        """Have what was appended on the disk, by the rule of least pages.
 
-        An OSError is for good: the system may have dropped what it could not write, and a later sync would succeed without it.
+        Whether nothing was left to do. An OSError is for good: the system may have dropped what it could not write, and
+        a later sync would succeed without it.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -116,13 +122,19 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Bring buffers into their files, by the rule of least pages; whether nothing was left to do."""
+        """Bring buffers into their files, by the rule of least pages.
+
+        Whether nothing was left to do.
+        """
         before = self.committed_where
         self.committed_where = self._bring_on(before, lambda file: file.commit(least_pages))
         return self.committed_where == before
 
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
-        """From the file that holds offset `where` on, `bring` each until one is not done whole; the offset that this came to."""
+        """From the file that holds offset `where` on, `bring` each until one is not done whole.
+
+        The offset that this came to.
+        """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
             where = file.file_from_offset + position
@@ -144,7 +156,7 @@ class WritableMappedFileQueue:
         return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor, kept=True)
 
     def _path(self, base: int) -> Path:
-        """Where all folders are full, they take turns again (MultiPathMappedFileQueue)."""
+        """Return where all folders are full, they take turns again (MultiPathMappedFileQueue)."""
         folders = (
             self._folders
             if len(self._folders) == 1

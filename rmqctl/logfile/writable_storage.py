@@ -1,8 +1,8 @@
 """The operating system, for writing. What reads never imports this.
 
-A full disk must be an OSError that can be reported: files are written with `pwrite`, or through a mapping whose blocks were
-allocated before, since a store into a hole of a full disk is a SIGBUS. (Where blocks are copied when they are written again, as in
-ZFS or in Btrfs with snapshots, that is no promise; a broker, which maps holes, has none either.)
+A full disk must be an OSError that can be reported: files are written with `pwrite`, or through a mapping whose blocks
+were allocated before, since a store into a hole of a full disk is a SIGBUS. (Where blocks are copied when they are
+written again, as in ZFS or in Btrfs with snapshots, that is no promise; a broker, which maps holes, has none either.)
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store. All methods raise OSError.
 
-    Below `root`, and the folders that `trust` adds, no link is followed, not even one that comes meanwhile, unless `follow_links`. With
-    `beneath`, `root` itself is such a folder below that one. A new file belongs to the owner of its folder.
+    Below `root`, and the folders that `trust` adds, no link is followed, not even one that comes meanwhile, unless
+    `follow_links`. With `beneath`, `root` itself is such a folder below that one. A new file belongs to the owner of
+    its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -49,7 +50,7 @@ class WritableStorage(Storage):
         return found
 
     def entry(self, path: Path) -> Entry:
-        """What is at `path`, no link followed."""
+        """Return what is at `path`, no link followed."""
         if self.follow_links or self._is_named(path):
             return super().entry(path)
         try:
@@ -63,7 +64,7 @@ class WritableStorage(Storage):
         return Entry(path.name, path, Kind.LINK_OUT) if stat.S_ISLNK(found.st_mode) else entry_of(path, found)
 
     def names(self, folder: Path) -> list[str]:
-        """The names in a folder, sorted."""
+        """Return the names in a folder, sorted."""
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)
 
     def open(self, path: Path) -> int:
@@ -71,15 +72,19 @@ class WritableStorage(Storage):
         return super().open(path) if self.follow_links else regular(place.open_for_reading(path, self._roots), path)
 
     def open_for_writing(self, path: Path) -> int:
-        """A descriptor for reading and writing; never follows a link in the file's place."""
+        """Return a descriptor for reading and writing.
+
+        Never follows a link in the file's place.
+        """
         with self._in(path) as (name, folder):
             return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
 
     def create(self, path: Path, size: int) -> int:
-        """Make a file of `size` zero bytes, its folders too where they are missing; a descriptor for reading and writing.
+        """Make a file of `size` zero bytes, its folders too where they are missing.
 
-        A file appears at its full size, or not at all, where the system can do that: no broker loads one that is shorter. One
-        that is there at this size and was never written, left behind by a failure, is taken.
+        A descriptor for reading and writing. A file appears at its full size, or not at all, where the system can do
+        that: no broker loads one that is shorter. One that is there at this size and was never written, left behind by
+        a failure, is taken.
         """
         self.make_folder(path.parent)
         try:
@@ -119,7 +124,10 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """A file that gets its name when it has its size; None where the system has no such thing. Raises OSError when it fails else."""
+        """Return a file that gets its name when it has its size.
+
+        None where the system has no such thing. Raises OSError when it fails else.
+        """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
             return None
@@ -174,7 +182,10 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
-        """The first `size` bytes of a file as memory that can be written where blocks are allocated; `sync` syncs it, too."""
+        """Return the first `size` bytes of a file as memory that can be written where blocks are allocated.
+
+        `sync` syncs it, too.
+        """
         try:
             return mmap.mmap(descriptor, size)
         except OSError as error:
@@ -228,7 +239,7 @@ class WritableStorage(Storage):
             os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links)
 
     def check_may_change(self, path: Path) -> None:
-        """Raises OSError where this process may not write to a file, or change the names of a folder, or give it its time back."""
+        """Raise OSError where this process may not write to a file, or change the names of a folder, or give it its time back."""
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
             if stat.S_ISDIR(status.st_mode):
@@ -241,7 +252,10 @@ class WritableStorage(Storage):
             )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
-        """Give a file or folder to whom `like` belongs. Only root may: for others it stays as it is."""
+        """Give a file or folder to whom `like` belongs.
+
+        Only root may: for others it stays as it is.
+        """
         if os.geteuid() == 0:
             with self._in(path) as (name, folder):
                 os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
@@ -262,7 +276,10 @@ class WritableStorage(Storage):
         self.set_mtime(path, stamp.mtime_ns)
 
     def make_file(self, path: Path) -> int:
-        """Create an empty file in place of any other, and return a descriptor. Durable with a sync of it and of its folder."""
+        """Create an empty file in place of any other, and return a descriptor.
+
+        Durable with a sync of it and of its folder.
+        """
         with self._in(path) as (name, folder):
             return self._make_file(name, folder)
 
@@ -280,7 +297,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """A new folder; durable with the next sync of the one above."""
+        """Make a folder; durable with the next sync of the one above."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -291,7 +308,10 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Another name within a file system, durable with a sync of both folders; False: the target is in another file system."""
+        """Another name within a file system, durable with a sync of both folders.
+
+        False: the target is in another file system.
+        """
         with self._in(path) as (name, folder), self._in(target) as (new, into):
             try:
                 os.rename(name, new, src_dir_fd=folder, dst_dir_fd=into)
@@ -312,7 +332,7 @@ class WritableStorage(Storage):
             os.rmdir(name, dir_fd=folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """What this process may still write to the disk of a folder."""
+        """Return what this process may still write to the disk of a folder."""
         disk = self.disk_space(folder)
         if disk is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
@@ -349,7 +369,10 @@ class WritableStorage(Storage):
             self.sync_folder(path.parent)
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """A small file with new content: the old or the new one, whenever a crash comes. Who may use it stays as it is."""
+        """Replace a small file's content: after a crash it is the old or the new one.
+
+        Who may use it stays as it is.
+        """
         self.make_folder(path.parent)
         old = self.stamp(path)
         with self._in(path) as (name, folder):
@@ -368,7 +391,7 @@ class WritableStorage(Storage):
         self.sync_folder(path.parent)
 
     def used_percent(self, folder: Path) -> int:
-        """How full the disk of a folder is, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent); 0 where there is no such folder yet."""
+        """Return how full the disk of a folder is, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent); 0 where there is no such folder yet."""
         if self.entry(folder).kind is Kind.MISSING:
             return 0
         disk = self._disk(folder)
@@ -376,14 +399,15 @@ class WritableStorage(Storage):
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
     def process_id(self) -> int:
-        """The number of this process, as 5.x writes it into `abort`."""
+        """Return the number of this process, as 5.x writes it into `abort`."""
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
-        """RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`; the descriptor that holds it.
+        """RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`.
 
-        None: another process has it. Closing any descriptor of the file drops the lock: nothing else in this process may open it meanwhile.
-        A file that is there stays as it is, its time too: nobody reads it.
+        The descriptor that holds it. None: another process has it. Closing any descriptor of the file drops the lock:
+        nothing else in this process may open it meanwhile. A file that is there stays as it is, its time too: nobody
+        reads it.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -407,12 +431,12 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Whether the user named this folder: it may be a link."""
+        """Return whether the user named this folder: it may be a link."""
         return path in self.named and self._beneath is None
 
     @property
     def _roots(self) -> list[Path]:
-        """The folders below which no link is followed."""
+        """Return the folders below which no link is followed."""
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
     def _check_lies_beneath(self, path: Path) -> None:
@@ -426,7 +450,7 @@ class WritableStorage(Storage):
         return 0 if self.follow_links else os.O_NOFOLLOW
 
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """The name of `path` in its folder, and a descriptor of that."""
+        """Return the name of `path` in its folder, and a descriptor of that."""
         self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
 

@@ -26,11 +26,11 @@ class RebuildQueue(NamedTuple):
     queue_id: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"rebuild queue {self.topic}/{self.queue_id}"
 
     def to_json(self) -> dict[str, Any]:
-        """The step with names of JSON."""
+        """Return the step with names of JSON."""
         return {"action": "rebuild-queue", "topic": self.topic, "queueId": self.queue_id}
 
 
@@ -38,26 +38,29 @@ class RebuildIndex(NamedTuple):
     """Make the index anew from the log."""
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return "rebuild the index"
 
     def to_json(self) -> dict[str, Any]:
-        """The step with names of JSON."""
+        """Return the step with names of JSON."""
         return {"action": "rebuild-index"}
 
 
 class SetCheckpoint(NamedTuple):
-    """Have the checkpoint say these times; `is_wrong`: it needs that whatever else is done."""
+    """Have the checkpoint say these times.
+
+    `is_wrong`: it needs that whatever else is done.
+    """
 
     values: Checkpoint
     is_wrong: bool = False
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return "set the checkpoint to the log's last message"
 
     def to_json(self) -> dict[str, Any]:
-        """The step with names of JSON."""
+        """Return the step with names of JSON."""
         return {
             "action": "set-checkpoint",
             "physicMsgTimestamp": self.values.physic_msg_timestamp,
@@ -67,7 +70,10 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """Put a file of the log where one is missing: zeros, and `placeholders`. It gets the mtime of the file `like`."""
+    """Put a file of the log where one is missing: zeros, and `placeholders`.
+
+    It gets the mtime of the file `like`.
+    """
 
     path: str
     size: int
@@ -75,28 +81,31 @@ class AddLogFile(NamedTuple):
     placeholders: tuple[PlaceholderBlock, ...]
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"add {self.path}, {self.size} bytes"
 
     def to_json(self) -> dict[str, Any]:
-        """The step with names of JSON."""
+        """Return the step with names of JSON."""
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do, and why; `findings` are what it mends, counted by their codes, where that is not certain."""
+    """One thing to do, and why.
+
+    `findings` are what it mends, counted by their codes, where that is not certain.
+    """
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
     why: str
     findings: Mapping[str, int] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"{self.action.describe()}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
-        """The step with names of JSON."""
+        """Return the step with names of JSON."""
         return self.action.to_json() | {"why": self.why}
 
 
@@ -135,7 +144,7 @@ class RepairPlan:
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
-        """Those that are made anew."""
+        """Return those that are made anew."""
         return frozenset(
             (action.topic, action.queue_id)
             for action in (step.action for step in self.steps)
@@ -144,5 +153,5 @@ class RepairPlan:
 
     @property
     def rebuilds_index(self) -> bool:
-        """Whether the index is made anew."""
+        """Return whether the index is made anew."""
         return any(isinstance(step.action, RebuildIndex) for step in self.steps)

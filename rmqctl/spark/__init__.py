@@ -1,1 +1,4 @@
-"""The same questions on Spark: to many stores, or huge ones. Nothing here but `scan.split_size` is imported unless a job runs."""
+"""The same questions on Spark: to many stores, or huge ones.
+
+Nothing here but `scan.split_size` is imported unless a job runs.
+"""

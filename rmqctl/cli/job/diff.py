@@ -102,7 +102,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
-    """How much there is of each difference, and the first of the real ones."""
+    """Return how much there is of each difference, and the first of the real ones."""
     from pyspark.sql import functions as f
 
     totals = found.groupBy("difference").agg(

@@ -35,4 +35,4 @@ class Jobs(click.Group):
     commands=JOBS,
 )
 def command() -> None:
-    """The same questions on Spark: to stores that one machine is too small for."""
+    """Ask the same questions on Spark, of stores that are too large for one machine."""

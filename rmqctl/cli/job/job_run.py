@@ -34,7 +34,7 @@ class JobRun(NamedTuple):
     split_mib: int
 
     def records(self, columns: Sequence[str], *stores: ReadOnlyStore) -> LogRecords:
-        """The records of all stores, or of those named."""
+        """Return the records of all stores, or of those named."""
         from rmqctl.spark.question.log_records import LogRecords
 
         options = self.layout | {"splitMiB": str(self.split_mib)}
@@ -42,12 +42,12 @@ class JobRun(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """The paths or URLs of the stores."""
+        """Return the paths or URLs of the stores."""
         return [path_of(store) for store in self.stores]
 
     @property
     def is_partial(self) -> bool:
-        """Whether something that belongs to a store was not read: a link, or a folder that is closed."""
+        """Return whether something that belongs to a store was not read: a link, or a folder that is closed."""
         return any(store.partly_read for store in self.stores)
 
     def table(self, name: str) -> DataFrame:
@@ -67,9 +67,10 @@ def job_run(
     split_mib: int,
     progress_mode: str,
 ) -> Iterator[JobRun]:
-    """A run of the job `name` with the options that all jobs share; what Spark raises in it is one line.
+    """Run the job `name` with the options that all jobs share.
 
-    Raises what opening a store raises, before Spark is begun; BadRequest, Unreadable.
+    What Spark raises in it is one line. Raises what opening a store raises, before Spark is begun; BadRequest,
+    Unreadable.
     """
     opened = [open_store(store, broker_conf, follow_links) for store in dict.fromkeys(stores)]
     layout = {"followLinks": str(follow_links).lower()} | (
@@ -87,17 +88,17 @@ def job_run(
 
 
 def path_of(store: ReadOnlyStore) -> str:
-    """The path of a store as rows have it."""
+    """Return the path of a store as rows have it."""
     return root_text(store.path.root.absolute())
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """All rows, inner ones as dicts, too."""
+    """Return all rows, inner ones as dicts, too."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
-    """A table's columns: their headings, and the keys of their cells."""
+    """Return a table's columns: their headings, and the keys of their cells."""
 
     def cell(key: str) -> Callable[[Row], Any]:
         return lambda row: row[key]
@@ -117,12 +118,15 @@ def print_result(
 
 
 def scanned(scan: Scan) -> Row:
-    """What was read, for a JSON document."""
+    """Return what was read, for a JSON document."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """What was read and what not, on stderr; the exit code, where `found` says that there are findings."""
+    """Return what was read and what not, on stderr.
+
+    The exit code, where `found` says that there are findings.
+    """
     read_counts = [scan.counts for scan in read]
     for counts in read_counts:
         remark(

@@ -1,8 +1,9 @@
 """`rmqctl job rebuild`: Spark's tasks read and describe the logs, the driver places units and index entries.
 
-By measure: placing costs the driver 0.1 us a message (0.2 with its keys), which is 1 to 5 GiB of log in a second; a shuffle by queue,
-so that executors write, costs 0.9 us more. It would pay from some 20 cores on that read faster than that. And what place a message gets
-depends on all of the log before it (damage, a topic that was made again), where an index entry goes on all keys before it.
+By measure: placing costs the driver 0.1 us a message (0.2 with its keys), which is 1 to 5 GiB of log in a second; a
+shuffle by queue, so that executors write, costs 0.9 us more. It would pay from some 20 cores on that read faster than
+that. And what place a message gets depends on all of the log before it (damage, a topic that was made again), where an
+index entry goes on all keys before it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def command(
 def _opened(
     store: Path, *, broker_conf: Path | None, follow_links: bool
 ) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
-    """A store that may be rebuilt, and how its files are now. Raises BadRequest for a URL."""
+    """Open a store that may be rebuilt, and note how its files are now.
+
+    Raises BadRequest for a URL.
+    """
     if is_remote(store):
         raise BadRequest(
             "a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it"
@@ -141,7 +145,10 @@ def _opened(
 
 
 def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Note the folders of the log where a store may be rebuilt. Raises RmqctlError where it may not be."""
+    """Note the folders of the log where a store may be rebuilt.
+
+    Raises RmqctlError where it may not be.
+    """
     with opened(store) as (found, _):
         if not dry_run:
             other_owner(found.path.root, found.path.commitlogs)
@@ -186,7 +193,7 @@ def _rebuild(
 
 
 def _attempt(one: Callable[[], int]) -> int:
-    """What became of one store; what ends that is told, and ends no other."""
+    """Return what became of one store; what ends that is told, and ends no other."""
     try:
         return one()
     except BrokenPipeError:  # the reader of all plans

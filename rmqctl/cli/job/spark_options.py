@@ -28,7 +28,7 @@ class StoreParam(LocalPath):
     """A store's folder, or a URL: s3://bucket/store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A Path, of a URL as `root_path` has it."""
+        """Return a Path, of a URL as `root_path` has it."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
@@ -61,7 +61,10 @@ def spark_options(command: F) -> F:
 
 @contextmanager
 def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
-    """The session that the options ask for. Raises BadRequest without PySpark, Unreadable where nobody answers."""
+    """Open the session that the options ask for.
+
+    Raises BadRequest without PySpark, Unreadable where nobody answers.
+    """
     if master and remote:
         raise click.UsageError("--master or --remote, not both")
     if find_spec("pyspark") is None:

@@ -24,7 +24,7 @@ def report_error(error: BaseException) -> int:
 
 
 def exit_status(error: BaseException) -> ExitCode:
-    """The exit status that a command ends with where this ended it."""
+    """Return the exit status that a command ends with where this ended it."""
     if isinstance(error, RmqctlError):
         return error.exit_code
     if isinstance(error, click.ClickException):

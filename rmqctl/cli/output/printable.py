@@ -24,7 +24,10 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Return JSON text (its C0 characters are escaped already) with the other unsafe ones as `\u009b`; it stays the same JSON."""
+    r"""Return JSON text (its C0 characters are escaped already) with the other unsafe ones as `\u009b`.
+
+    It stays the same JSON.
+    """
     return _UNSAFE_IN_JSON.sub(lambda match: _json_escaped(match[0]), text)
 
 

@@ -1,4 +1,7 @@
-"""What goes to stdout (tables, JSON, JSON Lines, CSV) and to stderr (remarks, progress). Only this file knows rich and tabulate."""
+"""What goes to stdout (tables, JSON, JSON Lines, CSV) and to stderr (remarks, progress).
+
+Only this file knows rich and tabulate.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,18 @@ def import_late_ones() -> None:
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, safe for a terminal."""
+    """Return one line of JSON, safe for a terminal."""
     return printable_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def print_document(verb: str, document: Row) -> None:
-    """A JSON document with its schema's name, indented."""
+    """Print a JSON document with its schema's name, indented."""
     text = json.dumps({"schema": f"rmqctl.{verb}/1"} | document, ensure_ascii=False, indent=2)
     print(printable_json(text))
 
 
 def print_line(verb: str, document: Row) -> None:
-    """The same in one line."""
+    """Print a JSON document with its schema's name in one line."""
     print(to_json({"schema": f"rmqctl.{verb}/1"} | document))
 
 
@@ -88,14 +91,17 @@ def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
 
 
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows; each is out before the next is asked for."""
+    """Yield the rows; each is out before the next is asked for."""
     for row in rows:
         yield row
         sys.stdout.flush()
 
 
 def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]], at_once: int) -> None:
-    """A table for every so many rows; of live rows only the first has headings. Columns that are empty throughout are left out."""
+    """Print a table for every so many rows.
+
+    Of live rows only the first has headings. Columns that are empty throughout are left out.
+    """
     first = True
     while chunk := list(islice(rows, at_once)):
         cells = [[cell(row) for cell in columns.values()] for row in chunk]
@@ -140,14 +146,20 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 
 
 def _csv_cell(value: Any, *, raw: bool) -> str:
-    """Return a cell. A text must not run as a formula where the file is opened as a spreadsheet; numbers of ours cannot."""
+    """Return a cell.
+
+    A text must not run as a formula where the file is opened as a spreadsheet; numbers of ours cannot.
+    """
     if isinstance(value, dict | list):
         return to_json(value)
     return no_formula(_cell(value)) if isinstance(value, str) and not raw else _cell(value)
 
 
 def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:
-    """A table: rich on a terminal, plain text otherwise; its headings only where `headed`."""
+    """Print a table: by rich on a terminal, as plain text otherwise.
+
+    Its headings only where `headed`.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     if not is_terminal(sys.stdout):
         from tabulate import tabulate
@@ -174,7 +186,7 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
 
 
 def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """The same on stderr."""
+    """Print names and values on stderr."""
     for line in _aligned(fields):
         remark(line)
 
@@ -186,7 +198,7 @@ def _aligned(fields: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def remark(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     print(printable(text), file=sys.stderr)
 
 
@@ -195,13 +207,16 @@ def _cell(value: Any) -> str:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a stream is a terminal that can do more than print lines."""
+    """Return whether a stream is a terminal that can do more than print lines."""
     return bool(stream.isatty()) and os.environ.get("TERM", "") != "dumb"
 
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """A function that takes bytes done; shows them on stderr as `mode` (auto, json, none) asks."""
+    """Yield a function that takes the bytes done.
+
+    Shows them on stderr as `mode` (auto, json, none) asks.
+    """
     if mode == "json":
         yield _json_progress(total, what)
     elif mode == "auto" and is_terminal(sys.stderr):
@@ -242,7 +257,10 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that takes how many are done, of how many by now; shows them on stderr as `mode` (auto, json, none) asks."""
+    """Yield a function that takes how many are done, of how many by now.
+
+    Shows them on stderr as `mode` (auto, json, none) asks.
+    """
     if mode == "json":
         yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))
     elif mode == "auto" and is_terminal(sys.stderr):

@@ -30,13 +30,19 @@ def change_options(command: F) -> F:
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Before long work that ends with a question. Raises NotConfirmed where nobody can be asked."""
+    """Before long work that ends with a question.
+
+    Raises NotConfirmed where nobody can be asked.
+    """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="--yes does it without asking")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Whether what was shown is to be done. Raises NotConfirmed, also where nobody can be asked."""
+    """Whether what was shown is to be done.
+
+    Raises NotConfirmed, also where nobody can be asked.
+    """
     if yes:
         return
     check_can_ask(yes=yes)

@@ -10,7 +10,10 @@ PATIENCE_SECONDS = 0.7
 
 
 def warmed_up(warm_up: Callable[[], None]) -> None:
-    """Run `warm_up`, which has kernels made ready; where that compiles, say so before the user wonders."""
+    """Run `warm_up`, which has kernels made ready.
+
+    Where that compiles, say so before the user wonders.
+    """
     import threading
 
     from rmqctl.kernels.compile import compiling

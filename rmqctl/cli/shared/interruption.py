@@ -18,12 +18,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
-    """Those that the caller did not have ignored, as nohup does, and a shell for what it runs in the background."""
+    """Return those that the caller did not have ignored, as nohup does, and a shell for what it runs in the background."""
     return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class Interruption:
-    """While it is entered, the first signal only sets `noted`; a second one is raised where it comes, as KeyboardInterrupt."""
+    """While it is entered, the first signal only sets `noted`.
+
+    A second one is raised where it comes, as KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
         self.noted = False
@@ -60,10 +63,10 @@ class Interruption:
 
 
 class ChangeInterruption(Interruption):
-    """For what changes a store through a journal: up to `commit` a signal ends it, and nothing was changed; from there on none does.
+    """For what changes a store through a journal: up to `commit` a signal ends it, and nothing was changed.
 
-    Then it comes to its end, and so does the process, with the exit status that says so: signals stay ignored. `at_once`: until then
-    the first signal is raised, too.
+    From there on none does. Then it comes to its end, and so does the process, with the exit status that says so:
+    signals stay ignored. `at_once`: until then the first signal is raised, too.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:
@@ -72,7 +75,7 @@ class ChangeInterruption(Interruption):
         self._is_committed = False
 
     def commit(self) -> None:
-        """The change begins. Raises KeyboardInterrupt where a signal came before."""
+        """Begin the change. Raises KeyboardInterrupt where a signal came before."""
         if self.noted:
             raise KeyboardInterrupt
         self._is_committed = True

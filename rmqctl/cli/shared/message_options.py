@@ -39,7 +39,7 @@ def message_of_options(asked: dict[str, Any]) -> MessageExtBrokerInner:
 
 
 def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
-    """What --property, --tags, --keys and --delay-level say."""
+    """Return what --property, --tags, --keys and --delay-level say."""
     if any("=" not in pair for pair in asked["pairs"]):
         raise click.BadParameter("write NAME=VALUE", param_hint="--property")
     said = [pair.partition("=")[::2] for pair in asked["pairs"]]

@@ -38,7 +38,7 @@ class LocalPath(click.Path):
         super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A Path."""
+        """Return a Path."""
         text = os.fsdecode(value)
         if not text:
             self.fail("the path is empty", param, ctx)
@@ -69,7 +69,10 @@ def layout_options(command: F) -> F:
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """-o with the formats that make sense for a verb; the first is the default. With csv among them, --raw."""
+    """-o with the formats that make sense for a verb.
+
+    The first is the default. With csv among them, --raw.
+    """
     option = click.option(
         "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."
     )
@@ -114,14 +117,17 @@ def threads_option(command: F) -> F:
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return min(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX
     )
 
 
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
-    """Read broker.conf, if one is given; say so where it names another store, or a log elsewhere. Raises BadRequest."""
+    """Read broker.conf, if one is given.
+
+    Say so where it names another store, or a log elsewhere. Raises BadRequest.
+    """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
     if broker_conf is None:
@@ -148,7 +154,10 @@ def _is_below(path: Path, store: Path) -> bool:
 
 
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
-    """The store that the shared options name; `log_only`: the verb reads nothing but the log."""
+    """Return the store that the shared options name.
+
+    `log_only`: the verb reads nothing but the log.
+    """
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 

@@ -50,16 +50,19 @@ def takes_as_root(command: click.Command) -> bool:
 
 
 def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Become, as root, the owner of the store before any of its files is opened for writing; report it. `logs` lie elsewhere.
+    """Become, as root, the owner of the store before any of its files is opened for writing.
 
-    What this process imports must be imported by then: the owner may not read it. Raises ChangeFailed where files belong to several
-    users; not with --as-root.
+    Report it. `logs` lie elsewhere. What this process imports must be imported by then: the owner may not read it.
+    Raises ChangeFailed where files belong to several users; not with --as-root.
     """
     act_as_owner_of({store: logs})
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Do as `act_as_owner` does before several stores are changed, each with its `logs`. Raises ChangeFailed where their owners differ."""
+    """Do as `act_as_owner` does before several stores are changed, each with its `logs`.
+
+    Raises ChangeFailed where their owners differ.
+    """
     from rmqctl.logfile.access.owner import Owner, become
 
     owners = {store: other_owner(store, logs) for store, logs in stores.items()}
@@ -76,7 +79,10 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 
 
 def _import_package() -> None:
-    """Import every module of rmqctl that a verb without Spark may need; what root installed for itself the owner may not read."""
+    """Import every module of rmqctl that a verb without Spark may need.
+
+    What root installed for itself the owner may not read.
+    """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
             importlib.import_module(module.name)
@@ -94,7 +100,10 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
-    """Return the user that root has to become; None: this process keeps its user. Raises ChangeFailed."""
+    """Return the user that root has to become.
+
+    None: this process keeps its user. Raises ChangeFailed.
+    """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 
     if not is_root() or click.get_current_context().meta.get(AS_ROOT):

@@ -15,7 +15,10 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-z]{0,3})", re.IGNORECASE | re
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of `500000000000`, `500GB` (powers of 1000) or `465.5GiB` (powers of 1024). Raises ValueError."""
+    """Return the bytes of `500000000000`, `500GB` (powers of 1000) or `465.5GiB` (powers of 1024).
+
+    Raises ValueError.
+    """
     found = _SIZE.fullmatch(text.strip())
     unit = UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None or ("." in found[1] and unit == 1):

@@ -19,10 +19,11 @@ _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
 def parse_time(text: str, now: int) -> int:
-    """Milliseconds since 1970 of `text`; `now` (ms) is what relative times count from. Raises ValueError.
+    """Milliseconds since 1970 of `text`.
 
-    RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s` gives them), `-2h`, `now`, `today`,
-    `yesterday` (local midnight), mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
+    `now` (ms) is what relative times count from. Raises ValueError. RFC 3339 (without an offset: local time), epoch ms,
+    epoch seconds (10 digits, as `date +%s` gives them), `-2h`, `now`, `today`, `yesterday` (local midnight), mqadmin's
+    `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
     """
     if text.isdecimal():
         return int(text) * 1000 if is_epoch_seconds(text) else int(text)
@@ -42,12 +43,15 @@ def parse_time(text: str, now: int) -> int:
 
 
 def is_epoch_seconds(text: str) -> bool:
-    """Return whether a number has the 10 digits of seconds since 1970 in the years 2001 to 2286; as ms those are days of 1970."""
+    """Return whether a number has the 10 digits of seconds since 1970 in the years 2001 to 2286.
+
+    As ms those are days of 1970.
+    """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 
 
 def _milliseconds(moment: datetime) -> int:
-    """A moment without a zone is local time."""
+    """Return a moment without a zone is local time."""
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
@@ -78,7 +82,7 @@ class HoursType(click.ParamType):  # type: ignore[type-arg]
     name = "hours"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """The hours, as numbers."""
+        """Return the hours, as numbers."""
         from rmqctl.store.config.clean_config import parse_hours
 
         if isinstance(value, tuple):

@@ -17,7 +17,10 @@ CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CON
 
 
 def flush_output() -> None:
-    """Have all of stdout out. Raises OSError that names it, such as for a full disk behind `>`."""
+    """Have all of stdout out.
+
+    Raises OSError that names it, such as for a full disk behind `>`.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -99,7 +99,7 @@ def command(
 
 
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
-    """Times that vouch for messages which the log has not: a recovery would begin too late. Raises OSError."""
+    """Warn of times later than the log's last message: a recovery would begin too late. Raises OSError."""
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339
 
@@ -125,7 +125,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """The fields as they are; none where there are none."""
+    """Return the fields as they are; none where there are none."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -140,7 +140,7 @@ def command(
 
 
 def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
-    """What broker.conf says, where no option says otherwise."""
+    """Return what broker.conf says, where no option says otherwise."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
     said: dict[str, Any] = {
@@ -153,7 +153,10 @@ def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
 
 
 def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """A broker takes what lies in its folders for its own; what is replaced, or appended to, must be a file."""
+    """Check that rmqctl's own files do not lie in the folders of a broker.
+
+    What is replaced, or appended to, must be a file.
+    """
     from rmqctl.logfile.access.owner import is_root
 
     for option, file in files.items():
@@ -206,7 +209,7 @@ class _Run:
         self._gauges = gauges
 
     def run(self) -> int:
-        """The exit status."""
+        """Return the exit status."""
         store, asked = self._store, self._asked
         check_complete(store)
         looked, holder = self._look(), store.lock_holder()
@@ -233,7 +236,7 @@ class _Run:
         return self._delete(looked)
 
     def _note_kept(self) -> None:
-        """What else takes room."""
+        """Report what else takes room."""
         from rmqctl.store.journal.journals import kept_bytes, list_journals
 
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
@@ -307,7 +310,10 @@ class _Run:
         self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
-        """One line: for people it is what they asked for. It is out before anything else is said of the run."""
+        """One line: for people it is what they asked for.
+
+        It is out before anything else is said of the run.
+        """
         if self._output != "table":
             remark(line)
             return
@@ -320,7 +326,7 @@ class _Run:
 
 
 def _sleep_in(interruption: Interruption) -> Callable[[float], None]:
-    """A signal ends the wait at once."""
+    """Return a signal ends the wait at once."""
 
     def sleep(seconds: float) -> None:
         if not interruption.noted:

@@ -31,7 +31,7 @@ class ConfigVerbs(click.Group):
 
 @click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """The broker's configuration kept in the store (config/*.json)."""
+    """Show the broker's configuration that the store keeps (config/*.json)."""
 
 
 @command.command(

@@ -160,7 +160,7 @@ def command(
 
 
 def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """The rows asked for; --follow goes on where the others end."""
+    """Return the rows asked for; --follow goes on where the others end."""
     if asked["around"] is not None:
         return dump.around(asked["around"], asked["context"])
     if asked["tail"] is not None:
@@ -210,7 +210,7 @@ def _remark_damage(damage: Damage) -> None:
 
 
 def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:
-    """The end of the scan on stderr; the exit code."""
+    """Return the end of the scan on stderr; the exit code."""
     from rmqctl.store.read.topic_names import unknown_topic
 
     store.list_all()

@@ -29,7 +29,7 @@ UNIT_STEP = 1024
 @store_argument
 @output_option("table", "json")
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
-    """What is in a store: files, offsets, time span, topics, checkpoint, abort, lock, disk use, the broker's version as far as it shows.
+    """Show what a store holds: files, offsets, times, topics, checkpoint, locks, and the broker's version.
 
     Reads folders, small files and the ends of the log; it does not scan the log and says nothing of its health: that is `verify`.
     """

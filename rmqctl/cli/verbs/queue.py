@@ -112,7 +112,7 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 
 
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
-    """A row a queue; one that cannot be read is told at the end."""
+    """Yield a row a queue; one that cannot be read is told at the end."""
     for queue in queues:
         try:
             low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset

@@ -101,7 +101,10 @@ def command(
 
 
 class HowToRebuild(NamedTuple):
-    """What is built, for brokers of which `profile`, and how it is reported; the log is read by `threads`, or by `scan`."""
+    """What is built, for brokers of which `profile`, and how it is reported.
+
+    The log is read by `threads`, or by `scan`.
+    """
 
     selection: Selection
     dry_run: bool
@@ -124,7 +127,7 @@ def prepare_kernels() -> None:
 
 
 def selection(what: str, asked: dict[str, Any]) -> Selection:
-    """What the options ask for. Raises UsageError where it makes no sense."""
+    """Return what the options ask for. Raises UsageError where it makes no sense."""
     from rmqctl.operations.rebuild.rebuild import Selection
 
     if asked["queue_id"] is not None and asked["topic"] is None:
@@ -142,14 +145,17 @@ def check_store(store: ReadOnlyStore) -> None:
 
 
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
-    """The plan, and its execution where that is wanted, of a store whose files were as `fingerprint` say when it was opened; the exit status."""
+    """Return the plan, and its execution where that is wanted, of a store whose files were as `fingerprint` say when it was opened; the exit status."""
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
     return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
-    """Choose whether TAGS go into the index. Raises BadRequest where neither the store nor --profile shows it."""
+    """Choose whether TAGS go into the index.
+
+    Raises BadRequest where neither the store nor --profile shows it.
+    """
     from msgspec.structs import replace
 
     from rmqctl.format.profile import PROFILES
@@ -213,7 +219,10 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
 
 
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
-    """Take over what the interrupted rebuild built, and report where this one resumes. Raises BadRequest where nothing can be used."""
+    """Take over what the interrupted rebuild built, and report where this one resumes.
+
+    Raises BadRequest where nothing can be used.
+    """
     from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
 
     if not journal.goes_on:
@@ -231,7 +240,10 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 
 
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
-    """Compares the index that is there with the log while that is read; None: there is none, or it is left alone."""
+    """Return the audit that compares the existing index with the log while the log is read.
+
+    None: there is none, or it is left alone.
+    """
     from rmqctl.forensics.audit.index_audit import IndexAudit
 
     if not rebuild.selection.index or not store.index.files:

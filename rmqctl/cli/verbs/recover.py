@@ -185,7 +185,10 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes placeholders stand for; fillers are placeholders that no consumer gets."""
+    """Report how many messages and bytes placeholders stand for.
+
+    Fillers are placeholders that no consumer gets.
+    """
     if not plan.placeholders_bytes:
         return []
     served = counted(plan.repair.placeholders.served, "message")
@@ -200,7 +203,7 @@ def _start(plan: RecoveryPlan) -> str:
 
 
 def _restart_in_words(plan: RecoveryPlan) -> str:
-    """What the broker alone would come to."""
+    """Return what the broker alone would come to."""
     restart = plan.restart
     if restart.refused is not None:
         return f"the broker does not load this store: {restart.refused}"

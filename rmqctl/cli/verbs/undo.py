@@ -131,7 +131,10 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 
 
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
-    """Return the sound journals, or the damaged one in the folder of that name. Raises UsageError where there is none."""
+    """Return the sound journals, or the damaged one in the folder of that name.
+
+    Raises UsageError where there is none.
+    """
     if damaged is None:
         return [entry for entry in entries if entry.fault is None]
     names = [entry.folder.name for entry in entries if entry.fault is not None]
@@ -143,7 +146,7 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
 
 
 def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
-    """Raises NeedsRecovery, Unreadable where the store may be half changed, or where nothing but damaged journals is left."""
+    """Raise NeedsRecovery, Unreadable where the store may be half changed, or where nothing but damaged journals is left."""
     from rmqctl.store.journal.journals import check_finished, refusal
 
     check_finished(store, chosen if chosen and chosen[0].fault is not None else entries)
@@ -153,7 +156,10 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 
 
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
-    """Return the paths that were written to since, with `force`. Raises ChangedSince without, Unreadable, OSError."""
+    """Return the paths that were written to since, with `force`.
+
+    Raises ChangedSince without, Unreadable, OSError.
+    """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 
     for entry in chosen:
@@ -176,7 +182,10 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 
 
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
-    """Take the newest change back; `changed` are the paths that were written to since, with `force`."""
+    """Take the newest change back.
+
+    `changed` are the paths that were written to since, with `force`.
+    """
     from rmqctl.logfile.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder
     from rmqctl.store.journal.transaction import undo_last

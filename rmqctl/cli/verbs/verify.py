@@ -61,7 +61,7 @@ def command(
     threads: int,
     progress_mode: str,
 ) -> int:
-    """Is the store whole?
+    """Check whether the store is whole.
 
     Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
     behind the log's end. Level 2 compares every message with its queue unit, and every unit with its message. Level 3 adds

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 
 class AppendReport:
-    """Hears of the messages that go into the store at `root`, and tells of them; as JSON Lines a line for each that was stored.
+    """Hears of the messages that go into the store at `root`, and tells of them.
 
-    `source` is the name of the file that has the lines, "" for stdin, None where there are none but one message of options.
-    A stdout that fails does not end it at once: what was begun is still to be ended in order, and to be told on stderr.
+    As JSON Lines a line for each that was stored.
+
+    `source` is the name of the file that has the lines, "" for stdin, None where there are none but one message of
+    options. A stdout that fails does not end it at once: what was begun is still to be ended in order, and to be told
+    on stderr.
     """
 
     def __init__(self, root: Path, source: str | None, output: str) -> None:
@@ -41,7 +44,7 @@ class AppendReport:
         self._same_up_to = 0  # the last of the lines behind `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Whether nothing more is to be stored."""
+        """Return whether nothing more is to be stored."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -58,7 +61,10 @@ class AppendReport:
             self._to_stdout(print, to_json(row))
 
     def refused(self, refused: Refused) -> None:
-        """Lines whose messages were not stored; of those in a row with the same fault the first is told, then how far they go."""
+        """Lines whose messages were not stored.
+
+        Of those in a row with the same fault the first is told, then how far they go.
+        """
         first, last = refused.lines[0], refused.lines[-1]
         self.lines_refused += len(refused.lines)
         if self._source is None:
@@ -76,7 +82,10 @@ class AppendReport:
             remark(f"{_lines(self._told.lines[-1] + 1, self._same_up_to)}: not stored, for the same reason")
 
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
-        """Close the store; a failure of the system is reported at the end. `keeps_empty` as for MessageStore."""
+        """Close the store.
+
+        A failure of the system is reported at the end. `keeps_empty` as for MessageStore.
+        """
         try:
             store.close(keeps_empty=keeps_empty)
             self._is_closed = True
@@ -84,7 +93,7 @@ class AppendReport:
             self._close_error = error
 
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
-        """What came of it, also where it was interrupted or failed: the queues, what was counted, how the store is, and how to go on.
+        """Print the queues, the counts, the state of the store, and how to go on.
 
         `next_line` is the first that was not dealt with, None when all were.
         """
@@ -133,7 +142,10 @@ class AppendReport:
         return "".join(f"; {what}" for what in words)
 
     def exit_code(self, appender: Appender) -> ExitCode:
-        """What it comes to. Raises BadRequest or ChangeFailed where the one message of options was not stored."""
+        """Return what it comes to.
+
+        Raises BadRequest or ChangeFailed where the one message of options was not stored.
+        """
         if self._source is None and appender.ended is not None:
             raise ChangeFailed(f"not stored: {appender.ended.why}", path=str(self._root))
         if self._source is None and self._told is not None:
@@ -161,7 +173,10 @@ def _lines(first: int, last: int) -> str:
 
 
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and value of each number that is not 0; those of a bucket or a topic have it behind their name."""
+    """Name and value of each number that is not 0.
+
+    Those of a bucket or a topic have it behind their name.
+    """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):
             if number:

@@ -76,7 +76,7 @@ class CleanMetrics:
         return f"{PREFIX}{name}{{{labels}}} {value}"
 
     def write(self, path: Path, exit_status: int) -> None:
-        """The run is over: the file at `path` appears with all of it. Raises OSError."""
+        """Write the metrics of the finished run to the file at `path`. Raises OSError."""
         from rmqctl.logfile.writable_storage import WritableStorage
 
         self.set("exit_status", exit_status)
@@ -92,9 +92,10 @@ class CleanMetrics:
 
 
 def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:
-    """Run, and whatever ends it, the file at `path` says so; None: no file. Raises OSError where only that fails.
+    """Run, and whatever ends it, the file at `path` says so.
 
-    A command line that is wrong is no run: it may be `path` that is wrong.
+    None: no file. Raises OSError where only that fails. A command line that is wrong is no run: it may be `path` that
+    is wrong.
     """
     if path is None:
         return run()

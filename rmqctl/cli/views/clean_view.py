@@ -57,7 +57,7 @@ def print_plan(
 
 
 def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
-    """What there is to do, in one line."""
+    """Return what there is to do, in one line."""
     if not (plan.going or plan.folders or left):
         return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
     freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
@@ -66,7 +66,7 @@ def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str
 
 
 def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
-    """What was done, in one line."""
+    """Return what was done, in one line."""
     log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
     what = (
         f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
@@ -84,7 +84,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """What asked for deletion, and why the first file stays all the same."""
+    """Return what asked for deletion, and why the first file stays all the same."""
     first = plan.first_left
     return (
         plan.reason
@@ -176,7 +176,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
-    """The topics that lose messages which no group reads, the first ones by name."""
+    """Return the topics that lose messages which no group reads, the first ones by name."""
     more = (
         f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
         if len(topics) > TOPICS_SHOWN

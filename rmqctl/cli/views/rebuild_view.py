@@ -62,7 +62,7 @@ class RebuildView:
             self._repair = _with_next_start(store, self._repair, self._queues, next_start)
 
     def print_all(self, output: str) -> None:
-        """The queues and the index on stdout, what is special about them on stderr."""
+        """Print the queues and the index on stdout, remarks on stderr."""
         if output == "json":
             print_document("rebuild", self._document())
         elif output == "jsonl":
@@ -169,7 +169,10 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
-    """Whether the index that is there says anything else than the new one; without an audit (--resume) it counts as different."""
+    """Return whether the index that is there says anything else than the new one.
+
+    Without an audit (--resume) it counts as different.
+    """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True
     if audit is None:

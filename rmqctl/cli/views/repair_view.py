@@ -45,7 +45,7 @@ class HowToRepair(NamedTuple):
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Raises StoreInUse, and as `check_complete`."""
+    """Raise StoreInUse, and as `check_complete`."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
@@ -53,10 +53,10 @@ def check_writable(store: ReadOnlyStore) -> None:
 
 
 def check_complete(store: ReadOnlyStore) -> None:
-    """Raises NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
+    """Raise NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
 
-    LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file sizes.
-    What was not read must not be taken for what is not there: without the log every queue would be one too many.
+    LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file
+    sizes. What was not read must not be taken for what is not there: without the log every queue would be one too many.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -78,7 +78,7 @@ def check_complete(store: ReadOnlyStore) -> None:
 
 
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
-    """Raises BadRequest where the index is rebuilt, and nothing shows whether with TAGS."""
+    """Raise BadRequest where the index is rebuilt, and nothing shows whether with TAGS."""
     from rmqctl.store.read.tag_index import indexes_tags
 
     if plan.rebuilds_index:
@@ -101,12 +101,12 @@ def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> No
 
 
 def words_of_loss(plan: RepairPlan) -> str:
-    """What is lost."""
+    """Return what is lost."""
     return f"{counted(plan.lost.records, 'message')}, {counted(plan.lost.bytes, 'byte')}"
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
-    """The keys of a plan in the documents of the verbs."""
+    """Return the keys of a plan in the documents of the verbs."""
     return {
         "minPhyOffset": plan.min_phy_offset,
         "maxPhyOffset": plan.max_phy_offset,
@@ -120,7 +120,7 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
 def carry_out(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
 ) -> int:
-    """What follows once a plan was shown: the question, the repair, the exit status."""
+    """Return what follows once a plan was shown: the question, the repair, the exit status."""
     if asked.dry_run and plan.steps:
         note_owner(store.path.root, store.path.commitlogs)
     if asked.dry_run or not plan.steps:
@@ -139,7 +139,10 @@ def carry_out(
 
 
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:
-    """The queues that lose messages and the steps; with `explain` all queues, and each step by itself."""
+    """Print the queues that lose messages, and the steps.
+
+    With `explain` all queues, and each step by itself.
+    """
     _print_queues([queue for queue in plan.queues if queue.lost or explain])
     _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)
     for note in plan.notes:

@@ -33,14 +33,20 @@ class Receipt(msgspec.Struct):
 
 
 class ReceiptsRead(NamedTuple):
-    """Whether a receipt explains where the log begins; `ignored` has `file:line` of each line that is no receipt."""
+    """Whether a receipt explains where the log begins.
+
+    `ignored` has `file:line` of each line that is no receipt.
+    """
 
     is_cleaned: bool
     ignored: list[str]
 
 
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
-    """Whether `clean` deleted the file of the log that ended at a physical offset. Raises OSError, also for what is no file."""
+    """Return whether `clean` deleted the file of the log that ended at a physical offset.
+
+    Raises OSError, also for what is no file.
+    """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
         if storage.entry(root / name).kind is Kind.MISSING:
@@ -55,13 +61,19 @@ def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
 
 
 def _log_end(receipt: Receipt) -> int | None:
-    """The physical offset at which a deleted file of the log ended; None: the file was none of the log."""
+    """Return the physical offset at which a deleted file of the log ended.
+
+    None: the file was none of the log.
+    """
     path = PurePath(receipt.path)
     return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
 
 
 def _receipt(line: bytes) -> Receipt | None:
-    """The receipt of a line; None for a line that a crash cut, or that holds something else."""
+    """Return the receipt of a line.
+
+    None for a line that a crash cut, or that holds something else.
+    """
     if len(line) > LINE_SIZE_MAX:
         return None
     try:

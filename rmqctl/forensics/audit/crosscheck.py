@@ -1,7 +1,8 @@
 """Log against queues: every message has its unit, and every unit its message.
 
-One pass over the log confirms units as it goes (`on_messages`); then each queue's slots that no message confirmed are looked at
-(`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is looked at by itself.
+One pass over the log confirms units as it goes (`on_messages`); then each queue's slots that no message confirmed are
+looked at (`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is
+looked at by itself.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
-        """Messages of the log, in log order; `message` is one with damaged content whose frame is whole."""
+        """Messages of the log, in log order.
+
+        `message` is one with damaged content whose frame is whole.
+        """
         self._know_queues()
         messages = described.messages
         verdicts = self._units.verdicts(messages)
@@ -105,7 +109,7 @@ class QueueCrosscheck:
         self._units.know(self._keys)
 
     def _kind_of(self, key: QueueKey) -> int:
-        """How messages of a queue are compared with its units."""
+        """Return how messages of a queue are compared with its units."""
         if key in self._unreadable or self._store.is_unread(*key):
             return IGNORED
         if isinstance(self._store.queues.get(key), BatchConsumeQueue):
@@ -150,10 +154,11 @@ class QueueCrosscheck:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether the record's own QUEUEOFFSET is wrong, not its unit; then the unit is confirmed, and the record a finding.
+        """Return whether the record's own QUEUEOFFSET is wrong, not its unit.
 
-        The queue leads to the record from another place, and the records before and after that place agree with the queue, or say
-        nothing. A queue that is shifted as a whole is wrong itself: its records agree with one another. Raises OSError.
+        Then the unit is confirmed, and the record a finding. The queue leads to the record from another place, and the
+        records before and after that place agree with the queue, or say nothing. A queue that is shifted as a whole is
+        wrong itself: its records agree with one another. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -183,13 +188,19 @@ class QueueCrosscheck:
         self.findings.append(finding)
 
     def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
-        """Return the QUEUEOFFSET of the record that a unit leads to; None where that is no record of its queue."""
+        """Return the QUEUEOFFSET of the record that a unit leads to.
+
+        None where that is no record of its queue.
+        """
         message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
         is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
         return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """The message at an offset; they are asked for in log order, so one reader goes along. Not read: none."""
+        """Return the message at an offset.
+
+        They are asked for in log order, so one reader goes along. Not read: none.
+        """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
             return None
@@ -201,7 +212,10 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """One message by itself, with all places in queues that it has; `again`: its own queue had messages before."""
+        """One message by itself, with all places in queues that it has.
+
+        `again`: its own queue had messages before.
+        """
         for number, target in enumerate(queue_destinations(message)):
             key = (target.topic, target.queue_id)
             if key in self._unreadable or self._store.is_unread(*key):
@@ -221,11 +235,14 @@ class QueueCrosscheck:
                 self._give_up(key, error)
 
     def lost(self, damage: Damage) -> None:
-        """A range of the log that holds no record any more: units that point there are lost messages, not wrong ones."""
+        """Note a range of the log without records: units that point there are lost messages, not wrong ones."""
         self._lost.append((damage.physical_offset, damage.end))
 
     def finish(self, log_end: int) -> None:
-        """Look at the units that no message confirmed; `log_end` is the end of the last good record (physical offset)."""
+        """Look at the units that no message confirmed.
+
+        `log_end` is the end of the last good record (physical offset).
+        """
         self._units.finish()
         for key, cursor in list(self._cursors.items()):
             try:
@@ -255,7 +272,7 @@ class QueueCrosscheck:
             )
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
-        """A queue that cannot be read is one finding, and is asked no more."""
+        """Add one finding for a queue that cannot be read, and ignore the queue from now on."""
         self._cursors.pop(key, None)
         self._unreadable.add(key)
         detail = f"the queue cannot be read: {error.strerror}"
@@ -286,7 +303,7 @@ class QueueCrosscheck:
         self._check_tags_code(target, message, unit)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
-        """A place in a light queue (LMQ): a message's queue offset there is not always where its unit came to (`light_queues`)."""
+        """Check a place in a light queue, whose unit may lie at another queue offset (`light_queues`)."""
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
         cursor = self._cursors.get(key)
@@ -305,13 +322,13 @@ class QueueCrosscheck:
         self._see_unit(target, message, again=again)
 
     def _is_seen(self, key: QueueKey, physical_offset: int) -> bool:
-        """Whether the log has a message of a queue before `physical_offset`."""
+        """Return whether the log has a message of a queue before `physical_offset`."""
         number = self._builder.number(key[0].encode("utf-8", "replace"), key[1])
         self._know_queues()
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """The queue starts at 0 again, and its unit 0 says so, too: the messages before are of a topic that was deleted."""
+        """Start the queue at 0 again: its earlier messages are of a deleted topic."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -383,7 +400,10 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Any) -> Any:
-        """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already; they are counted."""
+        """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already.
+
+        They are counted.
+        """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)
         if rest.in_front or all(len(found) < FINDINGS_MAX for found in by_code.values()):
@@ -450,7 +470,7 @@ class QueueCrosscheck:
         queue.queue.close()
 
     def _check_files(self) -> None:
-        """The files of each queue and of its extension: lengths, gaps between them, names that are no multiple of a unit."""
+        """Check the files of queues and extensions: lengths, gaps, names that are no multiple of a unit."""
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
         for topic, queue_id in self._store.conflicting_queues:
@@ -507,7 +527,7 @@ class QueueCrosscheck:
         return "no record"
 
     def _is_deleted_topic(self, topic: str) -> bool:
-        """Whether a topic without any queue was deleted."""
+        """Return whether a topic without any queue was deleted."""
         return topic not in self._known_topics and topic not in self._topics_with_queues
 
     def _add_unit(self, code: str, queue: UnitQueue, unit: CqUnit, detail: str) -> None:
@@ -534,7 +554,10 @@ class QueueCrosscheck:
         same.append(finding)
 
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
-        """The file of a unit and the unit's place in it; the queue's folder (in words only) where there is no such file."""
+        """Return the file of a unit and the unit's place in it.
+
+        The queue's folder (in words only) where there is no such file.
+        """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
         file = queue.queue.find(at) if isinstance(queue, ConsumeQueue) else None
@@ -554,7 +577,10 @@ class _Unconfirmed:
         self.in_front = True
 
     def are_expired(self, units: Any) -> bool:
-        """Whether all of a block are expired messages' units in order, as is usual; then they are taken into account."""
+        """Return whether all of a block are expired messages' units in order, as is usual.
+
+        Then they are taken into account.
+        """
         offsets = units["physicalOffset"]
         used = bool(
             ((offsets >= 0) & (offsets < self.log_start) & (units["size"] > 0) & (units["size"] < PRE_BLANK_SIZE)).all()
@@ -587,6 +613,9 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 
 
 def _majority(sizes: list[int]) -> int | None:
-    """The size that more than half of the files have, of at least three; None when there is none."""
+    """Return the size that more than half of the files have, of at least three.
+
+    None when there is none.
+    """
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
     return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

@@ -1,7 +1,7 @@
 """Log against index: every key of every message is in the index, every entry leads to such a message, every chain holds.
 
-Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.kernels.index_match`: blocks
-of entries, batches of messages. Memory: three blocks, and the slot tables of the files that they are of.
+Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.kernels.index_match`:
+blocks of entries, batches of messages. Memory: three blocks, and the slot tables of the files that they are of.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Block(NamedTuple):
     incomplete: bool
 
     def entry(self, number: int) -> IndexEntry:
-        """One of its entries."""
+        """Return one of its entries."""
         at = (number - self.first) * INDEX_ENTRY.size
         return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
 
@@ -87,13 +87,13 @@ class IndexAudit:
                 self._advance()
 
     def finish(self) -> None:
-        """What the index has behind the last message: a message behind all others takes it."""
+        """Check what the index has after the last message."""
         last = np.zeros(1, DISPATCH_COLUMNS)
         last["physical_offset"] = np.iinfo(np.int64).max
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """What an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
+        """Yield what an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
         state = self._state[0]
         last = (
             state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0
@@ -127,7 +127,7 @@ class IndexAudit:
                 self._entry_event(event, block)
 
     def _advance(self) -> None:
-        """The next block; the one behind it is read ahead."""
+        """Go on to the next block; the one after it is read ahead."""
         before = self._block.file if self._block else None
         self._block, self._following = self._following, None
         self._state["entry"] = 0
@@ -144,7 +144,7 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """The entries of all files in blocks, checked against slots and order: that takes the block behind."""
+        """Yield the entries of all files in blocks, checked against slots and order: that takes the block behind."""
         before: _Block | None = None
         whole = True
         try:
@@ -162,7 +162,7 @@ class IndexAudit:
             yield self._checked(before, -1, last_of_file=whole)
 
     def _raw_blocks(self) -> Iterator[_Block]:
-        """The entries of all files, not yet checked."""
+        """Yield the entries of all files, not yet checked."""
         usual = self._store.index.usual_size
         self._like_3x = looks_like_3x(self._store)
         self._indexes_tags = guess_profile(self._store).indexes_tags
@@ -217,7 +217,7 @@ class IndexAudit:
         self._add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
 
     def _entry_event(self, event: Any, block: _Block) -> None:
-        """What is wrong between an entry and the log."""
+        """Add the finding for what is wrong between an entry and the log."""
         kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
         entry, header = block.entry(number), block.file.header
         if kind == index_match.NO_MESSAGE:
@@ -292,7 +292,10 @@ _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, 
 
 
 def length_words(size: int, usual: int) -> str:
-    """Say what is wrong with the length of an index file; `usual` is the length that most have."""
+    """Say what is wrong with the length of an index file.
+
+    `usual` is the length that most have.
+    """
     found = f"{size} bytes" if size else "the file is empty"
     return f"{found}, the others have {usual}" if size != usual else f"{found}: no index file has this length"
 
@@ -316,7 +319,7 @@ class FileCheck:
         self.last: IndexEntry | None = None
 
     def place(self, number: int) -> int:
-        """Where an entry stands in the file."""
+        """Return where an entry stands in the file."""
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:

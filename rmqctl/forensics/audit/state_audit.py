@@ -68,7 +68,7 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
-    """The checkpoint against the store times (ms) of the youngest message and the last one (0: none), and the end of the log's files."""
+    """Yield the checkpoint against the store times (ms) of the youngest message and the last one (0: none), and the end of the log's files."""
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
         return
@@ -112,7 +112,10 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check config/*.json: readable, and no offset after its queue's end; `ends` are the planned ends, None: those of now."""
+    """Check config/*.json: readable, and no offset after its queue's end.
+
+    `ends` are the planned ends, None: those of now.
+    """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
         if config.problem:
@@ -139,7 +142,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
-    """Where a queue ends; 0 when it is not there, None when that cannot be read."""
+    """Return where a queue ends; 0 when it is not there, None when that cannot be read."""
     if store.is_unread(topic, queue_id):
         return None
     queue = store.queues.get((topic, queue_id))
@@ -152,8 +155,9 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
     """Units before the log's start, although the log's first message is younger than what expires.
 
-    A file expires by its last write, which is about the store time of the first message of the next (`oldest`). Compared
-    with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy must not change.
+    A file expires by its last write, which is about the store time of the first message of the next (`oldest`).
+    Compared with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy
+    must not change.
     """
     if not expired_units or not oldest:
         return
@@ -169,7 +173,10 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
-    """Return whether a receipt in the store says that `rmqctl clean` deleted the log up to where it begins now. Raises OSError."""
+    """Return whether a receipt in the store says that `rmqctl clean` deleted the log up to where it begins now.
+
+    Raises OSError.
+    """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 
 

@@ -31,11 +31,14 @@ class QueueCursor:
         self._runs: list[tuple[int, int]] = []
 
     def unit(self, queue_offset: int) -> CqUnit | None:
-        """The unit in use at a queue offset below the queue's end. Raises OSError."""
+        """Return the unit in use at a queue offset below the queue's end. Raises OSError."""
         return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
 
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
-        """Return the first unit that points to `physical_offset` (bytes) or beyond; None where all point before. Raises OSError."""
+        """Return the first unit that points to `physical_offset` (bytes) or beyond.
+
+        None where all point before. Raises OSError.
+        """
         slots = range(self.first, self.max_offset)
         at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
         return self.unit(slots[at]) if at < len(slots) else None
@@ -45,7 +48,10 @@ class QueueCursor:
         return unit is not None and not unit.is_pre_blank and unit.physical_offset >= physical_offset
 
     def confirm(self, queue_offset: int) -> None:
-        """A message confirmed a unit; it comes behind all that was confirmed before in the log, too."""
+        """Note that a message confirmed a unit.
+
+        It comes behind all that was confirmed before in the log, too.
+        """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
             start = self._runs.pop()[0]
@@ -56,7 +62,7 @@ class QueueCursor:
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:
-        """The runs, ascending; the physical offsets of each ascend, too."""
+        """Return the runs, ascending; the physical offsets of each ascend, too."""
         runs: list[tuple[int, int]] = []
         for start, end in sorted(self._runs):
             if runs and start < runs[-1][1]:
@@ -67,10 +73,11 @@ class QueueCursor:
 
 
 class UnitAudit:
-    """Gives verdicts on messages. `kind_of` says of a queue how it is to be treated, `on_error` hears of one that cannot be read.
+    """Gives verdicts on messages.
 
-    Memory: 48 MiB of windows however many queues there are (more only beyond 150,000; twice that while they grow), and a run
-    where confirmed units are interrupted.
+    `kind_of` says of a queue how it is to be treated, `on_error` hears of one that cannot be read. Memory: 48 MiB of
+    windows however many queues there are (more only beyond 150,000; twice that while they grow), and a run where
+    confirmed units are interrupted.
     """
 
     def __init__(
@@ -90,7 +97,7 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """The queues by their numbers; `keys` only ever grows."""
+        """Take the queues by their numbers; `keys` only ever grows."""
         new = keys[len(self._keys) :]
         if not new:
             return
@@ -109,7 +116,7 @@ class UnitAudit:
             self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
 
     def verdicts(self, messages: Any) -> Any:
-        """A verdict a message (`rmqctl.kernels.cq_unit_compare`), uint8."""
+        """Return a verdict a message (`rmqctl.kernels.cq_unit_compare`), uint8."""
         verdicts = np.empty(len(messages), np.uint8)
         runs = np.empty(len(messages) + 1, RUNS)
         reached, used = 0, 0
@@ -122,7 +129,10 @@ class UnitAudit:
         return verdicts
 
     def is_seen(self, number: int, physical_offset: int) -> bool:
-        """Whether the log has a message of this queue before `physical_offset`; from there on it has."""
+        """Return whether the log has a message of this queue before `physical_offset`.
+
+        From there on it has.
+        """
         state = self._states[number]
         if not state["seen"]:
             state["seen"], state["first_seen"] = 1, physical_offset
@@ -142,7 +152,10 @@ class UnitAudit:
             cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
-        """Have the units from `queue_offset` on in the queue's window; what no file has there is zeros."""
+        """Have the units from `queue_offset` on in the queue's window.
+
+        What no file has there is zeros.
+        """
         state = self._states[number]
         key = self._keys[number]
         cursor = self._cursors.get(key)

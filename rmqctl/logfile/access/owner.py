@@ -1,6 +1,7 @@
 """Who this process is: root becomes the owner of a store, for good, before it writes to it.
 
-Whatever the owner makes of the store meanwhile, this process may then do no more than the owner; and what it makes is the owner's.
+Whatever the owner makes of the store meanwhile, this process may then do no more than the owner; and what it makes is
+the owner's.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def is_root() -> bool:
 
 
 def owner_of(folder: Path) -> Owner:
-    """Return the owner of a folder, or of the nearest one above it that exists. Raises OSError.
+    """Return the owner of a folder, or of the nearest one above it that exists.
 
-    Root's own group goes with root alone: a folder of another user that has it counts as of that user's group.
+    Raises OSError. Root's own group goes with root alone: a folder of another user that has it counts as of that user's
+    group.
     """
     while not os.path.lexists(folder):
         folder = folder.absolute().parent
@@ -54,7 +56,10 @@ def _group_of(uid: int) -> int:
 
 
 def owners_in(folders: Iterable[Path]) -> set[int]:
-    """Return the numbers of the users that own anything at or below these folders; links are not followed. Raises OSError."""
+    """Return the numbers of the users that own anything at or below these folders.
+
+    Links are not followed. Raises OSError.
+    """
     found: set[int] = set()
     waiting = [os.fspath(folder) for folder in folders if os.path.isdir(folder)]
     found.update(os.stat(folder).st_uid for folder in waiting)
@@ -68,7 +73,10 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 
 
 def become(owner: Owner, folders: Iterable[Path]) -> None:
-    """Become `owner` for good; `folders` stay reachable, also where the owner may not pass those above them. Raises OSError."""
+    """Become `owner` for good.
+
+    `folders` stay reachable, also where the owner may not pass those above them. Raises OSError.
+    """
     for folder in folders:
         if os.path.isdir(folder):
             hold(folder)
@@ -78,7 +86,7 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 
 
 def _groups_of(owner: Owner) -> list[int]:
-    """The store's group and those that the user is in, the first of which no group lists."""
+    """Return the store's group and those that the user is in, the first of which no group lists."""
     try:
         user = pwd.getpwuid(owner.uid)
     except KeyError:

@@ -1,9 +1,11 @@
 """Where a path leads, without following a symbolic link below the folder that the user named.
 
-Who owns a store may swap a folder of it for a link at any moment. A path that the system resolves by itself then leads wherever that
-link does; so a change opens one folder after the other, each by its name in the one above (openat with O_NOFOLLOW).
+Who owns a store may swap a folder of it for a link at any moment. A path that the system resolves by itself then leads
+wherever that link does; so a change opens one folder after the other, each by its name in the one above (openat with
+O_NOFOLLOW).
 
-A folder that is held stays reachable, whatever its name leads to later, and whatever folders above it are closed to this process.
+A folder that is held stays reachable, whatever its name leads to later, and whatever folders above it are closed to
+this process.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """A path as the system takes it for reading: its name, and the folder that is held above it, if one is."""
+    """Return a path as the system takes it for reading: its name, and the folder that is held above it, if one is."""
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
         if names is not None:
@@ -41,9 +43,10 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the parts of a path below a folder, none for the folder itself; None: the path lies elsewhere.
+    """Return the parts of a path below a folder, none for the folder itself.
 
-    As `relative_to`, which parses both paths again: a change of a store asks this some hundred thousand times.
+    None: the path lies elsewhere. As `relative_to`, which parses both paths again: a change of a store asks this some
+    hundred thousand times.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -53,9 +56,10 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 
 @contextmanager
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
-    """The name of `path` and a descriptor of its folder; below one of `roots` no link is followed on the way.
+    """Yield the name of `path` and a descriptor of its folder.
 
-    What lies below none of them is resolved as the system does. Raises OSError, which names `path`.
+    Below one of `roots` no link is followed on the way. What lies below none of them is resolved as the system does.
+    Raises OSError, which names `path`.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -73,7 +77,10 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the first root that a path lies below, and the names from there on; (None, its own name) where it lies below none."""
+    """Return the first root that a path lies below, and the names from there on.
+
+    (None, its own name) where it lies below none.
+    """
     for root in roots:
         names = names_below(path, root)
         if names is not None:
@@ -87,7 +94,10 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An OSError of what is done in a folder, by a name or a descriptor, names the whole path; one of a link on the way says so."""
+    """Have an OSError of what is done in a folder name the whole path.
+
+    One of a link on the way says so.
+    """
     try:
         yield
     except OSError as error:
@@ -100,7 +110,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Whether a link lies on the way; only said of an error that came first."""
+    """Return whether a link lies on the way; only said of an error that came first."""
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 
@@ -121,7 +131,10 @@ def names(folder: Path, roots: Collection[Path]) -> list[str]:
 
 
 def open_for_reading(path: Path, roots: Collection[Path]) -> int:
-    """Return a descriptor for reading; never waits, whatever `path` is. Raises OSError."""
+    """Return a descriptor for reading.
+
+    Never waits, whatever `path` is. Raises OSError.
+    """
     with strictly(path, roots) as (name, folder):
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
 
@@ -138,7 +151,7 @@ def mode_of_new_file(folder: int) -> int:
 
 
 def _some_names(folder: int) -> list[str]:
-    """The first and the last name in a folder."""
+    """Return the first and the last name in a folder."""
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         found = sorted(os.listdir(descriptor))
@@ -157,9 +170,9 @@ def mode_of(descriptor: int) -> int:
 
 
 def owner_of_new(folder: int) -> tuple[int, int] | None:
-    """Return the user and group that own new files of a folder; None: the user of this process.
+    """Return the user and group that own new files of a folder.
 
-    Only root may give something away. What root made, a broker could not write.
+    None: the user of this process. Only root may give something away. What root made, a broker could not write.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -168,7 +181,10 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 
 
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether a name is that of an open file; False, too, where nothing has that name. Raises OSError otherwise."""
+    """Return whether a name is that of an open file.
+
+    False, too, where nothing has that name. Raises OSError otherwise.
+    """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

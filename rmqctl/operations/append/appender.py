@@ -45,9 +45,9 @@ class Appender:
     Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
     another in the same queue. `sync` flushes each put.
 
-    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts messages, and
-    `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and not a message, it ends:
-    `ended` has the first message that is not stored for that, and none behind it is.
+    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts
+    messages, and `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and
+    not a message, it ends: `ended` has the first message that is not stored for that, and none behind it is.
     """
 
     store: MessageStore
@@ -91,7 +91,7 @@ class Appender:
         self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """The messages of lines that follow one another, each for itself; behind `finish`."""
+        """Put the messages of lines that follow one another, each by itself, after `finish`."""
         done = 0
         while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)
@@ -105,7 +105,7 @@ class Appender:
         self._dispatch_behind(self.store.max_phy_offset)
 
     def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
-        """What came of puts, with the numbers of their lines: all that is stored is counted before anybody hears of some of it."""
+        """Count the results of puts, then report them with the numbers of their lines."""
         if self.sync and any(result.is_ok for _, result in results):
             self._flush(results[0][0])
         failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))

@@ -23,8 +23,8 @@ SHORT_RUN = 8  # lines: so few are as fast one by one
 class LineAppender:
     """Puts the messages of lines through `appender`, whose `on_refused` hears of lines that are no messages, too.
 
-    `now` gives the born time of messages without one, in ms since 1970. Without an `encoder` each line goes by itself. When it
-    `is_over`, or the appender has ended, it takes no more lines.
+    `now` gives the born time of messages without one, in ms since 1970. Without an `encoder` each line goes by itself.
+    When it `is_over`, or the appender has ended, it takes no more lines.
     """
 
     appender: Appender
@@ -36,17 +36,20 @@ class LineAppender:
 
     @property
     def takes_no_more(self) -> bool:
-        """Whether what comes now is left."""
+        """Return whether what comes now is left."""
         return self.appender.ended is not None or self.is_over()
 
     @property
     def next_line(self) -> int:
-        """The number of the first line that is neither stored nor refused; who goes on begins there. Lines count from 1."""
+        """Return the number of the first line that is neither stored nor refused.
+
+        Who goes on begins there. Lines count from 1.
+        """
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """The next lines, whole ones; the last of all may lack its line feed."""
+        """Put the next whole lines; the last of all may lack its line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:
@@ -60,7 +63,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """The next line; the queue that it asks for."""
+        """Return the next line; the queue that it asks for."""
         self._taken += 1
         if not line or line.isspace():
             return None
@@ -87,7 +90,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
-        """Some lines by themselves; the position behind them."""
+        """Return some lines by themselves; the position behind them."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

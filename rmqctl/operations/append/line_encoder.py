@@ -54,7 +54,7 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Any, position: int) -> EncodedLines:
-        """The records of the plain lines that `lines` (uint8, writable) has from `position` on, up to the first that is not plain."""
+        """Return the records of the plain lines that `lines` (uint8, writable) has from `position` on, up to the first that is not plain."""
         defaults = line_encode.defaults_of(self._now(), *self._hosts)
         counter = UNIQUE_KEYS.counter
         end, count, UNIQUE_KEYS.counter = line_encode.encode(
@@ -64,6 +64,9 @@ class LineEncoder:
 
 
 def encoder_of(store: MessageStore) -> LineEncoder | None:
-    """Return the encoder for a store; None where it takes no records that are made before their offset is known."""
+    """Return the encoder for a store.
+
+    None where it takes no records that are made before their offset is known.
+    """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

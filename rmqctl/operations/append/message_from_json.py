@@ -1,9 +1,9 @@
 """Messages from JSON Lines with dump's own keys: what `dump --body base64 -o jsonl` prints, or a person writes.
 
-`topic` must be there; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are not taken:
-they are given anew. A line with `physicalOffset` is a stored message, copied as it is; any other is a new one, so that its
-DELAY is obeyed and it gets a UNIQ_KEY where it has none. A line with `bodyCrc` has the body that this tells of: text, as
-`dump --body utf8` shows it, is not always the body that was stored.
+`topic` must be there; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are
+not taken: they are given anew. A line with `physicalOffset` is a stored message, copied as it is; any other is a new
+one, so that its DELAY is obeyed and it gets a UNIQ_KEY where it has none. A line with `bodyCrc` has the body that this
+tells of: text, as `dump --body utf8` shows it, is not always the body that was stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 
 
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The keys that a line may have: those that are read, then what else dump says of a stored record. Times in ms since 1970."""
+    """The keys that a line may have: those that are read, then what else dump says of a stored record.
+
+    Times in ms since 1970.
+    """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     body: str | None = None
@@ -78,9 +81,9 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 
 
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
-    """The message of a line, and whether it is a copy of a stored one; `now` is its born time where it has none.
+    """Return the message of a line, and whether it is a copy of a stored one.
 
-    Raises ValueError that says what is wrong with it.
+    `now` is its born time where it has none. Raises ValueError that says what is wrong with it.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -117,7 +120,7 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """What msgspec says, `$.queueId` and a dash behind it, with the key in front and without its signs."""
+    """Return what msgspec says, `$.queueId` and a dash behind it, with the key in front and without its signs."""
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
         return f"the line has no {what.removeprefix(_NO_KEY)}"
@@ -153,14 +156,17 @@ def _leniently_decoded(line: bytes) -> Line:
 
 
 class UniqueKeys:
-    """32 hex digits each, as a producer's UNIQ_KEY: 24 of this process, and a counter. Not for two threads at once."""
+    """32 hex digits each, as a producer's UNIQ_KEY: 24 of this process, and a counter.
+
+    Not for two threads at once.
+    """
 
     def __init__(self) -> None:
         self.process_part = uuid.uuid4().hex[:24].upper()
         self.counter = 0  # of the next one; 32 bits
 
     def take(self) -> str:
-        """The next one."""
+        """Return the next one."""
         taken = f"{self.process_part}{self.counter:08X}"
         self.counter = (self.counter + 1) & 0xFFFFFFFF
         return taken
@@ -183,9 +189,10 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made. Raises ValueError.
+    """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made.
 
-    A value with 0x01 is read by 4.9 and later, and dropped by 4.7: a copy has it as it was stored, a new message must not have one.
+    Raises ValueError. A value with 0x01 is read by 4.9 and later, and dropped by 4.7: a copy has it as it was stored, a
+    new message must not have one.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

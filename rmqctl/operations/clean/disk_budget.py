@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """`disks` are those of the log's folders, `logics_disk` that of the queues; `stored` is what log, queues and index have, in bytes."""
+    """`disks` are those of the log's folders, `logics_disk` that of the queues.
+
+    `stored` is what log, queues and index have, in bytes.
+    """
 
     def __init__(
         self, settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
@@ -28,15 +31,15 @@ class Room:
         self._stored = stored
 
     def pressure(self) -> Pressure:
-        """What the disks ask for."""
+        """Return what the disks ask for."""
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
-        """Where a broker takes no more messages, that in words."""
+        """Return where a broker takes no more messages, that in words."""
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
-        """Whether what is too full is less so when files of the log go, as far as is known."""
+        """Return whether what is too full is less so when files of the log go, as far as is known."""
         disk = full.disk
         if disk is None:
             return True
@@ -44,7 +47,7 @@ class Room:
         return bool(disk.size) and (disk in self._disks or is_shared)
 
     def free(self, folder: Path, size: int, allocated: int) -> None:
-        """A file of `size` bytes in one of the log's folders is gone, and the `allocated` ones that it took on the disk are free."""
+        """Count a removed file of `size` bytes, which took `allocated` ones of the disk."""
         self._stored -= size
         home = next((disk for disk in self._disks if disk.path == folder), None)
         if home is None:

@@ -20,10 +20,10 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 
 
 class DiskUse(NamedTuple):
-    """How full the partition of a folder is, as a broker counts; `used_percent` -1: that cannot be read.
+    """How full the partition of a folder is, as a broker counts.
 
-    The percent is that of `used` bytes of `size`; `total` is the whole disk, what is kept for root included. 0: not known. Folders with
-    the same `device` share their disk; 0: with nobody.
+    `used_percent` -1: that cannot be read. The percent is that of `used` bytes of `size`; `total` is the whole disk,
+    what is kept for root included. 0: not known. Folders with the same `device` share their disk; 0: with nobody.
     """
 
     path: Path
@@ -42,7 +42,10 @@ class Full(NamedTuple):
 
 
 class Pressure(NamedTuple):
-    """What `asks` for deletion, and what `forces` it whatever a file's age is; None: nothing, which `calm` says in words."""
+    """What `asks` for deletion, and what `forces` it whatever a file's age is.
+
+    None: nothing, which `calm` says in words.
+    """
 
     asks: Full | None
     forces: Full | None
@@ -50,10 +53,10 @@ class Pressure(NamedTuple):
 
 
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
-    """What UtilAll.getDiskPartitionSpaceUsedPercent of those versions says of the folder at `path`.
+    """Return what UtilAll.getDiskPartitionSpaceUsedPercent of those versions says of the folder at `path`.
 
-    Since 4.9.2 whole percents, rounded up, of what users can have; before, a part of the whole disk. A folder that is not there counts
-    as the one that it would be in: a broker makes it when it starts.
+    Since 4.9.2 whole percents, rounded up, of what users can have; before, a part of the whole disk. A folder that is
+    not there counts as the one that it would be in: a broker makes it when it starts.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -64,7 +67,10 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
 
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
-    """The disk after `freed` bytes were given back; as it was where its size is not known."""
+    """Return the disk after `freed` bytes were given back.
+
+    As it was where its size is not known.
+    """
     if not disk.size:
         return disk
     used = max(disk.used - freed, 0)
@@ -74,7 +80,10 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 def pressure(
     settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
 ) -> Pressure:
-    """What the disks ask for; of the log's `disks` the least full counts. `stored` is what log, queues and index have, in bytes."""
+    """Return what the disks ask for.
+
+    Of the log's `disks` the least full counts. `stored` is what log, queues and index have, in bytes.
+    """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
         return _pressure_of_5(settings, named, stored)
@@ -91,7 +100,10 @@ def pressure(
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
-    """Where a broker takes no more messages, over diskSpaceWarningLevelRatio, that in words; empty: it takes them."""
+    """Return where a broker takes no more messages, over diskSpaceWarningLevelRatio, that in words.
+
+    Empty: it takes them.
+    """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
     )
@@ -100,7 +112,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """The two that count."""
+    """Return the two that count."""
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
 

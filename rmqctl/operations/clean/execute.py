@@ -4,14 +4,15 @@
     told   its receipt is appended to the receipts, on the disk
     gone   it is unlinked
 
-Only then comes the next file. So a crash costs at most that one file of those that were to go is neither in its place nor gone yet, and
-the next `clean` removes it; of each file that is gone there is a receipt, twice where a crash came between. Brokers take every name in a
-folder of files for one of theirs, 4.x a folder, too: no other name there is safe. Where `.rmqctl` is on another disk than the file, or
-the disk is too full for a folder, the file is unlinked in its place, which is one step for a broker as well.
+Only then comes the next file. So a crash costs at most that one file of those that were to go is neither in its place
+nor gone yet, and the next `clean` removes it; of each file that is gone there is a receipt, twice where a crash came
+between. Brokers take every name in a folder of files for one of theirs, 4.x a folder, too: no other name there is safe.
+Where `.rmqctl` is on another disk than the file, or the disk is too full for a folder, the file is unlinked in its
+place, which is one step for a broker as well.
 
-There is no way back: the space is what is wanted. The broker must be down. One that runs keeps its files mapped and open, and the disk
-gets nothing back before the broker unmaps them in a round of its own (MappedFile.destroy in 4.7.1, 4.9.7 and 5.3.3), which its lists,
-and the min offset that it tells its clients, wait for, too.
+There is no way back: the space is what is wanted. The broker must be down. One that runs keeps its files mapped and
+open, and the disk gets nothing back before the broker unmaps them in a round of its own (MappedFile.destroy in 4.7.1,
+4.9.7 and 5.3.3), which its lists, and the min offset that it tells its clients, wait for, too.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean; `allocated_bytes`: what they took."""
+    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean.
+
+    `allocated_bytes`: what they took.
+    """
 
     files: int = 0
     folders: int = 0
@@ -71,7 +75,10 @@ class Pace:
 
 
 class Leftover(NamedTuple):
-    """A file that an interrupted `clean` took out of the store and did not delete; `name` is the path that it had."""
+    """A file that an interrupted `clean` took out of the store and did not delete.
+
+    `name` is the path that it had.
+    """
 
     path: Path
     name: str
@@ -80,7 +87,10 @@ class Leftover(NamedTuple):
 
 
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
-    """What an interrupted `clean` left. Raises OSError, Unreadable where that is no folder of ours."""
+    """Return what an interrupted `clean` left.
+
+    Raises OSError, Unreadable where that is no folder of ours.
+    """
     folder = expired_folder(storage, root)
     found = tree_of(storage, folder) if folder is not None else ()
     paths = [(path, stamp.size) for path, stamp in found if stamp.kind is not Kind.DIRECTORY]
@@ -88,7 +98,10 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Return as soon as nobody holds the store's lock, or after so many seconds. Raises OSError. Not for who holds it."""
+    """Return as soon as nobody holds the store's lock, or after so many seconds.
+
+    Raises OSError. Not for who holds it.
+    """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
         pause = min(LOCK_POLL_SECONDS, seconds - waited)
@@ -98,7 +111,10 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 
 @contextmanager
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
-    """The store's lock, held inside. Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile."""
+    """Hold the store's lock.
+
+    Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile.
+    """
     lock = storage.lock(root / LOCK)
     if lock is None:
         raise in_use(root)
@@ -109,7 +125,10 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 
 
 class Clean:
-    """Deletes what `plan` says of the store at `root`, whose lock is held; `is_stopped` is asked in front of each file."""
+    """Deletes what `plan` says of the store at `root`, whose lock is held.
+
+    `is_stopped` is asked in front of each file.
+    """
 
     def __init__(
         self,
@@ -131,7 +150,7 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Raises NeedsRecovery where another change was left half done, Unreadable, ChangeFailed: what was not done, the next run does."""
+        """Raise NeedsRecovery where another change was left half done, Unreadable, ChangeFailed: what was not done, the next run does."""
         check_none_unfinished(self._storage, self._root)
         try:
             self._receipts.open()
@@ -180,7 +199,7 @@ class Clean:
         self.done.allocated_bytes += decision.allocated_bytes
 
     def _has_place(self) -> bool:
-        """Whether there is a folder that files can be moved to."""
+        """Return whether there is a folder that files can be moved to."""
         if not self._files:
             return False
         try:
@@ -204,7 +223,7 @@ class Clean:
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """How many they were."""
+        """Return how many they were."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
@@ -236,5 +255,8 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 
 
 def _one_name(path: str) -> str:
-    """A path as the name of one file; of a long one its end. No topic has a colon."""
+    """Return a path as the name of one file.
+
+    Of a long one its end. No topic has a colon.
+    """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

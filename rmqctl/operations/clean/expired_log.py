@@ -1,12 +1,14 @@
 """Which files of the log go: RocketMQ's CleanCommitLogService, round by round until nothing asks for more.
 
 A broker looks every 10 seconds: in an hour of deleteWhen, while a disk is too full, and 20 times after mqadmin's
-deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a round. The first that stays ends the round, and the last
-never goes. Here all the rounds that would follow are one: in such an hour every file that has expired; for a disk as many as bring
-it below its limit, reckoned by what each file takes (one round where that does not help: another disk, or its size is not known).
+deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a round. The first that stays ends the
+round, and the last never goes. Here all the rounds that would follow are one: in such an hour every file that has
+expired; for a disk as many as bring it below its limit, reckoned by what each file takes (one round where that does not
+help: another disk, or its size is not known).
 
-Where a broker goes on and this does not: at an obstacle (`log_files.py`), and where messages that wait for someone are to be protected.
-What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all rules but these two, and that the last file stays.
+Where a broker goes on and this does not: at an obstacle (`log_files.py`), and where messages that wait for someone are
+to be protected. What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all rules but these two, and that
+the last file stays.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 class ExpiredLog:
     """Decides on the files of the log, at `now_ms`, in this `hour` of the host.
 
-    After `decide`, `removed` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that, or why nothing did.
+    After `decide`, `removed` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that,
+    or why nothing did.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ExpiredLog:
             left -= one.file.size
 
     def _rounds(self) -> None:
-        """What the broker would do, round by round."""
+        """Decide as the broker would, round by round."""
         for done in range(len(self._log)):
             disk = self._room.pressure()
             asking = self._asking(disk, done)
@@ -98,7 +101,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """What asks for another round after `done` of them, and why."""
+        """Return what asks for another round after `done` of them, and why."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -116,7 +119,7 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """What is too full counts in the first round always, then where that helps."""
+        """Return what is too full counts in the first round always, then where that helps."""
         return full is not None and (not done or self._room.is_helped(full))
 
     @property
@@ -163,7 +166,7 @@ class ExpiredLog:
         return f"{self._what} {rfc3339(since)}, not yet {self._reserved} ago"
 
     def _since(self, one: LogFile) -> int | None:
-        """What its age counts from."""
+        """Return what its age counts from."""
         return one.decision.mtime_ms if self._settings.by == "mtime" else one.decision.last_store_timestamp
 
     @property
@@ -190,7 +193,7 @@ class ExpiredLog:
         return replace(one.decision, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
-        """What someone should know before he says yes."""
+        """Return what someone should know before he says yes."""
         found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
@@ -207,7 +210,7 @@ class ExpiredLog:
         return found
 
     def _mtime_warnings(self) -> list[str]:
-        """Where files' times are not to be trusted."""
+        """Return where files' times are not to be trusted."""
         found = []
         decisions = [one.decision for one in self._log]
         off = [
@@ -240,7 +243,7 @@ class ExpiredLog:
 
 
 def _first_names(counts: dict[str, int]) -> str:
-    """Those with the highest counts."""
+    """Return those with the highest counts."""
     names = sorted(counts, key=counts.__getitem__, reverse=True)
     return ", ".join(names[:NAMES_SHOWN]) + (
         f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

@@ -1,10 +1,12 @@
 """Which files of queues, their extensions and the index go when the log begins later: RocketMQ's CleanConsumeQueueService.
 
-A queue's leading files go whose last unit points in front of the log, never its last one (MappedFileQueue.deleteExpiredFileByOffset);
-then files of its extension that end before what the first unit left has there (ConsumeQueueExt.truncateByMinAddress); of the index leading
-files whose endPhyOffset is in front of the log, never the last one (IndexService.deleteExpiredFile). One that stays keeps those behind it.
+A queue's leading files go whose last unit points in front of the log, never its last one
+(MappedFileQueue.deleteExpiredFileByOffset); then files of its extension that end before what the first unit left has
+there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is in front of the log,
+never the last one (IndexService.deleteExpiredFile). One that stays keeps those behind it.
 
-Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is in it is not known.
+Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is
+in it is not known.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ IN_FRONT, STILL_THERE = "in front of the log", "which the log has"
 class ExpiredQueues:
     """What goes besides the log, when that begins at `new_min_offset` instead of `min_offset` (physical).
 
-    `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does not have the topic;
-    a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `decisions` has each queue and then its extension, by
-    name, then the index.
+    `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does
+    not have the topic; a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `decisions` has
+    each queue and then its extension, by name, then the index.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -58,7 +60,10 @@ class ExpiredQueues:
             )
 
     def look(self) -> None:
-        """Raises Unreadable, OSError where the index cannot be read. A queue that cannot be read stays, with a warning."""
+        """Raise Unreadable, OSError where the index cannot be read.
+
+        A queue that cannot be read stays, with a warning.
+        """
         for key, queue in sorted(self._store.queues.items()):
             try:
                 self._look_at(key, queue)
@@ -118,7 +123,10 @@ class ExpiredQueues:
         yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
-        """Whether a file goes, by the last physical offset that it has, and why; None: it has none, and should."""
+        """Return whether a file goes, by the last physical offset that it has, and why.
+
+        None: it has none, and should.
+        """
         if offset is None:
             self.warnings.append(
                 f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer"
@@ -159,7 +167,7 @@ class ExpiredQueues:
 
 
 def _last_offset(file: MappedFile, unit_size: int) -> int | None:
-    """The physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
+    """Return the physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
     position = (file.size // unit_size - 1) * unit_size
     if position < 0:
         return None

@@ -1,7 +1,7 @@
 """The files of the log, each with its age and with what stands in the way of its deletion.
 
-An obstacle is a gap behind it, which may be a folder that nobody named, and whose messages queues and index still lead to; a wrong
-length; an offset that two files give. The file that is allocated ahead is no file of the log yet.
+An obstacle is a gap behind it, which may be a folder that nobody named, and whose messages queues and index still lead
+to; a wrong length; an offset that two files give. The file that is allocated ahead is no file of the log yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A file in use, and its fate while nothing is decided; `blocked_by` says why it, and all behind it, must not be touched."""
+    """A file in use, and its fate while nothing is decided.
+
+    `blocked_by` says why it, and all behind it, must not be touched.
+    """
 
     file: MappedFile
     decision: FileDecision
@@ -28,7 +31,7 @@ class LogFile(NamedTuple):
 
 
 def log_files(store: ReadOnlyStore) -> list[LogFile]:
-    """The files in use, oldest first. Raises OSError."""
+    """Return the files in use, oldest first. Raises OSError."""
     files = store.commit_log.files_in_use()
     queue = store.commit_log.queue
     twice = {damage.physical_offset for damage in queue.anomalies if damage.code == "file-overlap"}
@@ -45,7 +48,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """The files behind those in use."""
+    """Return the files behind those in use."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 

@@ -1,10 +1,11 @@
 """Queues that messages of the log belong to and whose folder does not exist: what counts by queues misses those messages.
 
-No file in config/ lists every queue: a group may read a topic of which neither topics.json nor an offset names the queue. So each file of
-the log is read for such messages, except where the units of the queues lead to all that is in it (`unit_coverage.py`).
+No file in config/ lists every queue: a group may read a topic of which neither topics.json nor an offset names the
+queue. So each file of the log is read for such messages, except where the units of the queues lead to all that is in it
+(`unit_coverage.py`).
 
-Deleted topics leave messages without a queue as well. A topic counts as deleted when topics.json, the groups' offsets and what groups
-subscribe to leave it out.
+Deleted topics leave messages without a queue as well. A topic counts as deleted when topics.json, the groups' offsets
+and what groups subscribe to leave it out.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class MissingQueue(NamedTuple):
 
 
 def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
-    """Return a queue without a folder that `files`, neighbours in the log, have messages of; None: there is none. Raises OSError."""
+    """Return a queue without a folder that `files`, neighbours in the log, have messages of.
+
+    None: there is none. Raises OSError.
+    """
     unproved = files_without_proof(store, files) if files else []
     if not unproved:
         return None
@@ -56,7 +60,10 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
-    """The first message of a missing queue in a file. Prepared messages and rollbacks have no unit anywhere: they do not count."""
+    """Return the first message of a missing queue in a file.
+
+    Prepared messages and rollbacks have no unit anywhere: they do not count.
+    """
     builder = DispatchRequestBuilder(with_keys=False)
     names: list[QueueKey] = []
     missing: list[bool] = []

@@ -9,9 +9,9 @@ Four kinds:
     half        without a commit or rollback, after what the broker has checked
     dead        in a %DLQ% topic that no group reads: an operator may still send it again
 
-A topic without a group counts when subscriptionGroup.json lists a group of which nothing says what it reads. Of a queue only the units
-that wait are read; `missing_queues.py` knows of messages whose queue has no folder. Nothing that is read here says whether timer messages
-(5.x) were delivered.
+A topic without a group counts when subscriptionGroup.json lists a group of which nothing says what it reads. Of a queue
+only the units that wait are read; `missing_queues.py` knows of messages whose queue has no folder. Nothing that is read
+here says whether timer messages (5.x) were delivered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_
 
 
 class Outstanding:
-    """What waits in each of `files`, the oldest ones of the log; `problems` says of which queues that cannot be read."""
+    """What waits in each of `files`, the oldest ones of the log.
+
+    `problems` says of which queues that cannot be read.
+    """
 
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
         self._store = store
@@ -67,7 +70,7 @@ class Outstanding:
             self._find()
 
     def of(self, number: int) -> PendingCounts:
-        """What waits in the file with this number."""
+        """Return what waits in the file with this number."""
         return PendingCounts(
             int(self._unconsumed[number]),
             int(self._scheduled[number]),
@@ -76,16 +79,16 @@ class Outstanding:
         )
 
     def timers(self, number: int) -> int:
-        """How many timer messages the file with this number has, delivered or not."""
+        """Return how many timer messages the file with this number has, delivered or not."""
         return int(self._timers[number])
 
     @property
     def groups_without_topic(self) -> Sequence[str]:
-        """The groups that are listed and of which nothing says what they read."""
+        """Return the groups that are listed and of which nothing says what they read."""
         return self._groups.without_topic
 
     def has_no_reader(self, topic: str) -> bool:
-        """Whether nothing says that anyone reads a topic."""
+        """Return whether nothing says that anyone reads a topic."""
         return topic not in COUNTED_APART and not self._groups.groups_of(topic)
 
     def _find(self) -> None:
@@ -127,7 +130,7 @@ class Outstanding:
         return _noted(self._behind(queue, readers[group]), group, self.slowest)
 
     def _readers(self, key: QueueKey) -> dict[str, int]:
-        """The queue offset from which each group may still read a queue."""
+        """Return the queue offset from which each group may still read a queue."""
         if key[0] in COUNTED_APART:
             return {}
         readers = {known.group: known.offset or 0 for known in self._groups.progress(key)}
@@ -138,7 +141,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Any:
-        """How many messages of a queue from `offset` on each file has."""
+        """Return how many messages of a queue from `offset` on each file has."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1
@@ -166,7 +169,10 @@ class Outstanding:
                 return
 
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
-        """The queue offset to begin at: `offset`, or the first message that the log still has; None: nothing waits in the files."""
+        """Return the queue offset to begin at: `offset`, or the first message that the log still has.
+
+        None: nothing waits in the files.
+        """
         if not queue.queue.files:
             return None
         unit = queue.find(offset)
@@ -191,7 +197,7 @@ class Outstanding:
         return counts
 
     def _checked(self) -> dict[QueueKey, int]:
-        """How far the check of transactions is."""
+        """Return how far the check of transactions is."""
         return {
             (known.topic, known.queue_id): known.offset
             for known in consumer_offsets(self._store)
@@ -223,7 +229,7 @@ class Outstanding:
 
 
 def _noted(counts: Any, name: str, totals: dict[str, int]) -> Any:
-    """`counts`; their sum is added to what `totals` has for a name."""
+    """Return `counts`, and add their sum to what `totals` has for a name."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

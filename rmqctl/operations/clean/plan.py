@@ -1,7 +1,7 @@
 """What RocketMQ's CleanCommitLogService and CleanConsumeQueueService would delete, as a plan. Nothing here writes.
 
-One plan is what a broker does in many rounds, so that one run from cron does what the broker would in its hour: `expired_log.py` says
-which files of the log go, `expired_queues.py` what follows them.
+One plan is what a broker does in many rounds, so that one run from cron does what the broker would in its hour:
+`expired_log.py` says which files of the log go, `expired_queues.py` what follows them.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """What goes and what stays at `now_ms`, and why, of a store that was read as a whole (else a part of the log may look like a gap).
+    """Return what goes and what stays at `now_ms`, and why, of a store that was read as a whole (else a part of the log may look like a gap).
 
-    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder. Raises OSError;
-    BadRequest where `now_ms` is no date; Unreadable where it is not known what waits although that is to be protected.
+    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder.
+    Raises OSError; BadRequest where `now_ms` is no date; Unreadable where it is not known what waits although that is
+    to be protected.
     """
     local = _local(now_ms)
     files = log_files(store)
@@ -98,7 +99,7 @@ def plan_expiry(
 
 
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
-    """Raises Unreadable where `files` have messages of a queue whose folder does not exist: nothing shows which group waits for them."""
+    """Raise Unreadable where `files` have messages of a queue whose folder does not exist: nothing shows which group waits for them."""
     found = missing_queue(store, files)
     if found is not None:
         what = f"queue {found.topic} {found.queue_id} does not exist, and the log has messages of it"
@@ -107,7 +108,7 @@ def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
 
 
 def _way_back(store: ReadOnlyStore, topic: str) -> str:
-    """What to do about a queue that does not exist."""
+    """Return what to do about a queue that does not exist."""
     rebuilds = "`rmqctl rebuild STORE queues` rebuilds it from the log"
     if topic in KnownTopics(store):
         return rebuilds
@@ -117,7 +118,7 @@ def _way_back(store: ReadOnlyStore, topic: str) -> str:
 
 
 def _local(now_ms: int) -> datetime:
-    """The time of this host."""
+    """Return the time of this host."""
     try:
         return datetime.fromtimestamp(now_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError) as error:
@@ -125,7 +126,7 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """What of the groups and their offsets cannot be read."""
+    """Return what of the groups and their offsets cannot be read."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)

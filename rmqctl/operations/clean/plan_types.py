@@ -1,6 +1,7 @@
 """What `clean` would delete, file by file, and why: frozen, shown first, then carried out.
 
-Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies elsewhere.
+Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies
+elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Trigger = Literal["time", "disk", "manual", "by hand"]
 class PendingCounts(NamedTuple):
     """Messages that someone waits for.
 
-    `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided, `dead` letters that no group reads.
+    `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided, `dead` letters that
+    no group reads.
     """
 
     unconsumed: int = 0
@@ -35,7 +37,7 @@ class PendingCounts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return all of them."""
         return sum(self)
 
 
@@ -43,7 +45,7 @@ NOBODY_WAITS = PendingCounts()
 
 
 def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
-    """All of them together."""
+    """Return all of them together."""
     found = NOBODY_WAITS
     for one in each:
         found = PendingCounts(*map(add, found, one))
@@ -52,11 +54,13 @@ def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
 
 @dataclass(frozen=True)
 class FileDecision:
-    """A file that goes or stays. `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
+    """A file that goes or stays.
 
-    `last_store_timestamp` is that of the record behind the file: its own last one is no later, unless a clock was set back; None: not
-    known. Of a queue, an extension or the index it is not looked for. `waiting` is counted where a file of the log goes, or stays because
-    of it.
+    `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
+
+    `last_store_timestamp` is that of the record behind the file: its own last one is no later, unless a clock was set
+    back; None: not known. Of a queue, an extension or the index it is not looked for. `waiting` is counted where a file
+    of the log goes, or stays because of it.
     """
 
     path: str
@@ -77,12 +81,15 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:
-    """What of the disk is free once a name is deleted: of a link nothing, what it leads to stays. Raises OSError."""
+    """Return what of the disk is free once a name is deleted: of a link nothing, what it leads to stays.
+
+    Raises OSError.
+    """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 
 
 def is_link(storage: Storage, path: Path) -> bool:
-    """Whether a name itself is a link. Raises OSError."""
+    """Return whether a name itself is a link. Raises OSError."""
     stamp = storage.stamp(path)
     return stamp is not None and stamp.kind is Kind.OTHER
 
@@ -105,11 +112,14 @@ class UnreadTopic(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What one run deletes. `files` stand in the order of deletion: the log, each queue and then its extension, the index.
+    """What one run deletes.
 
-    `trigger` is None where nothing asks for deletion: then no file of the log goes, but files of queues and the index may that an earlier
-    run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked about. `folders` go when their files are
-    gone: those of queues and topics that go as a whole. `unread` has the topics without a group that lose messages.
+    `files` stand in the order of deletion: the log, each queue and then its extension, the index.
+
+    `trigger` is None where nothing asks for deletion: then no file of the log goes, but files of queues and the index
+    may that an earlier run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked
+    about. `folders` go when their files are gone: those of queues and topics that go as a whole. `unread` has the
+    topics without a group that lose messages.
     """
 
     trigger: Trigger | None
@@ -126,25 +136,25 @@ class ExpiryPlan:
 
     @property
     def going(self) -> tuple[FileDecision, ...]:
-        """The files that go."""
+        """Return the files that go."""
         return tuple(file for file in self.files if file.goes)
 
     @property
     def first_left(self) -> FileDecision | None:
-        """The file of the log that stays, and all behind it."""
+        """Return the file of the log that stays, and all behind it."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property
     def bytes(self) -> int:
-        """The lengths of the files that go."""
+        """Return the lengths of the files that go."""
         return sum(file.bytes for file in self.going)
 
     @property
     def allocated_bytes(self) -> int:
-        """What they take on the disk."""
+        """Return what they take on the disk."""
         return sum(file.allocated_bytes for file in self.going)
 
     @property
     def waiting(self) -> PendingCounts:
-        """The messages in the files that go that someone waits for."""
+        """Return the messages in the files that go that someone waits for."""
         return sum_of(file.waiting for file in self.going)

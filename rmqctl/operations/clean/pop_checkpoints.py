@@ -1,14 +1,16 @@
 """Messages that groups popped and did not acknowledge (5.x): the group's offset is past them, a checkpoint still leads to them.
 
-A broker stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group
-CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its own queue to a topic of retries. So until
-the group is past the checkpoint, the messages from `so` (queue offset) of the queue `q` of the topic `t` may still be read.
+A broker stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as
+the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its own queue to a
+topic of retries. So until the group is past the checkpoint, the messages from `so` (queue offset) of the queue `q` of
+the topic `t` may still be read.
 
-A checkpoint that is not due yet is a timer message: it lies in rmq_sys_wheel_timer with the property REAL_TOPIC, and the broker copies it
-to the queue above when it is due. config/timercheck says up to which time the broker has done so; without it every one counts.
+A checkpoint that is not due yet is a timer message: it lies in rmq_sys_wheel_timer with the property REAL_TOPIC, and
+the broker copies it to the queue above when it is due. config/timercheck says up to which time the broker has done so;
+without it every one counts.
 
-Acknowledgements are not looked at: a message counts until the broker has worked the checkpoint off. With popConsumerKVServiceEnable
-(5.3.2+) all of this is in the RocksDB database kvStore/ instead, which is not read.
+Acknowledgements are not looked at: a message counts until the broker has worked the checkpoint off. With
+popConsumerKVServiceEnable (5.3.2+) all of this is in the RocksDB database kvStore/ instead, which is not read.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Message]:
-    """The checkpoints of a queue of rmq_sys_REVIVE_LOG_ from queue offset `revived` on."""
+    """Yield the checkpoints of a queue of rmq_sys_REVIVE_LOG_ from queue offset `revived` on."""
     first = max(revived, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
         if (
@@ -97,7 +99,7 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Me
 
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue) -> Iterator[Message]:
-    """The checkpoints that wait in the timer."""
+    """Yield the checkpoints that wait in the timer."""
     progress = _timer_progress(store)
     for message in _stored(store, queue, 0):
         found = message.properties
@@ -110,7 +112,10 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue) -> Iterator[Message]:
 
 
 def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
-    """What config/timercheck says; without it nothing was delivered. Raises OSError."""
+    """Return what config/timercheck says.
+
+    Without it nothing was delivered. Raises OSError.
+    """
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is Kind.MISSING:
         return TimerProgress(0, 0)
@@ -128,7 +133,10 @@ def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
 
 
 def _checkpoint(body: bytes) -> PopCheckpoint:
-    """Raises MsgspecError. Anyone may have sent the body: its depth and its integers are checked first, msgspec bounds neither."""
+    """Raise MsgspecError.
+
+    Anyone may have sent the body: its depth and its integers are checked first, msgspec bounds neither.
+    """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)
     except ValueError as error:

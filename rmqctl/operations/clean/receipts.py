@@ -1,4 +1,7 @@
-"""What `clean` deleted: JSON Lines, appended to files that exist, or to new ones. `cleaned.py` reads those in the store."""
+"""What `clean` deleted: JSON Lines, appended to files that exist, or to new ones.
+
+`cleaned.py` reads those in the store.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receipts:
-    """The files at `paths`, each with every receipt; a context manager. Methods raise OSError.
+    """The files at `paths`, each with every receipt.
 
-    On a full disk a receipt waits until a deletion made room: the deletion is what the disk needs.
+    A context manager. Methods raise OSError. On a full disk a receipt waits until a deletion made room: the deletion is
+    what the disk needs.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -39,14 +43,17 @@ class Receipts:
             file.close()
 
     def open(self, paths: Collection[Path] | None = None) -> None:
-        """Open the files, or those at `paths`: before the first deletion, whether there can be receipts; not for want of room."""
+        """Open the files, or those at `paths`: before the first deletion, whether there can be receipts.
+
+        Not for want of room.
+        """
         for file in self._files:
             if paths is None or file.path in paths:
                 file.open()
 
     @property
     def zero_tail(self) -> list[str]:
-        """The lines that a file had no room for: of the one that lacks most."""
+        """Return the lines that a file had no room for: of the one that lacks most."""
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
@@ -79,7 +86,10 @@ class _ReceiptFile:
             self._descriptor = None
 
     def open(self) -> None:
-        """Before the first deletion: whether there can be receipts; not for want of room. A second call does nothing."""
+        """Before the first deletion: whether there can be receipts.
+
+        Not for want of room. A second call does nothing.
+        """
         if self._descriptor is not None:
             return
         try:
@@ -90,7 +100,7 @@ class _ReceiptFile:
 
     @property
     def zero_tail(self) -> list[str]:
-        """The lines that there was no room for."""
+        """Return the lines that there was no room for."""
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, line: bytes) -> None:

@@ -1,12 +1,13 @@
 """Whether the queues' units lead to every message of a file of the log, found out without reading the file.
 
-The units of a file that leads to its messages without a gap form a chain: the first begins where the file begins, each of the others where
-another one ends, and the last one ends at the blank record. No chain has to be built to prove it. Each place where a unit begins counts
-once for it and each place where one ends once against it; where all places but the chain's two ends cancel out, the units are one chain,
-since a unit never ends before it begins. A place counts as a hash of 64 bits, so that a file takes a few bytes of memory.
+The units of a file that leads to its messages without a gap form a chain: the first begins where the file begins, each
+of the others where another one ends, and the last one ends at the blank record. No chain has to be built to prove it.
+Each place where a unit begins counts once for it and each place where one ends once against it; where all places but
+the chain's two ends cancel out, the units are one chain, since a unit never ends before it begins. A place counts as a
+hash of 64 bits, so that a file takes a few bytes of memory.
 
-Units of LMQ queues are left out: the message has a unit in its own queue too. A file without proof is not known to lack anything: messages
-that belong to no queue (prepared ones of 3.x), damage and deleted topics leave gaps as well.
+Units of LMQ queues are left out: the message has a unit in its own queue too. A file without proof is not known to lack
+anything: messages that belong to no queue (prepared ones of 3.x), damage and deleted topics leave gaps as well.
 """
 
 from __future__ import annotations
@@ -60,13 +61,16 @@ class _Chains:
         np.maximum.at(self._ends, numbers, ends)
 
     def end_of(self, number: int) -> int | None:
-        """The physical offset at which the chain of a file ends; None: its units are not one chain."""
+        """Return the physical offset at which the chain of a file ends.
+
+        None: its units are not one chain.
+        """
         end = self._ends[number : number + 1]
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
 
 
 def _hashes(places: Any) -> Any:
-    """A number of 64 bits for each physical offset (splitmix64)."""
+    """Return a number of 64 bits for each physical offset (splitmix64)."""
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -95,7 +99,7 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Any, Any]]:
 
 
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
-    """Whether nothing but the blank record follows the chain that ends at `end`."""
+    """Return whether nothing but the blank record follows the chain that ends at `end`."""
     if end is None or end >= file.end:
         return end == file.end
     rest = store.commit_log.at(end)

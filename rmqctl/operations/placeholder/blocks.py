@@ -25,8 +25,9 @@ _BLOCKS_UNPACKED = 2
 class PlaceholderBlock(NamedTuple):
     """Records one behind the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
 
-    The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a blank, of which
-    `data` has the first 8 bytes. Consumers get `served` of them. The file may be too short for it yet, or missing.
+    The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a
+    blank, of which `data` has the first 8 bytes. Consumers get `served` of them. The file may be too short for it yet,
+    or missing.
     """
 
     physical_offset: int
@@ -39,30 +40,30 @@ class PlaceholderBlock(NamedTuple):
 
     @classmethod
     def pack(cls, physical_offset: int, path: str, offset: int, code: str, data: bytes) -> PlaceholderBlock:
-        """A block of these bytes."""
+        """Return a block of these bytes."""
         block = cls(physical_offset, path, offset, len(data), code, 0, zlib.compress(data, _FAST))
         return block._replace(served=int(np.count_nonzero(are_served(block.columns().rows))))
 
     @property
     def data(self) -> bytes:
-        """What is to be written."""
+        """Return what is to be written."""
         return _unpacked(self.packed)
 
     def columns(self) -> Columns:
-        """Its messages, fillers too; none where it is a blank alone."""
+        """Return its messages, fillers too; none where it is a blank alone."""
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
         rows = room[: scan.walk(buffer, self.physical_offset, self.size, room, check_bodies=True)]
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The message that begins at an offset of the log, if one does."""
+        """Return the message that begins at an offset of the log, if one does."""
         at = physical_offset - self.physical_offset
         found = message.decode(self.data, at, physical_offset, self.size - at)
         return found if isinstance(found, Message) else None
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
@@ -85,17 +86,20 @@ class PlaceholderBlocks:
             insort(self._blocks, block)
 
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
-        """The placeholders of the damages of which the first begins there; none of them for the other ones; None: it stays as it is."""
+        """Return the placeholders of the damages of which the first begins there.
+
+        None of them for the other ones; None: it stays as it is.
+        """
         return self._by_damage.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The placeholder that begins at an offset of the log, if one does."""
+        """Return the placeholder that begins at an offset of the log, if one does."""
         at = bisect_right(self._blocks, physical_offset, key=lambda block: block.physical_offset) - 1
         return self._blocks[at].message_at(physical_offset) if at >= 0 else None
 
     @property
     def served(self) -> int:
-        """How many messages consumers get that stand for others."""
+        """Return how many messages consumers get that stand for others."""
         return sum(block.served for block in self._blocks)
 
     def __iter__(self) -> Iterator[PlaceholderBlock]:

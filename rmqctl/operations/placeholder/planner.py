@@ -44,14 +44,14 @@ class Placeholders:
         self._long_topics = profile.knows_long_topics
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The message at an offset, as it is going to be."""
+        """Return the message at an offset, as it is going to be."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
-        """The placeholders for damages that follow one another between the good records at physical offsets `before` and `after`.
+        """Return the placeholders for damages that follow one another between the good records at physical offsets `before` and `after`.
 
-        What files are too short for, or that are missing, gets placeholders, too. Raises ValueError where there is no room for a record, or
-        nothing good is near: then there are none.
+        What files are too short for, or that are missing, gets placeholders, too. Raises ValueError where there is no
+        room for a record, or nothing good is near: then there are none.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
@@ -69,7 +69,7 @@ class Placeholders:
             yield run
 
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
-        """A gap between files, file by file."""
+        """Yield a gap between files, file by file."""
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
             yield damage
@@ -80,7 +80,7 @@ class Placeholders:
             yield damage._replace(physical_offset=begin, size=size)
 
     def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[PlaceholderBlock]:
-        """The placeholders for damages that are one range."""
+        """Yield the placeholders for damages that are one range."""
         home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
@@ -103,7 +103,7 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """The range in parts that begin where queues say that a record does."""
+        """Yield the range in parts that begin where queues say that a record does."""
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
             if cut is None or cut >= span.end:
@@ -113,7 +113,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """The first place from there on that a unit points to."""
+        """Return the first place from there on that a unit points to."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -121,7 +121,10 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """The file that has damage, or is to have it: one that is too short, or missing. Where files overlap the damage names its own."""
+        """Return the file that has damage, or is to have it: one that is too short, or missing.
+
+        Where files overlap the damage names its own.
+        """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
         named = (
@@ -139,7 +142,7 @@ class Placeholders:
         return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
 
     def _claims(self, span: Span) -> Iterator[Claim]:
-        """What the queues say of the range."""
+        """Yield what the queues say of the range."""
         for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
@@ -156,7 +159,8 @@ class Placeholders:
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
         """Return the queue that the units around [first, end) of a queue belong to: another one where a file was moved to a wrong folder.
 
-        A placeholder for the folder's queue would contest the place of an intact message there. Light queues share messages: they are as named.
+        A placeholder for the folder's queue would contest the place of an intact message there. Light queues share
+        messages: they are as named.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

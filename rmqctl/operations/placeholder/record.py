@@ -1,8 +1,8 @@
 """Damaged bytes in the middle of the log -> valid records of the same size that carry a placeholder, so that all behind them stays consumable.
 
-Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have no hole. A *filler*
-covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into a queue nor index. A *blank*
-covers what is left of a file.
+Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have
+no hole. A *filler* covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into
+a queue nor index. A *blank* covers what is left of a file.
 
 Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field), and where there is room the
 property RMQCTL_DAMAGED with the code of what was found. A placeholder's body is a small JSON object and spaces, and empty only where the
@@ -31,9 +31,9 @@ What the real stores do (tests/interop/test_placeholder_records.py, test_served_
 | a delayed placeholder without a real queue | dropped | stops the level for ever | skipped |
 | a delayed placeholder without a body | delivered | delivered | stops the level for ever |
 
-So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the caller: units
-whose size or tagsCode is not the placeholder's (a placeholder without TAGS has 0), and the index: an entry that leads into a filler makes a broker
-answer a query by key with bytes that are no message [run].
+So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the
+caller: units whose size or tagsCode is not the placeholder's (a placeholder without TAGS has 0), and the index: an
+entry that leads into a filler makes a broker answer a query by key with bytes that are no message [run].
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 class Claim(NamedTuple):
     """What a queue says of a record that cannot be read any more: a unit's values.
 
-    `tags` where the planner knows them; `inner_num` is the number of queue offsets that a batch queue's unit has, 0 in other queues.
-    Without a `physical_offset` it is a queue offset that the log owes a queue, whose unit is gone, too: it goes wherever it fits.
+    `tags` where the planner knows them; `inner_num` is the number of queue offsets that a batch queue's unit has, 0 in
+    other queues. Without a `physical_offset` it is a queue offset that the log owes a queue, whose unit is gone, too:
+    it goes wherever it fits.
     """
 
     topic: str
@@ -112,7 +113,10 @@ class Claim(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What placeholders take from the good records around them. Times in ms since 1970."""
+    """What placeholders take from the good records around them.
+
+    Times in ms since 1970.
+    """
 
     store_host_bytes: bytes
     timestamp_min: int
@@ -134,9 +138,10 @@ class Span(NamedTuple):
 
 
 class PlaceholderRecord(NamedTuple):
-    """A record to be written; `claims` are those that it satisfies: none for a filler or a blank (of which `data` is the first 8 bytes).
+    """A record to be written.
 
-    A record is not always as large as its unit says: what is written into the queue must follow.
+    `claims` are those that it satisfies: none for a filler or a blank (of which `data` is the first 8 bytes). A record
+    is not always as large as its unit says: what is written into the queue must follow.
     """
 
     physical_offset: int
@@ -162,7 +167,10 @@ class _Piece:
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
-    """From the nearest good records, of which one must be there; `long_topics`: whether the broker knows V2 records."""
+    """From the nearest good records, of which one must be there.
+
+    `long_topics`: whether the broker knows V2 records.
+    """
     first, last = before or after, after or before
     if first is None or last is None:
         raise ValueError("no good record is near")
@@ -176,7 +184,7 @@ def filler_size_min(around: Surroundings) -> int:
 
 
 def placeholder_message(message: Message, code: str) -> bytes:
-    """The record of the same size in the place of a message whose frame is whole and whose content is damaged.
+    """Return the record of the same size in the place of a message whose frame is whole and whose content is damaged.
 
     The caller has checked that nobody contradicts the frame: the queue's unit, where there is one, points here.
     """
@@ -198,7 +206,7 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """The message without what has clients reject it: a port that is none, a body that is not compressed as SYSFLAG says."""
+    """Return the message without what has clients reject it: a port that is none, a body that is not compressed as SYSFLAG says."""
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
         message = message._replace(born_host_bytes=born, store_host_bytes=store)
@@ -212,7 +220,10 @@ def _with_right_port(found: host.Host) -> bytes:
 
 
 def _body_is_right(message: Message) -> bool:
-    """Whether nothing is wrong with the body: its CRC says so, or it is empty. One that was too large to read is not there."""
+    """Return whether nothing is wrong with the body: its CRC says so, or it is empty.
+
+    One that was too large to read is not there.
+    """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (
         head_size + topic_length_size(message.magic_code) + len(message.topic_bytes) + 2 + len(message.properties_bytes)
@@ -223,9 +234,10 @@ def _body_is_right(message: Message) -> bool:
 
 
 def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
-    """Records that fill a range wholly, in order; made one by one, so that a large range costs no memory.
+    """Yield records that fill a range wholly, in order.
 
-    Raises ValueError when the range is too small for any record: then the log ends before it.
+    Made one by one, so that a large range costs no memory. Raises ValueError when the range is too small for any
+    record: then the log ends before it.
     """
     pieces, dropped = _pieces(span, claims, around)
     for owed in claims:
@@ -235,7 +247,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """The range cut where units say that records begin."""
+    """Return the range cut where units say that records begin."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -283,7 +295,10 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Put a queue offset into the first unclaimed piece between its queue's lower and higher ones; whether there is one."""
+    """Put a queue offset into the first unclaimed piece between its queue's lower and higher ones.
+
+    Whether there is one.
+    """
     least = _least_size((owed,), around) + 1
     with_placeholder = least + len(_placeholder_property(code))
     first, last = 0, len(pieces)
@@ -316,7 +331,10 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Fillers no larger than brokers take; the rest of a file is a blank, but not a whole file: its head tells recovery its time."""
+    """Fillers no larger than brokers take.
+
+    The rest of a file is a blank, but not a whole file: its head tells recovery its time.
+    """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
     if piece.end == span.file_end:
@@ -332,7 +350,7 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
 
 
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
-    """A record without a queue, and without hosts; its topic may be cut off."""
+    """Return a record without a queue, and without hosts; its topic may be cut off."""
     topic = NAME.encode()[: size - filler_size_min(around)]
     filler = _plain(at, size, bytes(HOST_V4), around)._replace(
         sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic
@@ -341,7 +359,7 @@ def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
 
 
 def _claimed(piece: _Piece, around: Surroundings) -> Message:
-    """The placeholder of a piece, with the properties that it needs."""
+    """Return the placeholder of a piece, with the properties that it needs."""
     claim = piece.claims[0]
     topic = topic_field(claim.topic, long_topics=around.long_topics)
     if topic is None:
@@ -379,7 +397,10 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 
 
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
-    """Not before the record in front. Of a delayed message the unit tells it to the second: it is the time of delivery less the delay."""
+    """Not before the record in front.
+
+    Of a delayed message the unit tells it to the second: it is the time of delivery less the delay.
+    """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
     told = around.timestamp_min + (claim.tags_code - around.timestamp_min) % DELAY_UNIT_MS
@@ -387,7 +408,7 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 
 
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
-    """What dispatch, and services that read the queue on their own, need of a placeholder."""
+    """Return what dispatch, and services that read the queue on their own, need of a placeholder."""
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
     if claim.inner_num:
@@ -410,7 +431,10 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 
 
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
-    """Bytes of the smallest record that satisfies claims; more than any record has where none can."""
+    """Bytes of the smallest record that satisfies claims.
+
+    More than any record has where none can.
+    """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
     if topic is None or len(needed) > PROPERTIES_LENGTH_MAX - crc.PROPERTY_CRC_SIZE:
@@ -420,7 +444,7 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """The record with the placeholder's property, where there is room, and a body that makes it as large as it says: empty only without room."""
+    """Return the record with the placeholder's property, where there is room, and a body that makes it as large as it says: empty only without room."""
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
     head_size = HEADS[message.sys_flag & _V6_MASK].size
@@ -466,7 +490,7 @@ def _ends_in_property_crc(raw: bytes) -> bool:
 
 
 def _encoded(message: Message, *, property_crc: bool) -> bytes:
-    """The record's bytes; `property_crc` adds `__CRC32#`."""
+    """Return the record's bytes; `property_crc` adds `__CRC32#`."""
     head = HEADS[message.sys_flag & _V6_MASK].struct.pack(*message[1:_FIELDS_OF_HEAD], len(message.body))
     topic_length = len(message.topic_bytes).to_bytes(topic_length_size(message.magic_code), "big")
     properties_length = len(message.properties_bytes) + (crc.PROPERTY_CRC_SIZE if property_crc else 0)

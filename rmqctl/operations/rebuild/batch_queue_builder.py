@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class BatchQueueBuilder:
-    """Makes the queues that `is_wanted`; `open_queue` gives a writer for one (None: only counted). Methods raise OSError."""
+    """Makes the queues that `is_wanted`.
+
+    `open_queue` gives a writer for one (None: only counted). Methods raise OSError.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class BatchQueueBuilder:
             self._put((topic.decode("utf-8", "replace"), queue_id), messages[(messages["queue"] == number) & has_unit])
 
     def go_on_with(self, counts: QueueCounts) -> None:
-        """A queue that was begun before."""
+        """Go on with a queue that was begun before."""
         self.queues[counts.key] = counts
         self._writers[counts.key] = self._open_queue(counts)
 
@@ -89,10 +92,12 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Any, end: int | None) -> int:
-        """Give the next place to units whose number cannot be right, as the one after them goes on from there; how many.
+        """Give the next place to units whose number cannot be right, as the one after them goes on from there.
 
-        `end` is that of the queue so far. A record's QUEUEOFFSET has no checksum; where it is the number one damaged bit would move
-        its queue.
+        How many.
+
+        `end` is that of the queue so far. A record's QUEUEOFFSET has no checksum; where it is the number one damaged
+        bit would move its queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -118,7 +123,10 @@ class BatchQueueBuilder:
         return expected if base > expected or base < 0 or self._shown(key, unit) == expected else base
 
     def _shown(self, key: QueueKey, built: Any) -> int:
-        """Return the first queue offset that the existing queue gives a batch; the batch's own where it has none."""
+        """Return the first queue offset that the existing queue gives a batch.
+
+        The batch's own where it has none.
+        """
         before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
         unit = (
             before.first_where(lambda unit: unit.physical_offset >= physical_offset)

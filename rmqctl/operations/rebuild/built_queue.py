@@ -32,15 +32,15 @@ def keep_nothing(_queue_offset: int, _units: Any) -> None:
 class QueueCounts(msgspec.Struct):
     """What became of one queue. Offsets in units; the other numbers count units.
 
-    `same` are those that the existing queue has just so; `kept` stand for messages that only that queue still has, of which
-    `strays` lead to a record that says it is of another queue, or of another place;
-    `repeated` lead once more to the message after a place whose message is lost; `misnumbered` are messages whose queue offset
-    cannot be right, and which got the next place; `duplicates` those whose queue offset another message has already (they got no
-    place), with their bytes, the first one's physical offset and the last one's queue offset; `moved` are places where the
-    existing queue leads to another message of the log; `earlier` and their bytes are messages before the queue began again
-    at 0, where no existing queue shows that its topic was deleted; `bytes` are those of its messages; `anew` says how often the
-    queue began again at 0. `crc` is over its units; `end` (physical offset) is after the last one's record, whose message was
-    stored at `store_timestamp` (ms since 1970).
+    `same` are those that the existing queue has just so; `kept` stand for messages that only that queue still has, of
+    which `strays` lead to a record that says it is of another queue, or of another place; `repeated` lead once more to
+    the message after a place whose message is lost; `misnumbered` are messages whose queue offset cannot be right, and
+    which got the next place; `duplicates` those whose queue offset another message has already (they got no place),
+    with their bytes, the first one's physical offset and the last one's queue offset; `moved` are places where the
+    existing queue leads to another message of the log; `earlier` and their bytes are messages before the queue began
+    again at 0, where no existing queue shows that its topic was deleted; `bytes` are those of its messages; `anew` says
+    how often the queue began again at 0. `crc` is over its units; `end` (physical offset) is after the last one's
+    record, whose message was stored at `store_timestamp` (ms since 1970).
     """
 
     topic: str
@@ -72,12 +72,12 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def units(self) -> int:
-        """How many units it has."""
+        """Return how many units it has."""
         return self.max_offset - self.min_offset
 
     @property
     def unplaced(self) -> int:
-        """How many messages of the queue have no place in it, as others have theirs."""
+        """Return how many messages of the queue have no place in it, as others have theirs."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Any, *, is_counted: bool = True) -> None:
@@ -95,10 +95,13 @@ class QueueCounts(msgspec.Struct):
 
 
 class BuiltQueue:
-    """Takes units for the places from `counts.max_offset` on; without a `writer` it only compares. Methods raise OSError.
+    """Takes units for the places from `counts.max_offset` on.
 
-    `log` are the physical offsets of the log. `keep` gets what is put: the queue offset of the first unit, and the units.
-    `extension` is that of the queue that is there: units which have an address in it are the same where it has their tagsCode.
+    Without a `writer` it only compares. Methods raise OSError.
+
+    `log` are the physical offsets of the log. `keep` gets what is put: the queue offset of the first unit, and the
+    units. `extension` is that of the queue that is there: units which have an address in it are the same where it has
+    their tagsCode.
     """
 
     def __init__(
@@ -162,14 +165,20 @@ class BuiltQueue:
 
 
 def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: QueueCounts) -> None:
-    """Close a queue's files; the last one says that it was written last when its last message was stored. Raises OSError."""
+    """Close a queue's files.
+
+    The last one says that it was written last when its last message was stored. Raises OSError.
+    """
     if writer.queue.last is not None:
         writer.queue.last.set_modified(counts.store_timestamp)
     writer.close()
 
 
 def _equal_units(units: Any, others: Any) -> int:
-    """How many of two rows of units are equal; all of them, as a rule, which is seen at once."""
+    """Return how many of two rows of units are equal.
+
+    All of them, as a rule, which is seen at once.
+    """
     if np.array_equal(units.view(np.uint32), others.view(np.uint32)):
         return len(units)
     return int(np.count_nonzero(units == others))

@@ -30,7 +30,10 @@ class _Kept:
 
 
 class BuiltUnits:
-    """Keeps the units of plain queues as `BuiltQueue` makes them. Methods raise OSError."""
+    """Keeps the units of plain queues as `BuiltQueue` makes them.
+
+    Methods raise OSError.
+    """
 
     def __init__(self) -> None:
         self._spool = Spool()
@@ -62,7 +65,10 @@ class BuiltUnits:
         return {key: (kept.first, kept.crc) for key, kept in self._queues.items()}
 
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
-        """Return the files of the queues below `folder`, each of `file_size` bytes. After this nothing can be put."""
+        """Return the files of the queues below `folder`, each of `file_size` bytes.
+
+        After this nothing can be put.
+        """
         if self._files is None:
             self._files = dict(self._made_files(folder, file_size))
         return self._files
@@ -86,7 +92,10 @@ class BuiltUnits:
 
 
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
-    """Yield the files of a queue whose units begin at byte offset `first`, by their own; before its first unit there are pre-blanks."""
+    """Yield the files of a queue whose units begin at byte offset `first`, by their own.
+
+    Before its first unit there are pre-blanks.
+    """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):
         skipped = max(begin - first, 0)

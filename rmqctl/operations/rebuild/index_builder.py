@@ -24,9 +24,9 @@ BATCHES_AHEAD = 4
 
 
 class IndexBuilder:
-    """An IndexWriter whose files are named by the store times of their first messages. Use as a context manager while messages come.
+    """An IndexWriter whose files are named by the store times of their first messages.
 
-    Methods raise OSError, `put` also what a batch before met.
+    Use as a context manager while messages come. Methods raise OSError, `put` also what a batch before met.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:

@@ -16,8 +16,9 @@ As a broker's dispatch, but for what the log cannot tell any more:
 the queue that is there has, or lead to this message once more.
 (3) `rmqctl.operations.rebuild.queue_numbers` judges this, and the first message of a queue.
 
-A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit that leads
-nowhere makes it leave out what lies behind in the same file. A message that is consumed twice is what consumers are ready for.
+A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit
+that leads nowhere makes it leave out what lies behind in the same file. A message that is consumed twice is what
+consumers are ready for.
 """
 
 from __future__ import annotations
@@ -60,11 +61,14 @@ FOLDER_NAME_MAX = 255  # bytes
 
 
 class QueueBuilder:
-    """Makes the queues that `is_wanted`; `open_queue` gives what their units go to, and is asked again where a queue begins anew.
+    """Makes the queues that `is_wanted`.
 
-    `before` is the store that is there, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues, `message_at` gives the message
-    at a physical offset, by default that of the log, which ends at `log_end` (physical offset; None: where its files end).
-    Memory: 64 MiB of windows, more only beyond 150,000 queues. Methods raise OSError.
+    `open_queue` gives what their units go to, and is asked again where a queue begins anew.
+
+    `before` is the store that is there, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues,
+    `message_at` gives the message at a physical offset, by default that of the log, which ends at `log_end` (physical
+    offset; None: where its files end). Memory: 64 MiB of windows, more only beyond 150,000 queues. Methods raise
+    OSError.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class QueueBuilder:
         self._count_left_out(messages)
 
     def lose(self, physical_offset: int, size: int) -> None:
-        """A range of the log that holds no record any more."""
+        """Note a range of the log that holds no record any more."""
         self._lost_from.append(physical_offset)
         self._lost_bytes.append(self._lost_bytes[-1] + size)
 
@@ -120,7 +124,7 @@ class QueueBuilder:
         ]
 
     def is_lost(self, physical_offset: int) -> bool:
-        """Whether an offset of the log lies in a range that holds no record any more."""
+        """Return whether an offset of the log lies in a range that holds no record any more."""
         at = bisect_right(self._lost_from, physical_offset) - 1
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
@@ -136,7 +140,7 @@ class QueueBuilder:
             self._flush(number)
 
     def go_on_with(self, queue: BuiltQueue) -> None:
-        """A queue that was begun before."""
+        """Go on with a queue that was begun before."""
         number = self._builder.number(queue.counts.topic.encode(), queue.counts.queue_id)
         self._know_queues()
         self._begin(number, queue)
@@ -153,7 +157,7 @@ class QueueBuilder:
                 row += 1
 
     def _place_multi_dispatch(self, physical_offset: int) -> None:
-        """The units of LMQ that a message has besides its own."""
+        """Place the units in light queues that a message has besides its own."""
         message = self._message_at(physical_offset)
         if message is None:
             return
@@ -177,7 +181,10 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the place of a message in a light queue: that in the existing queue, otherwise that of dispatch; None: no place."""
+        """Return the place of a message in a light queue: that in the existing queue, otherwise that of dispatch.
+
+        None: no place.
+        """
         state = self._states[number]
         begun = state["kind"] == PLAIN
         if begun and target.queue_offset == state["next"] and not is_left_out_topic(message.topic):
@@ -205,7 +212,10 @@ class QueueBuilder:
         return first_number(found, following, None)
 
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
-        """Return the existing queue's unit for a message, or the first after it; most often it is where the message says."""
+        """Return the existing queue's unit for a message, or the first after it.
+
+        Most often it is where the message says.
+        """
         before = self._before.queues.get((target.topic, target.queue_id))
         if not isinstance(before, ConsumeQueue):
             return None
@@ -220,7 +230,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Any, row: int, *, own: bool) -> bool:
-        """What `place` could not: whether the message of this row is done with."""
+        """Return what `place` could not: whether the message of this row is done with."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -281,8 +291,8 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Any, following: Sequence[Following]) -> int:
         """Return where a queue begins whose first message in the log has `place`: before it, where its places are known or were lost.
 
-        A queue that begins with a pre-blank, which leads to 0, is served from there by brokers whose log begins at 0: they leave out
-        the whole file then.
+        A queue that begins with a pre-blank, which leads to 0, is served from there by brokers whose log begins at 0:
+        they leave out the whole file then.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -299,7 +309,7 @@ class QueueBuilder:
         return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
 
     def _is_right(self, messages: Any, row: int, expected: int) -> bool:
-        """Whether a number that is too high is right all the same: those after it go on from it, and no broker placed it at `expected`.
+        """Return whether a number that is too high is right all the same: those after it go on from it, and no broker placed it at `expected`.
 
         A record before it says that it is of another queue, by a flipped bit.
         """
@@ -314,9 +324,10 @@ class QueueBuilder:
         return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
 
     def _place_before(self, key: QueueKey, message: Any) -> int | None:
-        """Return the queue offset at which the existing queue leads to a message; None: at none.
+        """Return the queue offset at which the existing queue leads to a message.
 
-        Where several units lead to it the one at its own number counts: those before it stand in for lost messages.
+        None: at none. Where several units lead to it the one at its own number counts: those before it stand in for
+        lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -335,7 +346,10 @@ class QueueBuilder:
         self._place(corrected)
 
     def _begin_with(self, number: int, offset: int) -> bool:
-        """Begin a queue with a place; False: it is none of those that are made, or that is no place."""
+        """Begin a queue with a place.
+
+        False: it is none of those that are made, or that is no place.
+        """
         key = self._keys[number]
         if offset < 0:
             return False
@@ -361,7 +375,10 @@ class QueueBuilder:
         self.queues[key] = queue
 
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
-        """Whether a message with queue offset 0 begins its queue anew; what is in a queue that reaches beyond it, can tell."""
+        """Return whether a message with queue offset 0 begins its queue anew.
+
+        What is in a queue that reaches beyond it, can tell.
+        """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
             return True
@@ -374,7 +391,7 @@ class QueueBuilder:
         )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
-        """Whether so many places, of which so many are known, can be of messages that lay between two physical offsets.
+        """Return whether so many places, of which so many are known, can be of messages that lay between two physical offsets.
 
         `is_right`: other records say that there are so many.
         """
@@ -385,7 +402,10 @@ class QueueBuilder:
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
     def _fill(self, queue: BuiltQueue, message: Any, end: int, *, is_right: bool) -> bool:
-        """Fill the places before `end`, which is a message's own; False: nothing explains why its number is so high."""
+        """Fill the places before `end`, which is a message's own.
+
+        False: nothing explains why its number is so high.
+        """
         counts = queue.counts
         start, behind = counts.max_offset, int(message["physical_offset"])
         front = max(counts.end, self._log_begin)
@@ -417,7 +437,7 @@ class QueueBuilder:
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
     def _lies_between(self, units: Any, start: int, end: int) -> Any:
-        """Which units stand for messages of [start, end) of the log."""
+        """Return which units stand for messages of [start, end) of the log."""
         offsets = units["physicalOffset"]
         return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
 
@@ -461,14 +481,14 @@ class QueueBuilder:
 
 
 def is_folder_name(key: QueueKey) -> bool:
-    """Whether a queue can be a folder: its topic comes from a message, and may be anything."""
+    """Return whether a queue can be a folder: its topic comes from a message, and may be anything."""
     topic, queue_id = key
     is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")
     return queue_id >= 0 and is_name and len(topic.encode()) <= FOLDER_NAME_MAX
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """The delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, else as configured.
+    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, else as configured.
 
     What brokers were told is not in the store, but the units that they made show it. Raises OSError.
     """

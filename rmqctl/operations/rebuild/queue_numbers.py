@@ -1,7 +1,7 @@
 """Which queue offset a record has, where its own QUEUEOFFSET may be damaged: judged by the messages after it in its queue.
 
-No checksum covers QUEUEOFFSET. The numbers of a queue's messages ascend by one, so each message says where its queue begins; one
-record that differs from those around it is wrong, and must not move its queue.
+No checksum covers QUEUEOFFSET. The numbers of a queue's messages ascend by one, so each message says where its queue
+begins; one record that differs from those around it is wrong, and must not move its queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue: its QUEUEOFFSET, and how many bytes on the way to it may have held others of the queue.
 
-    Those are damaged ones, and records that are in no queue: what `recover --keep-going` fills a gap with is such a record.
+    Those are damaged ones, and records that are in no queue: what `recover --keep-going` fills a gap with is such a
+    record.
     """
 
     number: int
@@ -54,7 +55,10 @@ class QueueNumbers:
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Any, row: int, key: QueueKey) -> list[Following]:
-        """Return what comes after the message in row `row` of `messages` (DISPATCH_COLUMNS), the nearest first. Raises OSError."""
+        """Return what comes after the message in row `row` of `messages` (DISPATCH_COLUMNS), the nearest first.
+
+        Raises OSError.
+        """
         message, rest = messages[row], messages[row + 1 :]
         begin = int(message["physical_offset"]) + int(message["size"])
         limit = min(begin + LOOK_AHEAD, self._end)
@@ -81,9 +85,10 @@ class QueueNumbers:
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Any, row: int) -> bool:
-        """Return whether the next message of the queue goes on from the message in row `row`, as is usual; looks at a few rows.
+        """Return whether the next message of the queue goes on from the message in row `row`, as is usual.
 
-        Where none is near, whether the number is possible: each message before it in its queue took some bytes of the log.
+        Looks at a few rows. Where none is near, whether the number is possible: each message before it in its queue
+        took some bytes of the log.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])
@@ -179,10 +184,10 @@ def _may_stand_in(rows: Any) -> Any:
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
-    """Return the place of the first message of a queue, which says `found`; `in_queue` is its place in the existing queue.
+    """Return the place of the first message of a queue, which says `found`.
 
-    Where the queue agrees with the message both are right, else most of the messages decide. A number that is too low may be right:
-    the messages between were lost with bytes of the log.
+    `in_queue` is its place in the existing queue. Where the queue agrees with the message both are right, else most of
+    the messages decide. A number that is too low may be right: the messages between were lost with bytes of the log.
     """
     if in_queue == found:
         return found
@@ -199,8 +204,9 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
     """Return whether a message that says `found`, where its queue goes on at `expected`, belongs to `expected` all the same.
 
-    Other reasons for a number that is not the next: messages before it were lost, its topic was deleted and created again, a broker
-    that had lost a part of the queue gave out numbers a second time. In all of these the messages after it go on from `found`.
+    Other reasons for a number that is not the next: messages before it were lost, its topic was deleted and created
+    again, a broker that had lost a part of the queue gave out numbers a second time. In all of these the messages after
+    it go on from `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:

@@ -1,15 +1,17 @@
-"""Consume queues and index made anew from the log, in a folder beside; `rmqctl.operations.rebuild.rebuild_plan` puts them in their places.
+"""Consume queues and index made anew from the log, in a folder beside.
 
-One pass over the log by columns: threads scan it, this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each
-file is written once, from its start to its end. Memory stays flat. No body is checked, as brokers check none when they dispatch.
+`rmqctl.operations.rebuild.rebuild_plan` puts them in their places. One pass over the log by columns: threads scan it,
+this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once, from its start to
+its end. Memory stays flat. No body is checked, as brokers check none when they dispatch.
 
-What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one: brokers
-serve it. A queue begins with its first message that is still there; units of expired messages, which existing queues may have in
-front, are not made again. Left as they are: queues that the log has no message of, and that are empty, or point before the log's
-start or to what is damaged: where they end is all that is known of them. Of topics that topics.json does not list (where it lists
-any) nothing is made: they were deleted.
+What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one:
+brokers serve it. A queue begins with its first message that is still there; units of expired messages, which existing
+queues may have in front, are not made again. Left as they are: queues that the log has no message of, and that are
+empty, or point before the log's start or to what is damaged: where they end is all that is known of them. Of topics
+that topics.json does not list (where it lists any) nothing is made: they were deleted.
 
-A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be gone on with as long as the log is the same.
+A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be gone on with as long as the log is the
+same.
 """
 
 from __future__ import annotations
@@ -78,9 +80,9 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is rebuilt: queues (of one topic, one queueId of it, or `keys`; None: all), index; with `all_topics` deleted ones', too.
+    """What is rebuilt: queues (of one topic, one queueId of it, or `keys`; None: all), index.
 
-    With `tags` the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
+    With `all_topics` deleted ones', too. With `tags` the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
     """
 
     queues: bool = True
@@ -109,7 +111,10 @@ class IndexCounts(msgspec.Struct):
 
 
 class _Suspended(msgspec.Struct):
-    """What REBUILD_FILE says. `of` tells what it is a rebuild of, and must be the same when it is gone on with."""
+    """What REBUILD_FILE says.
+
+    `of` tells what it is a rebuild of, and must be the same when it is gone on with.
+    """
 
     of: str
     log: LogCounts
@@ -121,7 +126,10 @@ class _Suspended(msgspec.Struct):
 
 
 class Stray(NamedTuple):
-    """A record at `physical_offset` that says queue `said`, which does not exist; queue `of` leads to it."""
+    """A record at `physical_offset` that says queue `said`, which does not exist.
+
+    Queue `of` leads to it.
+    """
 
     said: QueueKey
     of: QueueKey
@@ -130,7 +138,9 @@ class Stray(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """What came of a rebuild, or would: queues by name; messages of deleted topics, which get no queue; and the queues without a message.
+    """What came of a rebuild, or would: queues by name.
+
+    Messages of deleted topics, which get no queue; and the queues without a message.
 
     `strays` are records that make no queue, because one bit of their topic or queueId is wrong.
 
@@ -151,9 +161,10 @@ class Rebuilt:
 class Rebuild:
     """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
 
-    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of `threads`.
-    `placeholders` take the place of damage. `on_messages` is told of all messages, in log order, as `builder` describes them. `units` keeps
-    what the plain queues have. They are compared with the queues of `compared_with` (None: of `store`). Methods raise OSError.
+    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of
+    `threads`. `placeholders` take the place of damage. `on_messages` is told of all messages, in log order, as
+    `builder` describes them. `units` keeps what the plain queues have. They are compared with the queues of
+    `compared_with` (None: of `store`). Methods raise OSError.
     """
 
     def __init__(
@@ -202,7 +213,10 @@ class Rebuild:
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log and make everything; False: `is_over` said so before the end, and what there is can be gone on with."""
+        """Read the log and make everything.
+
+        False: `is_over` said so before the end, and what there is can be gone on with.
+        """
         self.warm_up()
         started = time.perf_counter()
         self._goes_on_from = self.result.log.position
@@ -226,7 +240,10 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Go on with what an interrupted rebuild left in `staging`: so many queues. Raises BadRequest where that is of no use now."""
+        """Go on with what an interrupted rebuild left in `staging`: so many queues.
+
+        Raises BadRequest where that is of no use now.
+        """
         if self._storage is None:
             raise ValueError("nothing is written")
         if any(damage.code == FILE_OVERLAP for damage in self._store.commit_log.queue.anomalies):
@@ -300,7 +317,10 @@ class Rebuild:
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
-        """Whether the files of the queue that is there have names and lengths that brokers load; of one that is not there: no."""
+        """Return whether the files of the queue that is there have names and lengths that brokers load.
+
+        Of one that is not there: no.
+        """
         queue = self._store.queues.get(key)
         if queue is None:
             return False
@@ -309,7 +329,7 @@ class Rebuild:
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def parts_of(self, topic: str) -> tuple[str, ...]:
-        """The parts of the store that a topic's queues have files in."""
+        """Return the parts of the store that a topic's queues have files in."""
         if topic in self.batch_topics:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
@@ -327,7 +347,7 @@ class Rebuild:
         )
 
     def _see(self, item: ScanItem | RecordRun) -> None:
-        """What is next in the log."""
+        """Take the next item of the log."""
         log = self.result.log
         if isinstance(item, RecordRun):
             messages = item.result.messages
@@ -347,13 +367,19 @@ class Rebuild:
         log.position = max(log.position, item.end)
 
     def _lose(self, damage: Damage) -> None:
-        """Tell of a range without a record; what a file before this one has as well is not lost."""
+        """Tell of a range without a record.
+
+        What a file before this one has as well is not lost.
+        """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
             self._queues.lose(begin, damage.end - begin)
 
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Messages that take the place of damage; where they are not all of it, something of it is lost all the same."""
+        """Messages that take the place of damage.
+
+        Where they are not all of it, something of it is lost all the same.
+        """
         count = size = 0
         for block in placeholders:
             described = self.builder.take(block.columns())
@@ -364,7 +390,7 @@ class Rebuild:
             self._lose(damage)
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """The message at an offset, as it is going to be."""
+        """Return the message at an offset, as it is going to be."""
         return self._placeholders.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
@@ -410,7 +436,7 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
+        """Return whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
         if (
             counts.key in self._store.queues
             or counts.units - counts.repeated - counts.kept != 1
@@ -426,7 +452,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """The queues that are there and that the log has no message of."""
+        """Judge the existing queues of which the log has no message."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -461,7 +487,7 @@ class Rebuild:
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
-        """What this is a rebuild of: what must be the same to go on."""
+        """Return what this is a rebuild of: what must be the same to go on."""
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
@@ -513,7 +539,10 @@ class Rebuild:
         )
 
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
-        """The files of a queue that is gone on with; those of one that begins are deleted."""
+        """Return the files of a queue that is gone on with.
+
+        Those of one that begins are deleted.
+        """
         folder = self._folder(storage, part, counts)
         if not counts.units:
             for entry in storage.listing(folder):

@@ -38,7 +38,9 @@ NAMES_OF_COUNTS = {"kept": "keptUnits"}  # of QueueCounts, in JSON; the others h
 
 
 class QueuePlan(NamedTuple):
-    """One queue, now and then. Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
+    """One queue, now and then.
+
+    Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
 
     `moved` places lead to another message of the log now, or are not there then.
     `counts` tell more of how it was made; None: it goes.
@@ -84,7 +86,7 @@ class IndexPlan(NamedTuple):
 
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
-    """The queues that were made, and those that go. Raises OSError."""
+    """Return the queues that were made, and those that go. Raises OSError."""
     plans = []
     for counts in rebuild.result.queues:
         now = _units_now(store, counts.key, rebuild.result.begin)
@@ -100,7 +102,10 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count the places before a queue's new begin, and from its new end on, that lead into the log now. Raises OSError."""
+    """Count the places before a queue's new begin, and from its new end on, that lead into the log now.
+
+    Raises OSError.
+    """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
         return 0
@@ -119,7 +124,10 @@ def _differ(counts: QueueCounts, now: range) -> int:
 
 
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
-    """Count the slots after a queue's new end, and after the end that it has now, that are not empty. Raises OSError."""
+    """Count the slots after a queue's new end, and after the end that it has now, that are not empty.
+
+    Raises OSError.
+    """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
         return 0
@@ -130,7 +138,10 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
 
 
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
-    """Return the queue offsets that a queue serves now; none where the store does not have it."""
+    """Return the queue offsets that a queue serves now.
+
+    None where the store does not have it.
+    """
     queue = store.queues.get(key)
     return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
 
@@ -151,7 +162,8 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
     """Return the plan with what rebuilt queues lose and move, counted and named.
 
-    Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the log.
+    Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the
+    log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
     duplicates = {
@@ -232,7 +244,7 @@ def _listed(names: list[str]) -> str:
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
-    """What becomes of the index; None: it is left alone. Raises OSError."""
+    """Return what becomes of the index; None: it is left alone. Raises OSError."""
     if not rebuild.selection.index:
         return None
     entries = rebuild.result.index.entries
@@ -242,7 +254,10 @@ def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
 
 
 def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Change]:
-    """What is to be done once all is made in `staging`, or would be. Raises OSError."""
+    """Return what is to be done once all is made in `staging`, or would be.
+
+    Raises OSError.
+    """
     found = list(_queue_changes(rebuild, store, staging)) if rebuild.selection.queues else []
     if rebuild.selection.index:
         found += _index_changes(rebuild, store, staging)
@@ -269,7 +284,10 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    """The folder as a whole; and the checkpoint's index time, the end of the last full file, as a broker has it."""
+    """Yield the folder as a whole.
+
+    And the checkpoint's index time, the end of the last full file, as a broker has it.
+    """
     yield Install(store_path.INDEX, staging / store_path.INDEX)
     checkpoint = store.checkpoint()
     if checkpoint is not None and checkpoint.index_msg_timestamp != rebuild.result.index.full_until:

@@ -1,8 +1,9 @@
 """One look at a store that is to be recovered: where its log ends, what does not agree with that, what is lost.
 
-A recovery may begin after damage, and the next start before it: that start would end the log there. An abnormal recovery begins by
-the checkpoint, the normal start after it by the number of files; files after the log's end, which a normal recovery counts, are gone
-at the next start. So damage that the next normal start meets gets placeholders (`rmqctl.operations.placeholder.planner`), asked for or not.
+A recovery may begin after damage, and the next start before it: that start would end the log there. An abnormal
+recovery begins by the checkpoint, the normal start after it by the number of files; files after the log's end, which a
+normal recovery counts, are gone at the next start. So damage that the next normal start meets gets placeholders
+(`rmqctl.operations.placeholder.planner`), asked for or not.
 """
 
 from __future__ import annotations
@@ -50,17 +51,18 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies
 
 
 class RecoveryAnalysis:
-    """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it; `mode` None: as `abort` says. Changes nothing.
+    """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it.
 
-    With `end_at` the log ends before that physical offset at the latest.
+    `mode` None: as `abort` says. Changes nothing. With `end_at` the log ends before that physical offset at the latest.
 
     After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages in front of
-    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand for `replaced`, in
-    queues `replaced_of`; `last` is where the last message begins, and its store time; `passed_over` counts damaged places in front of
-    where recovery begins. `index` found what does not agree in the index (None: there is to be none). `restart` played the broker's
-    own. `met` has the physical offsets of damage that was passed over and that the next normal start would end the log at: look once
-    more with `replaced_at` these, so that placeholders stand there like any other record. `placeholders_bytes` of the log get placeholders.
-    `rejected` counts, by the codes of findings, messages that stay and that clients reject.
+    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand
+    for `replaced`, in queues `replaced_of`; `last` is where the last message begins, and its store time; `passed_over`
+    counts damaged places in front of where recovery begins. `index` found what does not agree in the index (None: there
+    is to be none). `restart` played the broker's own. `met` has the physical offsets of damage that was passed over and
+    that the next normal start would end the log at: look once more with `replaced_at` these, so that placeholders stand
+    there like any other record. `placeholders_bytes` of the log get placeholders. `rejected` counts, by the codes of
+    findings, messages that stay and that clients reject.
     """
 
     def __init__(
@@ -129,7 +131,10 @@ class RecoveryAnalysis:
             self._loadable.close()
 
     def _index_audit(self) -> IndexAudit | None:
-        """Return what compares the index with the log; None, and no key is hashed, where the index is rebuilt whatever it has."""
+        """Return what compares the index with the log.
+
+        None, and no key is hashed, where the index is rebuilt whatever it has.
+        """
         if self.restart.dropped_index_files():
             self._builder.leave_keys_out()
         return IndexAudit(self.store, self._builder) if self._builder.with_keys else None
@@ -140,7 +145,7 @@ class RecoveryAnalysis:
         warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 
     def run(self) -> None:
-        """Raises Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it.
+        """Raise Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it.
 
         BadRequest where placeholders for more than `placeholders_limit` bytes of the log would be needed.
         """
@@ -216,11 +221,14 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """Good messages behind damage that ends the log; none where they are of an earlier life of the log."""
+        """Good messages behind damage that ends the log.
+
+        None where they are of an earlier life of the log.
+        """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Whether a message behind damage was there before those in front of it: it is older, and its queue does not lead to it.
+        """Return whether a message behind damage was there before those in front of it: it is older, and its queue does not lead to it.
 
         Such are left where a broker cut the log, which moves positions only, and wrote on.
         """
@@ -273,7 +281,7 @@ class RecoveryAnalysis:
         self.end.message(end)
 
     def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
-        """The messages from `end` on; those in front of it are taken."""
+        """Return the messages from `end` on; those in front of it are taken."""
         at = int(described.messages["physical_offset"].searchsorted(end))
         if at:
             self._take(described._replace(messages=described.messages[:at]), None)
@@ -360,7 +368,7 @@ class RecoveryAnalysis:
         return self.placeholders.blocks.of_damage(damage.physical_offset) is not None
 
     def _is_missing(self, damage: Damage) -> bool:
-        """Whether these are bytes that the log should have, and no file has."""
+        """Return whether these are bytes that the log should have, and no file has."""
         file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
         if damage.code != "file-length" or file is None:
             return damage.code == "file-gap"
@@ -371,11 +379,11 @@ class RecoveryAnalysis:
         )
 
     def _is_short(self, damage: Damage) -> bool:
-        """Whether these are the bytes that a file is too short."""
+        """Return whether these are the bytes that a file is too short."""
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
-        """Whether damage lies in a file that gets bytes anyway: its new end must not end the log at a later start."""
+        """Return whether damage lies in a file that gets bytes anyway: its new end must not end the log at a later start."""
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
             self.store.commit_log.queue.file_size,
@@ -383,7 +391,7 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """A file that is too long is cut to its length: messages after it are lost, unless another file has them, too."""
+        """Count what is lost where a file that is too long is cut, unless another file has it, too."""
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
         if file is None or file.size_on_disk <= file.size:
@@ -421,7 +429,8 @@ class RecoveryAnalysis:
     def _next_start(self) -> int:
         """Return the physical offset that a normal start begins to scan at, once the log ends where it is going to.
 
-        After an abnormal recovery that is the third file from the end for every version: 5.x before 5.3.2 still begins there.
+        After an abnormal recovery that is the third file from the end for every version: 5.x before 5.3.2 still begins
+        there.
         """
         bases = [
             file.file_from_offset
@@ -435,7 +444,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """The last record was not written to its end, but brokers serve it: it stays, with the properties that are whole."""
+        """Keep the last record, which was not written to its end but is served, with its whole properties."""
         torn = self._served
         if (
             torn is not None
@@ -447,7 +456,10 @@ class RecoveryAnalysis:
             self.placeholders_bytes += torn.size
 
     def _placeholder(self, good: int) -> None:
-        """A good record follows, at `good`: what is damaged in front of it gets placeholders. Where that cannot be, the log ends there."""
+        """Put placeholders over what is damaged before the good record at `good`.
+
+        Where that cannot be, the log ends there.
+        """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
             self._end_at_damage(damages, f"; what is behind it, at {good}, is older, and no queue leads there")
@@ -475,7 +487,10 @@ class RecoveryAnalysis:
         self._count_replaced(placeholders, damages)
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Before any work that grows with it. Raises BadRequest where more than the limit needs placeholders."""
+        """Before any work that grows with it.
+
+        Raises BadRequest where more than the limit needs placeholders.
+        """
         needed = self.placeholders_bytes + size
         self._replaced_files += sum(
             damage.size // self.store.commit_log.queue.file_size for damage in damages if damage.code == "file-gap"
@@ -519,7 +534,10 @@ class RecoveryAnalysis:
             self.losses.damage(damage)
 
     def _ends_the_log(self, damage: Damage) -> bool:
-        """As the broker's own look decides; where it does not load the store, by what ends a scan, from where it would begin."""
+        """As the broker's own look decides.
+
+        Where it does not load the store, by what ends a scan, from where it would begin.
+        """
         if self._start.refused is None:
             return self._start.scan_end is not None
         files = self.store.commit_log.queue.files

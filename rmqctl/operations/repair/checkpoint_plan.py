@@ -22,7 +22,10 @@ NEW_FILE = Path("checkpoint")  # in the journal's staging
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """`before` and `after` the change: times in ms since 1970, offsets in bytes. `size` of the file in bytes; None: there is none."""
+    """`before` and `after` the change: times in ms since 1970, offsets in bytes.
+
+    `size` of the file in bytes; None: there is none.
+    """
 
     before: Checkpoint
     after: Checkpoint
@@ -30,24 +33,25 @@ class CheckpointPlan:
 
     @property
     def is_new(self) -> bool:
-        """Whether there are no fields yet."""
+        """Return whether there are no fields yet."""
         return self.size is None or self.size < CHECKPOINT.size
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a file, of the length that brokers give it."""
+        """Return whether there is a file, of the length that brokers give it."""
         return self.size == CHECKPOINT_FILE_SIZE
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)
         return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
 
     def changes(self, staging: Path) -> list[Change]:
-        """Only fields that differ are written, and the length mended; what is behind the fields stays.
+        """Return only fields that differ are written, and the length mended.
 
-        A file that is missing, or too short to have fields, is made anew by `build` in `staging`.
+        What is behind the fields stays. A file that is missing, or too short to have fields, is made anew by `build` in
+        `staging`.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
@@ -69,7 +73,10 @@ class CheckpointPlan:
 
 
 def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointPlan:
-    """The plan that sets `fields` (by Checkpoint's names). Raises Unreadable where the checkpoint is no file, OSError."""
+    """Return the plan that sets `fields` (by Checkpoint's names).
+
+    Raises Unreadable where the checkpoint is no file, OSError.
+    """
     path = store.path.part(CHECKPOINT_NAME)
     entry = store.storage.entry(path)
     if entry.kind not in (Kind.FILE, Kind.MISSING):

@@ -1,6 +1,7 @@
 """Carries a repair's plan out: what is to be made anew is built beside, then all changes go through one journal.
 
-A crash leaves the store as it was, as it is to be, or so that `rmqctl undo` brings it back: see `rmqctl.store.journal.transaction`.
+A crash leaves the store as it was, as it is to be, or so that `rmqctl undo` brings it back: see
+`rmqctl.store.journal.transaction`.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def repair(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]
 ) -> None:
-    """Carry `plan` out, which was made from `store` as it is now; `commit` as for Journal.execute.
+    """Carry `plan` out, which was made from `store` as it is now.
 
-    Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed, OSError.
+    `commit` as for Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed,
+    OSError.
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage.like(store.storage)) as journal:
@@ -61,9 +63,10 @@ def without_vain_rebuilds(
 ) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without queues that would be rebuilt just as they are, and what the other ones to be rebuilt will have.
 
-    What is wrong with a queue that would stay the same, the log itself has wrong. The plan counts what the rebuilt queues lose, and
-    the findings that stay in them. Reads the log once more where there are queues to be rebuilt, and several times where
-    messages contest a place in them; `audit` finds what is wrong with those afterwards. Raises OSError.
+    What is wrong with a queue that would stay the same, the log itself has wrong. The plan counts what the rebuilt
+    queues lose, and the findings that stay in them. Reads the log once more where there are queues to be rebuilt, and
+    several times where messages contest a place in them; `audit` finds what is wrong with those afterwards. Raises
+    OSError.
     """
     if not plan.queues_to_rebuild:
         return plan, {}
@@ -124,7 +127,7 @@ def _by_key(queues: list[QueuePlan]) -> dict[QueueKey, QueuePlan]:
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """The changes without deletions inside a folder that is itself deleted or replaced: what lies there goes with the folder."""
+    """Return the changes without deletions inside a folder that is itself deleted or replaced: what lies there goes with the folder."""
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
         change
@@ -144,7 +147,10 @@ class _Changes:
         self._index_time: int | None = None
 
     def in_order(self) -> Iterator[Change]:
-        """As the plan has them; all that is made anew comes where the first of its steps stands."""
+        """As the plan has them.
+
+        All that is made anew comes where the first of its steps stands.
+        """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
         for step in plan.steps:

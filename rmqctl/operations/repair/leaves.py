@@ -27,7 +27,10 @@ LOG_START_MISSING = "log-start-missing"  # counts units of messages before the l
 
 
 def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
-    """Count the findings of the queues `keys` by their codes. Reads the whole log. Raises OSError."""
+    """Count the findings of the queues `keys` by their codes.
+
+    Reads the whole log. Raises OSError.
+    """
     summary, builder = ScanSummary(), DispatchRequestBuilder(with_keys=False, with_tags=True)
     queues = QueueCrosscheck(store, builder)
     for item in store.commit_log.scan_columns(summary, builder.take, threads=threads):

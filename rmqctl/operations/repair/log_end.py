@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 class LogEnd:
     """`offset` is the end so far, `reason` what made it final.
 
-    A file that begins where the one before ends continues the log even when nothing is in it; behind a gap, only messages do.
+    A file that begins where the one before ends continues the log even when nothing is in it; behind a gap, only
+    messages do.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -22,7 +23,7 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing behind belongs to the log any more."""
+        """Return whether nothing behind belongs to the log any more."""
         return self.reason is not None
 
     def message(self, end: int) -> None:
@@ -30,10 +31,10 @@ class LogEnd:
         self.offset = end
 
     def blank(self, blank: Blank) -> None:
-        """The end of a file: without a next one the log ends in front of it, as brokers have it."""
+        """Take the end of a file: without a next file the log ends before it, as brokers have it."""
         goes_on = self._files.find(blank.end)
         self.offset = blank.physical_offset if goes_on is None else blank.end
 
     def end(self, physical_offset: int, why: str) -> None:
-        """Here the log ends."""
+        """End the log here."""
         self.offset, self.reason = physical_offset, why

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
-    """Return the store as `steps` leave it; of the queues that they rebuild it has those that `built` has. Raises OSError."""
+    """Return the store as `steps` leave it.
+
+    Of the queues that they rebuild it has those that `built` has. Raises OSError.
+    """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
     for step in steps:

@@ -1,8 +1,8 @@
 """What `recover` is going to do with a store.
 
-The log ends where the broker's recovery ends it; up to there every queue is compared with it. What agrees stays as it is; a queue that
-only reaches too far is cut; any other that does not agree is made anew. So, other than after a broker's restart, no message of
-the log is without its unit, and no unit without its message.
+The log ends where the broker's recovery ends it; up to there every queue is compared with it. What agrees stays as it
+is; a queue that only reaches too far is cut; any other that does not agree is made anew. So, other than after a
+broker's restart, no message of the log is without its unit, and no unit without its message.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """Ours, and what the broker's own restart would come to; `seconds` is the look at the store alone.
+    """Ours, and what the broker's own restart would come to.
 
-    `keepable`: so many good messages after damage would stay with --keep-going. `placeholders_bytes` of the log get placeholders.
-    `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
+    `seconds` is the look at the store alone.
+
+    `keepable`: so many good messages after damage would stay with --keep-going. `placeholders_bytes` of the log get
+    placeholders. `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
     """
 
     repair: RepairPlan
@@ -74,7 +76,7 @@ class RecoveryPlan:
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """What `recover -o json` says beside the plan itself."""
+        """Return what `recover -o json` says beside the plan itself."""
         restart = self.restart
         return {
             "mode": restart.mode.value,
@@ -95,7 +97,10 @@ class RecoveryPlan:
 
 
 class _Tried(NamedTuple):
-    """A look, what follows from it, the start of a broker on the store as it is; and where its next start would hang (None: nowhere)."""
+    """A look, what follows from it, the start of a broker on the store as it is.
+
+    And where its next start would hang (None: nowhere).
+    """
 
     look: RecoveryAnalysis
     repair: RepairPlan
@@ -104,7 +109,9 @@ class _Tried(NamedTuple):
 
 
 class RecoveryPlanner:
-    """Makes the plan for a store as a broker of `profile` would recover it; see RecoveryAnalysis.
+    """Makes the plan for a store as a broker of `profile` would recover it.
+
+    See RecoveryAnalysis.
 
     `settle` completes a plan by what only a rebuild shows: which queues it changes, and what they will have.
     """
@@ -134,7 +141,10 @@ class RecoveryPlanner:
         RecoveryAnalysis.warm_up()
 
     def plan(self) -> RecoveryPlan:
-        """Look at the store, and say what there is to do. Raises Unreadable, BadRequest where too much needs placeholders, OSError."""
+        """Look at the store, and say what there is to do.
+
+        Raises Unreadable, BadRequest where too much needs placeholders, OSError.
+        """
         self.warm_up()
         started = time.perf_counter()
         fingerprint = self._store.fingerprint()
@@ -189,7 +199,7 @@ class _Steps:
         self._cuts: dict[QueueKey, int] = {}
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
-        """The plan; `fingerprint` are the store's as they were before the look."""
+        """Return the plan; `fingerprint` are the store's as they were before the look."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
@@ -220,7 +230,10 @@ class _Steps:
         )
 
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
-        """Count by their codes the findings that stay; not those of rebuilt queues and of their ends, which are not known yet."""
+        """Count by their codes the findings that stay.
+
+        Not those of rebuilt queues and of their ends, which are not known yet.
+        """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
         left += look.rejected
@@ -234,7 +247,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """What is behind the end, and what placeholders stand for."""
+        """Return what is behind the end, and what placeholders stand for."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -250,7 +263,7 @@ class _Steps:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
-        """What does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
+        """Yield what does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
                 if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
@@ -298,7 +311,7 @@ class _Steps:
                 yield from self._empty_file_steps(key)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """All units are right, but files have a length that no broker loads."""
+        """Yield all units are right, but files have a length that no broker loads."""
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
         size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
@@ -316,7 +329,10 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Where the queue only has units that are to go from one on, what cuts it there; None: it is to be made anew."""
+        """Return where the queue only has units that are to go from one on, what cuts it there.
+
+        None: it is to be made anew.
+        """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
         if (
@@ -333,7 +349,7 @@ class _Steps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
-        """The broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
+        """Yield the broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
         if not self._store.conf.index_enabled:
             return
         is_abnormal = self._look.restart.mode is Mode.ABNORMAL
@@ -351,12 +367,12 @@ class _Steps:
             )
 
     def _index_end(self) -> int:
-        """The physical offset that the newest index file's last entry leads to; -1 without one."""
+        """Return the physical offset that the newest index file's last entry leads to; -1 without one."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """The checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
+        """Yield the checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
         if not any_other and not self._store.path.has_abort and wrong is None:
@@ -388,7 +404,7 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """How many units of a queue point behind the log's end and stand where no message of the log has its place."""
+    """Return how many units of a queue point behind the log's end and stand where no message of the log has its place."""
     edges: list[tuple[int, str, int]] = []
     for finding in findings:
         if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):

@@ -1,7 +1,7 @@
 """The start of a broker on a store as a plan is going to leave it, played before anything is written.
 
-The plan's changes lie over the store's files in memory (`rmqctl.operations.repair.planned_store`). Queues that are rebuilt are not there as
-files: each has a unit for every message of the log, so where it begins and ends says all.
+The plan's changes lie over the store's files in memory (`rmqctl.operations.repair.planned_store`). Queues that are
+rebuilt are not there as files: each has a unit for every message of the log, so where it begins and ends says all.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def rehearse(
     whole_from: int,
     threads: int,
 ) -> Rehearsal:
-    """Play both starts on what `plan` makes of `store`; `built` are the queues that it rebuilds.
+    """Play both starts on what `plan` makes of `store`.
 
-    From physical offset `whole_from` up to the planned end the log has good records alone, which are not read again. Raises OSError.
+    `built` are the queues that it rebuilds. From physical offset `whole_from` up to the planned end the log has good
+    records alone, which are not read again. Raises OSError.
     """
     planned = planned_store(store, plan.steps)
     try:
@@ -88,7 +89,8 @@ def with_next_start(
 ) -> RepairPlan:
     """Return `plan`, of a verb that leaves `abort` as it is, with what the next start serves less of after it than before it.
 
-    Plays the start with `abort` as well, where it is not there now. `built` are the queues that the plan rebuilds. Raises OSError.
+    Plays the start with `abort` as well, where it is not there now. `built` are the queues that the plan rebuilds.
+    Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -113,7 +115,10 @@ def _listen(
     then: list[RestartSimulation],
     end: int,
 ) -> None:
-    """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`. Raises OSError."""
+    """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`.
+
+    Raises OSError.
+    """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
         return
@@ -176,8 +181,8 @@ def _served(queue: QueueOutcome) -> int:
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
     """Return the plan with what brokers serve less of after it than after a start on the store as it is (`now`).
 
-    What the next start drops counts as lost. What only a start after another crash drops is a note. A start may make queues of deleted
-    topics again: no client reads those.
+    What the next start drops counts as lost. What only a start after another crash drops is a note. A start may make
+    queues of deleted topics again: no client reads those.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -215,7 +220,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """How many messages of queues `served` brokers serve less: in queues that change those that the start drops, else by their ends."""
+    """Return how many messages of queues `served` brokers serve less: in queues that change those that the start drops, else by their ends."""
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()
@@ -229,7 +234,7 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """The queues that have files which change."""
+    """Return the queues that have files which change."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

@@ -1,8 +1,9 @@
 """Rebuilds queues whose messages contest a place, until what comes of it would come of it again.
 
-A record whose QUEUEOFFSET is in doubt gets the place that the queue on the disk has for it (`operations/rebuild/queue_numbers.py`). A
-second rebuild has the new queue there, and might decide otherwise: a repair would leave work for the next one. So such queues are
-rebuilt in rounds: each but the first has the log and the queues that the round before made, as the next repair would have them.
+A record whose QUEUEOFFSET is in doubt gets the place that the queue on the disk has for it
+(`operations/rebuild/queue_numbers.py`). A second rebuild has the new queue there, and might decide otherwise: a repair
+would leave work for the next one. So such queues are rebuilt in rounds: each but the first has the log and the queues
+that the round before made, as the next repair would have them.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 
 
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
-    """Return the store with the log as it is going to be, and with these queues; it is what the next repair has before it."""
+    """Return the store with the log as it is going to be, and with these queues.
+
+    It is what the next repair has before it.
+    """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

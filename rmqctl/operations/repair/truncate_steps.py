@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
-    """What ends the log at `end`: files behind it go, others get their full length, the tail is zeroed up to where anything is in it.
+    """Yield what ends the log at `end`: files behind it go, others get their full length, the tail is zeroed up to where anything is in it.
 
     With `keep_tail` nothing is zeroed.
     """
@@ -41,7 +41,10 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 
 
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
-    """A queue without what it has from `queue_offset` on; without anything left it goes."""
+    """Yield a queue without what it has from `queue_offset` on.
+
+    Without anything left it goes.
+    """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
     if position <= first:
@@ -57,7 +60,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """An index that leads behind the log's end is made anew."""
+    """Yield an index that leads behind the log's end is made anew."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
         yield Step(RebuildIndex(), f"it leads behind the log's end, {end}")

@@ -1,11 +1,11 @@
 """Ends the log at a record boundary: RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back.
 
-A broker only moves its positions: the bytes behind stay, and a later crash can bring them back to life (its issue 10666). Here
-whole files behind the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at the first unit that points behind
-the end; files of the index that lead there are made anew.
+A broker only moves its positions: the bytes behind stay, and a later crash can bring them back to life (its issue
+10666). Here whole files behind the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at
+the first unit that points behind the end; files of the index that lead there are made anew.
 
-Only what lies at the end or behind it is read, and of each queue a few units. An extension (consumequeue_ext) stays: brokers cut it after
-the last address that is used.
+Only what lies at the end or behind it is read, and of each queue a few units. An extension (consumequeue_ext) stays:
+brokers cut it after the last address that is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """Plans the end of the log at `to`, a physical offset; `plan` raises BadRequest where no record begins or ends there."""
+    """Plans the end of the log at `to`, a physical offset.
+
+    `plan` raises BadRequest where no record begins or ends there.
+    """
 
     def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
         self._store = store
@@ -60,7 +63,7 @@ class Truncation:
         warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
 
     def plan(self) -> RepairPlan:
-        """Raises Unreadable, OSError, too."""
+        """Raise Unreadable, OSError, too."""
         self.warm_up()
         log, to = self._store.commit_log, self._to
         if not log.min_offset <= to <= log.queue.end:
@@ -124,7 +127,7 @@ class Truncation:
         self._in_tail += 0 if self._is_tail_over else len(messages) - at
 
     def _bound(self, begin: int, end: int) -> None:
-        """An item lies at [begin, end)."""
+        """Note an item at [begin, end)."""
         if begin <= self._to <= end:
             self._boundaries = [begin, end]
             self._is_boundary |= self._to in (begin, end)
@@ -143,7 +146,7 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Where a queue ends afterwards, and the steps to that."""
+        """Return where a queue ends afterwards, and the steps to that."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
@@ -154,7 +157,7 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """It must not vouch for more than there is."""
+        """Return the steps that keep the checkpoint from vouching for what is cut."""
         found = self._store.checkpoint()
         if found is None:
             return []

@@ -15,25 +15,29 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """Where a log begins, and ends behind its last good record, physical offsets; None where it has none."""
+    """Where a log begins, and ends behind its last good record, physical offsets.
+
+    None where it has none.
+    """
 
     begin: int | None
     end: int | None
 
 
 def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
-    """A row for each record that is not the same in both logs (each of one store, of the data source `rocketmq`), by physicalOffset.
+    """Return a row for each record that is not the same in both logs (each of one store, of the data source `rocketmq`), by physicalOffset.
 
-    Columns: physicalOffset, difference, fields (the names of those that differ), a and b: the fingerprint of each; with `bodies` a
-    fingerprint has the body's SHA-256 and the properties, too. `difference`: missing: not in b. extra: not in a. different. Where one
-    log begins later (its first files expired) or ends earlier (it is behind), what only the other has is no difference of what
-    both cover: expired-in-b, behind-in-b, expired-in-a, behind-in-a. Reads each log at once for its limits, and again for the rows.
+    Columns: physicalOffset, difference, fields (the names of those that differ), a and b: the fingerprint of each; with
+    `bodies` a fingerprint has the body's SHA-256 and the properties, too. `difference`: missing: not in b. extra: not
+    in a. different. Where one log begins later (its first files expired) or ends earlier (it is behind), what only the
+    other has is no difference of what both cover: expired-in-b, behind-in-b, expired-in-a, behind-in-a. Reads each log
+    at once for its limits, and again for the rows.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
 
 def limits_of(records: DataFrame) -> Limits:
-    """Where a log begins and ends; reads it."""
+    """Return where a log begins and ends; reads it."""
     from pyspark.sql import functions as f
 
     end = f.when(f.col("kind") != KIND_DAMAGE, f.col("physicalOffset") + f.col("size"))
@@ -41,7 +45,7 @@ def limits_of(records: DataFrame) -> Limits:
 
 
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
-    """The rows of `diff` and those of damage that only one has, without `difference`."""
+    """Return the rows of `diff` and those of damage that only one has, without `difference`."""
     from pyspark.sql import functions as f
 
     names = (*FINGERPRINT, *BODIES) if bodies else FINGERPRINT
@@ -59,7 +63,10 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 
 
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
-    """What `unequal` found, with `difference`; damage that only one has is left out: what it destroyed is told of already."""
+    """Return what `unequal` found, with `difference`.
+
+    Damage that only one has is left out: what it destroyed is told of already.
+    """
     from pyspark.sql import functions as f
 
     difference = (
@@ -86,7 +93,10 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 
 
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
-    """physicalOffset, and what is there as one column; of a damaged place, too, as far as it tells."""
+    """physicalOffset, and what is there as one column.
+
+    Of a damaged place, too, as far as it tells.
+    """
     from pyspark.sql import functions as f
 
     found = records.where(f.col("kind").isin(KIND_MESSAGE, KIND_DAMAGE))

@@ -18,11 +18,12 @@ BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_P
 
 
 def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
-    """A row for each message with the same topic, UNIQ_KEY and body (length and checksum) that was stored more than once.
+    """Return a row for each message with the same topic, UNIQ_KEY and body (length and checksum) that was stored more than once.
 
-    Columns: topic, uniqKey, bodyCrc, bodyLength, count, places: broker, store, queueId, queueOffset, physicalOffset, storeTimestamp of
-    each, the first stored first. Messages of one batch have one UNIQ_KEY on brokers from 4.9 on (the batch's properties are appended to
-    each): those stored in one queue in the same millisecond are one. Only `all_topics` looks at the brokers' own topics, too.
+    Columns: topic, uniqKey, bodyCrc, bodyLength, count, places: broker, store, queueId, queueOffset, physicalOffset,
+    storeTimestamp of each, the first stored first. Messages of one batch have one UNIQ_KEY on brokers from 4.9 on (the
+    batch's properties are appended to each): those stored in one queue in the same millisecond are one. Only
+    `all_topics` looks at the brokers' own topics, too.
     """
     from pyspark.sql import functions as f
 

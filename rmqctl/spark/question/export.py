@@ -29,7 +29,10 @@ PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 
 
 def for_parquet(records: DataFrame) -> DataFrame:
-    """The messages with all that they have, and `day` (UTC); bodies where `records` has them."""
+    """Return the messages with all that they have, and `day` (UTC).
+
+    Bodies where `records` has them.
+    """
     from pyspark.sql import functions as f
 
     wanted = [name for name in (*PARQUET_COLUMNS, "body") if name in records.columns]
@@ -37,7 +40,10 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """The messages as `rmqctl dump` prints them, and their broker; bodies, where `records` has them, in base64."""
+    """Return the messages as `rmqctl dump` prints them, and their broker.
+
+    Bodies, where `records` has them, in base64.
+    """
     from pyspark.sql import functions as f
 
     shown = [f.col(name) for name in COLUMNS]
@@ -49,7 +55,7 @@ def for_text(records: DataFrame) -> DataFrame:
 
 
 def without_formulas(rows: DataFrame) -> DataFrame:
-    """The same rows; texts that begin with = + - or @ get a `'` before them."""
+    """Return the same rows; texts that begin with = + - or @ get a `'` before them."""
     from pyspark.sql import functions as f
 
     def safe(name: str) -> Column:
@@ -59,9 +65,10 @@ def without_formulas(rows: DataFrame) -> DataFrame:
 
 
 def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
-    """Write the messages of `records` below `folder`, and replace the folder's content. An executor must see it under the same path.
+    """Write the messages of `records` below `folder`, and replace the folder's content.
 
-    In CSV a text that a spreadsheet takes for a formula gets a `'` before it, unless `raw`.
+    An executor must see it under the same path. In CSV a text that a spreadsheet takes for a formula gets a `'` before
+    it, unless `raw`.
     """
     from pyspark.sql import functions as f
 
@@ -80,9 +87,9 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 def new_folder(target: Path) -> Iterator[Path]:
     """Give a path to write to: it becomes `target` after the block, or is removed where the block fails.
 
-    It is in a hidden folder beside `target`, whose marker stays locked as long as the export runs. All of it is on the disk before it
-    gets its name, so that a crash leaves the whole export or none. Raises BadRequest where `target` exists and is no empty folder,
-    OSError.
+    It is in a hidden folder beside `target`, whose marker stays locked as long as the export runs. All of it is on the
+    disk before it gets its name, so that a crash leaves the whole export or none. Raises BadRequest where `target`
+    exists and is no empty folder, OSError.
     """
     target = target.absolute()
     _check_new(target)
@@ -108,7 +115,10 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove what killed exports to `target` left beside it. Raises BadRequest where one is still running, OSError."""
+    """Remove what killed exports to `target` left beside it.
+
+    Raises BadRequest where one is still running, OSError.
+    """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
     found = Leftovers([], [])
@@ -122,7 +132,10 @@ def remove_leftovers(target: Path) -> Leftovers:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether a folder has our marker, and no process locks it. Raises BadRequest where an export locks it."""
+    """Return whether a folder has our marker, and no process locks it.
+
+    Raises BadRequest where an export locks it.
+    """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -30,7 +30,10 @@ class Scan(NamedTuple):
 
 
 class LogRecords(NamedTuple):
-    """The `columns` of the records of the stores at `paths`; `options` are those of the data source `rocketmq`, which `spark` knows."""
+    """The `columns` of the records of the stores at `paths`.
+
+    `options` are those of the data source `rocketmq`, which `spark` knows.
+    """
 
     spark: SparkSession
     paths: Sequence[str]
@@ -38,7 +41,7 @@ class LogRecords(NamedTuple):
     columns: Sequence[str]
 
     def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
-        """The records of `splits` (none: of splits of our own)."""
+        """Return the records of `splits` (none: of splits of our own)."""
         if splits:
             options["splits"] = splits_to_json(splits)
         needed = dict.fromkeys((*NEEDED, "damage", *self.columns))
@@ -46,15 +49,15 @@ class LogRecords(NamedTuple):
         return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
-        """The table, and what proves that an action read all of it."""
+        """Return the table, and what proves that an action read all of it."""
         return with_coverage(self.table(splits, ranges="true"))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
-    """The answer of `question`, called with a DataFrame of each of `records`, all of which its first action must read; and what was read.
+    """Return the answer of `question`, called with a DataFrame of each of `records`, all of which its first action must read; and what was read.
 
-    Where a task's guess of where its split begins was wrong, the question is asked again with other splits. Raises Unreadable where a
-    part of a log was not read.
+    Where a task's guess of where its split begins was wrong, the question is asked again with other splits. Raises
+    Unreadable where a part of a log was not read.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:

@@ -24,10 +24,11 @@ MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "supe
 def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
     """Messages of `records` (data source `rocketmq`) to which no unit of their queue in `units` (`rocketmq-queues`) points, by queue.
 
-    A message has the places that dispatch gives it: prepared and rolled back ones none, those of LMQ several. Columns: broker, store,
-    topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp. `why`:
-    missing-unit: consumers should see it (verify's missing-unit and unit-mismatch). deleted-topic: its topic is not among
-    `known_topics` (store, topic) of a store that has any there. superseded: it is from before its topic was deleted and made again.
+    A message has the places that dispatch gives it: prepared and rolled back ones none, those of LMQ several. Columns:
+    broker, store, topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp,
+    lastStoreTimestamp. `why`: missing-unit: consumers should see it (verify's missing-unit and unit-mismatch).
+    deleted-topic: its topic is not among `known_topics` (store, topic) of a store that has any there. superseded: it is
+    from before its topic was deleted and made again.
     """
     from pyspark.sql import functions as f
 
@@ -55,7 +56,10 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 
 
 def _places(records: DataFrame) -> DataFrame:
-    """A row for each place in a queue that a message must have; one that is damaged counts while it says itself where it belongs."""
+    """Return a row for each place in a queue that a message must have.
+
+    One that is damaged counts while it says itself where it belongs.
+    """
     from pyspark.sql import functions as f
 
     in_its_place = (f.col("damage") != "bad-physical-offset") & f.col("topic").isNotNull()
@@ -70,9 +74,10 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """The places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none.
+    """Return the places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none.
 
-    Of topics that later brokers keep out of LMQ none is asked for: their offsets may be copies (`rmqctl.store.dispatch.light_queues`).
+    Of topics that later brokers keep out of LMQ none is asked for: their offsets may be copies
+    (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -108,7 +113,7 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 
 
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
-    """The places, and whether the topic of each is one that was deleted."""
+    """Return the places, and whether the topic of each is one that was deleted."""
     from pyspark.sql import functions as f
 
     stores = known_topics.select("store").distinct().withColumn("storeKnown", f.lit(True))

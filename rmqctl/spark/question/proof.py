@@ -15,17 +15,23 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 
 
 class Proof:
-    """What the first action on a table says of the splits that it read. Ask behind that action."""
+    """What the first action on a table says of the splits that it read.
+
+    Ask behind that action.
+    """
 
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
 
     def coverage(self) -> Coverage:
-        """Whether the splits join, or which to read instead: `splits_to_json` makes the option. Raises Unreadable where one is missing."""
+        """Return whether the splits join, or which to read instead: `splits_to_json` makes the option.
+
+        Raises Unreadable where one is missing.
+        """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
     def check(self) -> None:
-        """Raises Unreadable where the action did not read every byte of every log once."""
+        """Raise Unreadable where the action did not read every byte of every log once."""
         found = self.coverage()
         if not found.joined:
             hint = f"read {len(found.splits)} other splits: option `splits`"
@@ -34,7 +40,10 @@ class Proof:
             )
 
     def _observed(self) -> dict[str, Any]:
-        """What was observed; nothing where Spark found no need to read the table: PySpark cannot take an empty row then."""
+        """Return what was observed.
+
+        Nothing where Spark found no need to read the table: PySpark cannot take an empty row then.
+        """
         from py4j.protocol import Py4JError
 
         try:
@@ -45,9 +54,9 @@ class Proof:
 
 
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
-    """A table of `rocketmq`, read with the option `ranges`, without its rows of kind 'range'; and the proof of one action on it.
+    """Return a table of `rocketmq`, read with the option `ranges`, without its rows of kind 'range'.
 
-    Raises BadRequest where the table has not got the columns NEEDED.
+    And the proof of one action on it. Raises BadRequest where the table has not got the columns NEEDED.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

@@ -36,12 +36,15 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 
 
 def is_named(view: str, query: str) -> bool:
-    """Whether a query may ask a view."""
+    """Return whether a query may ask a view."""
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
 
 def columns_of(query: str) -> list[str]:
-    """The columns of messages and damage that a query may need: those that it names; all where it may take them without a name."""
+    """Return the columns of messages and damage that a query may need: those that it names.
+
+    All where it may take them without a name.
+    """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
     stars = re.sub(r"\bcount\s*\(\s*\*\s*\)", "", query, flags=re.IGNORECASE)
@@ -51,9 +54,10 @@ def columns_of(query: str) -> list[str]:
 
 
 def select(spark: SparkSession, query: str) -> DataFrame:
-    """The answer of a query.
+    """Return the answer of a query.
 
-    Raises BadRequest where it is none that Spark understands, would change something, or has two columns of one name: rows are objects.
+    Raises BadRequest where it is none that Spark understands, would change something, or has two columns of one name:
+    rows are objects.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -72,7 +76,10 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """All rows, of what JSON has. Raises BadRequest where the query fails on the way."""
+    """Return all rows, of what JSON has.
+
+    Raises BadRequest where the query fails on the way.
+    """
     from pyspark.errors import PySparkException
 
     try:
@@ -100,7 +107,7 @@ def _nearest(error: Exception) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of Spark's as JSON has it: bytes as base64, times as RFC 3339, structs and maps as objects."""
+    """Return a value of Spark's as JSON has it: bytes as base64, times as RFC 3339, structs and maps as objects."""
     simple: dict[type, Callable[[Any], Any]] = {
         bytearray: lambda data: base64.b64encode(data).decode(),
         bytes: lambda data: base64.b64encode(data).decode(),

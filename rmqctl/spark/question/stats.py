@@ -13,10 +13,11 @@ COLUMNS = ("broker", "store", "topic", "queueId", "queueOffset", "bodyLength", "
 
 
 def stats(records: DataFrame) -> DataFrame:
-    """A row for each broker, store, topic and queueId of the messages among `records` (of the data source `rocketmq`).
+    """Return a row for each broker, store, topic and queueId of the messages among `records` (of the data source `rocketmq`).
 
-    Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since 1970. `minQueueOffset` and `maxQueueOffset` are
-    those of messages, so the queue ends one behind. `messagesPerSecond` is between the first and the last; none where that is no time.
+    Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since 1970. `minQueueOffset` and
+    `maxQueueOffset` are those of messages, so the queue ends one behind. `messagesPerSecond` is between the first and
+    the last; none where that is no time.
     """
     from pyspark.sql import functions as f
 

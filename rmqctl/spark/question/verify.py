@@ -1,4 +1,7 @@
-"""`rmqctl job verify`: the log read by Spark's tasks, joined with queues and index on the driver; finding by finding as `rmqctl verify`."""
+"""`rmqctl job verify`: the log read by Spark's tasks, joined with queues and index on the driver.
+
+Finding by finding as `rmqctl verify`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 def verify(
     spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
 ) -> VerifyReport:
-    """Verify a store whose folder every executor sees under the same path. Raises Unreadable."""
+    """Verify a store whose folder every executor sees under the same path.
+
+    Raises Unreadable.
+    """
     cache_in(find_folder())
     found = verification(spark, store, level=level, split_size=split_size)
     found.run()
@@ -29,5 +35,5 @@ def verify(
 def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
-    """The same, not begun."""
+    """Return the same, not begun."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

@@ -1,9 +1,9 @@
 """A log that Spark's tasks read, given in order on the driver: the same items as from one thread.
 
-A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a record), so
-each part tells where it began; where that is not where the one before it ended, the driver reads it once more from there. So the
-parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for the driver; while it takes one wave
-in, the tasks of the next are under way.
+A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a
+record), so each part tells where it began; where that is not where the one before it ended, the driver reads it once
+more from there. So the parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for
+the driver; while it takes one wave in, the tasks of the next are under way.
 """
 
 from __future__ import annotations
@@ -45,12 +45,18 @@ ReadSplits = Callable[
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
-    """Reads the log of a store whose folder every executor sees under the same path. Raises Unreadable."""
+    """Read the log of a store whose folder every executor sees under the same path.
+
+    Raises Unreadable.
+    """
     return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
 
 
 class ClusterScan:
-    """Scans the log of the store at `root` by tasks, each of `split_size` bytes; `read` has a wave of them done."""
+    """Scans the log of the store at `root` by tasks, each of `split_size` bytes.
+
+    `read` has a wave of them done.
+    """
 
     def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
         self._read = read
@@ -60,7 +66,10 @@ class ClusterScan:
         self._waves = [self._splits[begin : begin + at_once] for begin in range(0, len(self._splits), at_once)]
 
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
-        """All items of the log. Raises Unreadable where a part is missing or Spark fails."""
+        """Yield all items of the log.
+
+        Raises Unreadable where a part is missing or Spark fails.
+        """
         found = self._found(builder)
         of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
         parts = _Parts(self._splits, found, self._reading(builder), builder)
@@ -72,7 +81,7 @@ class ClusterScan:
         )
 
     def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
-        """What the tasks found, by the numbers of their splits."""
+        """Yield what the tasks found, by the numbers of their splits."""
         reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:

@@ -1,8 +1,8 @@
 """Whether the splits of a log were all read, and join: pure, from what each task says of its own split.
 
-A split begins at the first record in it, which is a guess: a body, or what lies behind a blank, may hold what looks like a record
-in its own place. The guess is right where the split before ended there; where it did not, both must be read once more, as one
-split. A split without a record belongs to the one before it as a whole.
+A split begins at the first record in it, which is a guess: a body, or what lies behind a blank, may hold what looks
+like a record in its own place. The guess is right where the split before ended there; where it did not, both must be
+read once more, as one split. A split without a record belongs to the one before it as a whole.
 
 Spark may run a task twice (speculation, a lost executor), and then hands over its range twice: each split counts once.
 """
@@ -33,7 +33,10 @@ class Range(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What a job's ranges come to: where `joined`, the counts of all of them; otherwise `splits` are to be read instead."""
+    """What a job's ranges come to: where `joined`, the counts of all of them.
+
+    Otherwise `splits` are to be read instead.
+    """
 
     joined: bool
     splits: tuple[Split, ...]
@@ -46,7 +49,7 @@ def sequence_split(root: str) -> Split:
 
 
 def range_of(physical_offset: int, size: int, detail: str) -> Range:
-    """A row of kind 'range'."""
+    """Return a row of kind 'range'."""
     told = json.loads(detail)
     return Range(
         Split(*told["split"]), physical_offset, physical_offset + size, told["of"], RecordCounts(*told["counts"])
@@ -88,7 +91,7 @@ def _raise_changed(split: Split) -> NoReturn:
 
 
 def _check_whole(ranges: Sequence[Range]) -> None:
-    """Raises Unreadable where the splits of a file leave out a part of it."""
+    """Raise Unreadable where the splits of a file leave out a part of it."""
     first, last = ranges[0].split, ranges[-1].split
     gaps = [before.split.stop for before, after in pairwise(ranges) if before.split.stop != after.split.start]
     gaps = [0] if first.start else gaps
@@ -99,7 +102,10 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """The splits of a file; where one does not begin where the one before it ended, both as one, with the empty ones between."""
+    """Return the splits of a file.
+
+    Where one does not begin where the one before it ended, both as one, with the empty ones between.
+    """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset
     for found in ranges:

@@ -45,7 +45,10 @@ class Split(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a task found: the part; and the queues (topic, queueId) by the numbers that its columns have, none where nobody asked."""
+    """What a task found: the part.
+
+    And the queues (topic, queueId) by the numbers that its columns have, none where nobody asked.
+    """
 
     part: Part
     queues: list[tuple[bytes, int]]
@@ -60,7 +63,7 @@ class Reading(NamedTuple):
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
-    """All of a log, in order, in splits of so many bytes."""
+    """Return all of a log, in order, in splits of so many bytes."""
     found = []
     for number, file in enumerate(log.queue.files):
         path = root_text(file.path.absolute())
@@ -73,7 +76,10 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 
 
 def head_of(file: MappedFile) -> str:
-    """In hex what its first record has up to its storing time; empty where it cannot be read."""
+    """In hex what its first record has up to its storing time.
+
+    Empty where it cannot be read.
+    """
     try:
         return file.read(0, HEAD_SIZE).hex()
     except OSError:
@@ -95,13 +101,13 @@ def packed(found: Found) -> bytes:
 
 
 def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """What a task of ours sent."""
+    """Return what a task of ours sent."""
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """What a split holds, from its first record on, or from `position` in the file on, where an item must begin.
+    """Return what a split holds, from its first record on, or from `position` in the file on, where an item must begin.
 
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
@@ -118,7 +124,10 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
 @contextmanager
 def opened(split: Split) -> Iterator[MappedFile]:
-    """The file of a split. Raises Unreadable where it is another one than the driver sees, or none."""
+    """Open the file of a split.
+
+    Raises Unreadable where it is another one than the driver sees, or none.
+    """
     storage = storage_of(
         root_path(split.root), follow_links=True
     )  # whether links are followed was settled when the splits were made

@@ -1,7 +1,8 @@
 """Splits read by Spark's tasks, one each, and what they found.
 
-By an RDD, which a driver has tasks for at once. A client of Spark Connect has none: there it is a data source, a partition and a row
-each. For that Spark plans a query, and starts three processes to ask our source; it needs no pandas, unlike mapInArrow.
+By an RDD, which a driver has tasks for at once. A client of Spark Connect has none: there it is a data source, a
+partition and a row each. For that Spark plans a query, and starts three processes to ask our source; it needs no
+pandas, unlike mapInArrow.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Answer(NamedTuple):
 
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
-    """What the tasks of one job found, still packed. Raises Unreadable where Spark gives up."""
+    """Return what the tasks of one job found, still packed.
+
+    Raises Unreadable where Spark gives up.
+    """
     from pyspark.sql.utils import is_remote
 
     with spark_errors(f"{splits[0].root}: Spark could not read the log"):
@@ -41,7 +45,7 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
 
 
 def answer_of(split: Split, number: int, reading: Reading) -> Answer:
-    """What the task of a split does."""
+    """Return what the task of a split does."""
     found = packed(read_split(split, reading))
     return Answer(number, len(found), _codec().compress(found, asbytes=True))
 
@@ -67,7 +71,7 @@ def _opened(answer: Answer) -> Found:
 
 
 def _codec() -> pa.Codec:
-    """Makes columns of a log a fourth to a twelfth: without that, Spark takes longer to carry them than tasks to make them."""
+    """Return the codec that makes columns 4 to 12 times smaller: Spark carries them slower than tasks make them."""
     import pyarrow as pa
 
     return pa.Codec("zstd", compression_level=1)

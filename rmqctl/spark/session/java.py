@@ -28,7 +28,10 @@ exec "{java}" "$@"
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """A JAVA_HOME to start Spark with, made in `folder`. Raises BadRequest where there is no Java that will do."""
+    """Return a JAVA_HOME to start Spark with, made in `folder`.
+
+    Raises BadRequest where there is no Java that will do.
+    """
     binary = folder / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(_WRAPPER.format(java=_java(environ)), encoding="utf-8")
@@ -57,7 +60,7 @@ def _java(environ: Mapping[str, str]) -> Path:
 
 
 def _version_of(java: Path) -> int | None:
-    """Its major version; None: it does not run."""
+    """Return its major version; None: it does not run."""
     try:
         command = [str(java), "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java

@@ -1,6 +1,7 @@
 """Signals that reach Spark's JVM, too: Ctrl-C, `timeout`'s SIGTERM and a terminal's hang-up go to the whole process group.
 
-The JVM ignores SIGINT and ends by the others, often before the job does. What Spark says of its own end is then not what ended the job.
+The JVM ignores SIGINT and ends by the others, often before the job does. What Spark says of its own end is then not
+what ended the job.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether an error came of ending what a signal had interrupted, as py4j's do where it asks a JVM that is gone."""
+    """Return whether an error came of ending what a signal had interrupted, as py4j's do where it asks a JVM that is gone."""
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Around the start of a JVM, 2 s: one that we leave meanwhile says so at length. The signal comes behind it; a second one at once."""
+    """Around the start of a JVM, 2 s: one that we leave meanwhile says so at length.
+
+    The signal comes behind it; a second one at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,7 @@
-"""A Spark session: one that is there, Spark Connect's, a cluster's, spark-submit's, or `local[*]`; its executors have rmqctl."""
+"""A Spark session: one that is there, Spark Connect's, a cluster's, spark-submit's, or `local[*]`.
+
+Its executors have rmqctl.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ appender.console.layout.pattern = spark: %m%n%ex{0}
 
 
 class Target(NamedTuple):
-    """Where a job runs: `remote` (sc://host, Spark Connect), `master` (spark://host:7077, yarn, local[4]); neither: here, on all cores."""
+    """Where a job runs: `remote` (sc://host, Spark Connect), `master` (spark://host:7077, yarn, local[4]).
+
+    Neither: here, on all cores.
+    """
 
     master: str | None = None
     remote: str | None = None
@@ -59,9 +65,10 @@ class Target(NamedTuple):
 
 @contextmanager
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
-    """A session, ended behind the block where it was begun here; `environ` is the process's own, into which Spark's launcher looks.
+    """Yield a session, ended after the block where it was begun here.
 
-    Raises Unreadable where nobody answers, BadRequest without a Java, or for what is no master.
+    `environ` is the process's own, into which Spark's launcher looks. Raises Unreadable where nobody answers,
+    BadRequest without a Java, or for what is no master.
     """
     from pyspark.sql import SparkSession
 
@@ -153,17 +160,21 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 
 
 def _hear_no_workers(spark: SparkSession) -> None:
-    """What Python workers of this JVM print goes nowhere; its log has taken hold of stderr before.
+    """Discard what Python workers of this JVM print.
 
-    A worker prints a traceback where Spark has stopped listening before it has said its last word, at the end of a task, of a plan or
-    of the session. What goes wrong in one reaches us as an exception.
+    Its log has taken hold of stderr before. A worker prints a traceback where Spark has stopped listening before it has
+    said its last word, at the end of a task, of a plan or of the session. What goes wrong in one reaches us as an
+    exception.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
 
 
 def send_package(spark: SparkSession, folder: Path) -> None:
-    """Have executors import this rmqctl, zipped in `folder`; numba, numpy and the like must be installed there."""
+    """Have executors import this rmqctl, zipped in `folder`.
+
+    Numba, numpy and the like must be installed there.
+    """
     from pyspark.sql.utils import is_remote
 
     if is_remote():
@@ -187,14 +198,14 @@ def _is_local(master: str | None) -> bool:
 
 
 def _logging(folder: Path) -> str:
-    """The option of a JVM that logs errors alone."""
+    """Return the option of a JVM that logs errors alone."""
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")
     return f"-Dlog4j2.configurationFile=file:{path}"
 
 
 def _package(folder: Path) -> Path:
-    """A zip of rmqctl."""
+    """Return a zip of rmqctl."""
     root = Path(rmqctl.__file__).parent
     archive = folder / "rmqctl.zip"
     with ZipFile(archive, "w") as file:

@@ -22,7 +22,7 @@ _WEB_PAGE = b"HTTP/"
 
 
 def check_answers(url: str) -> None:
-    """Raises Unreadable where `url` is a master's (spark://a:7077,b:7077) or a Connect server's, and none of its hosts answers."""
+    """Raise Unreadable where `url` is a master's (spark://a:7077,b:7077) or a Connect server's, and none of its hosts answers."""
     scheme = urlsplit(url).scheme
     whys = (
         [_why_not(urlsplit(one if "//" in one else f"{scheme}://{one}")) for one in url.split(",")]
@@ -34,7 +34,10 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Why there is no Spark at one place; empty: there is. Whoever ends the connection is up; what it wants instead, Spark will say."""
+    """Why there is no Spark at one place.
+
+    Empty: there is. Whoever ends the connection is up; what it wants instead, Spark will say.
+    """
     try:
         with socket.create_connection(
             (place.hostname or "", place.port or _PORTS[place.scheme]), CONNECT_SECONDS

@@ -31,7 +31,10 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 def one_line(error: Exception) -> str:
-    """What went wrong: the end of a traceback of Python's in it, or the last cause of Java's; else its first line."""
+    """Return what went wrong: the end of a traceback of Python's in it, or the last cause of Java's.
+
+    Else its first line.
+    """
     text = str(error).strip()
     _, traceback, behind = text.rpartition("Traceback (most recent call last):")
     raised = _RAISED.search(behind) if traceback else None
@@ -42,21 +45,30 @@ def one_line(error: Exception) -> str:
 
 
 def own_error(error: Exception) -> RmqctlError | None:
-    """What a task or a data source of ours raised, with its exit code; None where neither did."""
+    """Return what a task or a data source of ours raised, with its exit code.
+
+    None where neither did.
+    """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
     return kind(ours[2]) if ours and isinstance(kind, type) and issubclass(kind, RmqctlError) else None
 
 
 def of_spark(error: Exception, what: str) -> RmqctlError:
-    """Our own error where there is one (`own_error`); else Unreadable: `what` failed, and why."""
+    """Our own error where there is one (`own_error`).
+
+    Else Unreadable: `what` failed, and why.
+    """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
 
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Around what asks Spark: its exceptions are ours (`of_spark`); one that came of an interruption is that interruption."""
+    """Around what asks Spark: its exceptions are ours (`of_spark`).
+
+    One that came of an interruption is that interruption.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

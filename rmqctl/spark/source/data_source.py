@@ -1,8 +1,9 @@
 """`spark.read.format("rocketmq").load([STORE, ...])`: stores as tables, after `register(spark)`.
 
-`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues. `rocketmq-index`: the
-entries of the index. What the options are, the sources say: message_source, stream_source, queue_source, index_source.
-Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns; no pandas.
+`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues.
+`rocketmq-index`: the entries of the index. What the options are, the sources say: message_source, stream_source,
+queue_source, index_source. Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns;
+no pandas.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class Source(Protocol):
     """What is behind a format: tasks, made on the driver, and their rows."""
 
     def tasks(self) -> Sequence[Any]:
-        """What the tasks are to read."""
+        """Return what the tasks are to read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
-        """The record batches of a task."""
+        """Return the record batches of a task."""
 
 
 class Format(NamedTuple):
@@ -51,7 +52,8 @@ class Format(NamedTuple):
 def register(spark: SparkSession) -> None:
     """Make the formats known to a session.
 
-    Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it is off.
+    Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it
+    is off.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
@@ -94,7 +96,7 @@ def _data_source(one: Format) -> type[DataSource]:
 
 
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
-    """The reader of any source, and the one of messages that takes filters."""
+    """Return the reader of any source, and the one of messages that takes filters."""
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):

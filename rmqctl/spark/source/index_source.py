@@ -43,7 +43,7 @@ class IndexSource:
         self._columns = tuple(columns)
 
     def tasks(self) -> list[IndexTask]:
-        """An index file a task. Raises what opening the stores raises."""
+        """Return an index file a task. Raises what opening the stores raises."""
         tasks = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -51,7 +51,10 @@ class IndexSource:
         return tasks
 
     def read(self, task: IndexTask) -> Iterator[Any]:
-        """The record batches (pyarrow) of a file; none of one that was deleted meanwhile. Raises Unreadable."""
+        """Yield the record batches (pyarrow) of a file.
+
+        None of one that was deleted meanwhile. Raises Unreadable.
+        """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:
             for index_file in (found for found in store.index.files if found.file.path.name == task.name):
@@ -64,7 +67,7 @@ class IndexSource:
 
 
 def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
-    """The entries of a file as columns. Raises OSError."""
+    """Yield the entries of a file as columns. Raises OSError."""
     header = index_file.header()
     if header is None:
         return

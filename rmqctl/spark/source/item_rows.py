@@ -21,20 +21,23 @@ _STORE = "store"
 
 
 def broker_of(root: str) -> str:
-    """What the rows of a store call its broker: its folder's name, or the one above a folder that is called `store`."""
+    """Return what the rows of a store call its broker: its folder's name, or the one above a folder that is called `store`."""
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
 
 
 class ItemRows:
-    """Rows of the store at `root`, each a dict of columns; `store` opens it, for what only other files tell."""
+    """Rows of the store at `root`, each a dict of columns.
+
+    `store` opens it, for what only other files tell.
+    """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
         self._store = store
         self._same = {"broker": broker_of(root), "store": root}
 
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
-        """The row of an item in the file that findings call `path`."""
+        """Return the row of an item in the file that findings call `path`."""
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))
             return self._same | {"kind": KIND_MESSAGE} | row | _texts(item)
@@ -50,7 +53,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """The columns that dump does not have, or has in other words."""
+    """Return the columns that dump does not have, or has in other words."""
     found = message.properties
     time = message.store_timestamp
     return {

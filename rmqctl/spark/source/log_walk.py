@@ -1,7 +1,8 @@
 """How far a live log is written, and where records begin on the way there: what a stream may read.
 
-As `Dump.follow` has it: a record counts as written when it is whole and something follows it, or when it stays the same for a while;
-damage and zeros are passed when whole records follow. Nothing is read but what is written: the rest of a file is not looked at.
+As `Dump.follow` has it: a record counts as written when it is whole and something follows it, or when it stays the same
+for a while; damage and zeros are passed when whole records follow. Nothing is read but what is written: the rest of a
+file is not looked at.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """An item, or several, from `begin` to `end` (physical offsets); `last` is the message that ends there, which may be half written."""
+    """An item, or several, from `begin` to `end` (physical offsets).
+
+    `last` is the message that ends there, which may be half written.
+    """
 
     begin: int
     end: int
@@ -26,14 +30,20 @@ class Step(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The log is surely written up to `end`; `unsure` is a whole message there that nothing follows yet."""
+    """The log is surely written up to `end`.
+
+    `unsure` is a whole message there that nothing follows yet.
+    """
 
     end: int
     unsure: Message | None
 
 
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
-    """What stands in the log from `position` on, where an item must begin; ends where nothing is written yet."""
+    """Yield what stands in the log from `position` on, where an item must begin.
+
+    Ends where nothing is written yet.
+    """
     columns = ColumnReader()
     while (step := _step(log, columns, position)) is not None:
         yield step
@@ -41,7 +51,10 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """How far the log is written from `position` on; not much further than `most` bytes behind it (None: all of it)."""
+    """Return how far the log is written from `position` on.
+
+    Not much further than `most` bytes behind it (None: all of it).
+    """
     end, unsure = position, None
     for step in steps(log, position):
         end = step.end if step.last is None else step.last.physical_offset
@@ -68,13 +81,19 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
-    """Past the rest of a file, or files that are gone, to the next one that has records; else what is here may be in the making."""
+    """Past the rest of a file, or files that are gone, to the next one that has records.
+
+    Else what is here may be in the making.
+    """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
     return None if found is None else Step(position, found, None)
 
 
 def _has_records(log: CommitLog, offset: int) -> bool:
-    """Whether the file that begins there has any; not a pre-allocated one, whose first bytes are zeros: it is not read to its end."""
+    """Return whether the file that begins there has any.
+
+    Not a pre-allocated one, whose first bytes are zeros: it is not read to its end.
+    """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

@@ -1,4 +1,7 @@
-"""Columns of good messages as Arrow's, without a Python object a message; what is no UTF-8 is left to the one-record decoder."""
+"""Columns of good messages as Arrow's, without a Python object a message.
+
+What is no UTF-8 is left to the one-record decoder.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ US_PER_MS = 1000
 
 
 class MessageColumns:
-    """Makes arrays of scanned columns, of the columns `names`; not for two threads at once.
+    """Makes arrays of scanned columns, of the columns `names`.
 
-    `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of SCHEDULE_TOPIC_XXXX.
+    Not for two threads at once.
+
+    `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of
+    SCHEDULE_TOPIC_XXXX.
     """
 
     def __init__(
@@ -41,7 +47,7 @@ class MessageColumns:
         self._hosts = _Texts(lambda raw: str(host.decode(raw)))
 
     def arrays(self, columns: Columns) -> list[Any]:
-        """An array a column."""
+        """Return an array a column."""
         import pyarrow as pa
 
         rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
@@ -64,7 +70,7 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """The texts of these numbers."""
+        """Return the texts of these numbers."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -93,7 +99,7 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """A number that scanning found."""
+        """Return a number that scanning found."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
@@ -144,7 +150,7 @@ class _Rows:
         return pa.array(codes)
 
     def value(self, field: str, name: str) -> Any:
-        """A property; null where there is none."""
+        """Return a property; null where there is none."""
         import pyarrow as pa
 
         lengths = self.described[f"{field}_length"]
@@ -209,7 +215,7 @@ def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
 
 
 def _is_text(array: Any) -> bool:
-    """Whether all of it is UTF-8."""
+    """Return whether all of it is UTF-8."""
     import pyarrow as pa
 
     try:

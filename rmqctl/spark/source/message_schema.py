@@ -24,12 +24,15 @@ KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage"
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
-    """A schema as Spark reads it."""
+    """Return a schema as Spark reads it."""
     return ", ".join(f"{name} {columns[name]}" for name in names)
 
 
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
-    """The columns that a comma list names, in its order; all without one. Raises BadRequest."""
+    """Return the columns that a comma list names, in its order.
+
+    All without one. Raises BadRequest.
+    """
     if wanted is None:
         return list(columns)
     names = list(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
@@ -41,7 +44,7 @@ def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
 
 
 def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
-    """The same as pyarrow's: exactly what Spark asks for."""
+    """Return the same as pyarrow's: exactly what Spark asks for."""
     import pyarrow as pa
 
     types = {
@@ -56,7 +59,7 @@ def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
 
 
 def messages_of(records: DataFrame) -> DataFrame:
-    """The rows that are whole messages."""
+    """Return the rows that are whole messages."""
     from pyspark.sql import functions as f
 
     return records.where(f.col("kind") == KIND_MESSAGE)

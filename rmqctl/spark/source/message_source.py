@@ -1,4 +1,7 @@
-"""`rocketmq` as Spark's planner and tasks have it: the splits of all stores, and how one is read. No Spark here, but its options."""
+"""`rocketmq` as Spark's planner and tasks have it: the splits of all stores, and how one is read.
+
+No Spark here, but its options.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What one task is to read; it is one of `of`. The reader is sent to tasks before they are made: it cannot know."""
+    """What one task is to read.
+
+    It is one of `of`. The reader is sent to tasks before they are made: it cannot know.
+    """
 
     part: Split | Wrong
     of: int
@@ -33,10 +39,13 @@ class Wrong(NamedTuple):
 
 
 class MessageSource:
-    """What the options of `spark.read.format("rocketmq")` ask for; `columns` are the schema's.
+    """What the options of `spark.read.format("rocketmq")` ask for.
 
-    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `splitMiB`: MiB of the log for each task. `ranges`: a row of kind
-    'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises BadRequest.
+    `columns` are the schema's.
+
+    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `splitMiB`: MiB of the log for each task. `ranges`: a row
+    of kind 'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises
+    BadRequest.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -48,11 +57,14 @@ class MessageSource:
         self._wanted: Filter | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Leave out messages that are not wanted, where it is cheap; not where the ranges of all are asked for."""
+        """Leave out messages that are not wanted, where it is cheap.
+
+        Not where the ranges of all are asked for.
+        """
         self._wanted = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
-        """All tasks. Raises what opening the stores raises."""
+        """Return all tasks. Raises what opening the stores raises."""
         wrong: list[Wrong] = []
         splits: list[Split] = []
         for root in self._stores.roots:
@@ -67,13 +79,16 @@ class MessageSource:
         return [Task(part, len(parts)) for part in parts]
 
     def read(self, task: Task) -> Iterator[Any]:
-        """The record batches of a task."""
+        """Return the record batches of a task."""
         stores = self._stores
         reading = RowReading(self._columns, stores.conf, stores.follow_links, self._ranges, task.of, self._wanted)
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
-        """Whether anything wanted may begin in a split; what lies behind its last record may begin anywhere up to its file's end."""
+        """Return whether anything wanted may begin in a split.
+
+        What lies behind its last record may begin anywhere up to its file's end.
+        """
         if self._wanted is None:
             return True
         low, high = self._wanted.from_offset, self._wanted.to_offset
@@ -82,7 +97,10 @@ class MessageSource:
 
 
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """The record batches of what one task is to read; `exact`: of a split that begins where an item does, and ends where one does."""
+    """Return the record batches of what one task is to read.
+
+    `exact`: of a split that begins where an item does, and ends where one does.
+    """
     if isinstance(part, Wrong):
         return damage_batches(part.root, part.damages, reading)
     return split_batches(part, reading, exact=exact)
@@ -94,7 +112,7 @@ def splits_to_json(splits: Sequence[Split]) -> str:
 
 
 def splits_from_json(text: str) -> list[Split]:
-    """What `splits_to_json` wrote. Raises BadRequest for anything else."""
+    """Return what `splits_to_json` wrote. Raises BadRequest for anything else."""
     try:
         splits = [Split(*split) for split in json.loads(text)]
     except (TypeError, ValueError) as error:

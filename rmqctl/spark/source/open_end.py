@@ -1,4 +1,7 @@
-"""Whether a log's file that ends in zeros is an end: not where a later file goes on. Asked by the task that met the zeros."""
+"""Whether a log's file that ends in zeros is an end: not where a later file goes on.
+
+Asked by the task that met the zeros.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
-    """The damage `no-blank` at `zeros`, where the log goes on in a later file; None: it does not, or a file before is told of.
+    """Return the damage `no-blank` at `zeros`, where the log goes on in a later file.
+
+    None: it does not, or a file before is told of.
 
     `went_on` says whether the file has anything before its zeros.
     """
@@ -25,7 +30,7 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Whether the files before end in zeros, too: the log was open since there."""
+    """Return whether the files before end in zeros, too: the log was open since there."""
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
         columns.forget()

@@ -17,7 +17,7 @@ _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 
 
 def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
-    """A filter that lets through at least what all of `filters` do."""
+    """Return a filter that lets through at least what all of `filters` do."""
     conditions: dict[str, Any] = {}
     for one in filters:
         for name, value in _conditions(one):
@@ -26,7 +26,10 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 
 
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
-    """The fields of Filter that stand for a filter, or for less; none where there is no such field."""
+    """Return the fields of Filter that stand for a filter, or for less.
+
+    None where there is no such field.
+    """
     from pyspark.sql import datasource as spark
 
     column = getattr(one, "attribute", ("",))[0]
@@ -52,7 +55,7 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 
 
 def _both(name: str, one: Any, other: Any) -> Any:
-    """A condition that holds where both do, or one of them."""
+    """Return a condition that holds where both do, or one of them."""
     if name == "topics":
         return one & other or one
     if name in ("since", "from_offset"):

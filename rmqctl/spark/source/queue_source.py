@@ -1,7 +1,7 @@
 """`rocketmq-queues`: the units of all consume queues, a row each, as `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists them.
 
-LMQ queues and 5.x's batch consume queues, too. A queue begins with the first message that the log still has. Where a unit has an
-address, tagsCode is what the extension has there.
+LMQ queues and 5.x's batch consume queues, too. A queue begins with the first message that the log still has. Where a
+unit has an address, tagsCode is what the extension has there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class QueueSource:
         self._columns = tuple(columns)
 
     def tasks(self) -> list[QueueTask]:
-        """Some queues a task. Raises what opening the stores raises, and Unreadable where a queue's folder cannot be read."""
+        """Return some queues a task.
+
+        Raises what opening the stores raises, and Unreadable where a queue's folder cannot be read.
+        """
         tasks = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -64,7 +67,7 @@ class QueueSource:
         return tasks
 
     def read(self, task: QueueTask) -> Iterator[Any]:
-        """The record batches (pyarrow) of a task. Raises Unreadable."""
+        """Yield the record batches (pyarrow) of a task. Raises Unreadable."""
         storage = storage_of(
             root_path(task.root), follow_links=True
         )  # whether links are followed was settled when the tasks were made
@@ -103,7 +106,7 @@ def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
 def _units(
     storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool
 ) -> Iterator[dict[str, Any]]:
-    """The units of a queue as columns. Raises OSError."""
+    """Yield the units of a queue as columns. Raises OSError."""
     place = Path(topic) / str(queue_id)
     if is_batch:
         files = MappedFileQueue(storage, [storage.root / BATCHCONSUMEQUEUE / place], conf.batchconsumequeue_file_size)

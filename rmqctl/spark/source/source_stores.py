@@ -16,7 +16,10 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class SourceStores(NamedTuple):
-    """The roots of stores, absolute; each laid out as `conf` says, or as its files show."""
+    """The roots of stores, absolute.
+
+    Each laid out as `conf` says, or as its files show.
+    """
 
     roots: tuple[str, ...]
     conf: BrokerConf
@@ -30,7 +33,7 @@ class SourceStores(NamedTuple):
 
 
 def stores_of(options: Mapping[str, str]) -> SourceStores:
-    """The stores that options name: `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest."""
+    """Return the stores that options name: `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest."""
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
     if not patterns:
@@ -41,7 +44,10 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 
 
 def _roots(pattern: str) -> list[str]:
-    """What a path stands for; no pattern where something has it for a name, nor as a URL. Raises NotAStore where nothing matches."""
+    """Return what a path stands for.
+
+    No pattern where something has it for a name, nor as a URL. Raises NotAStore where nothing matches.
+    """
     path = root_path(pattern)
     if not glob.has_magic(pattern) or is_remote(path) or path.exists():
         return [root_text(path)]
@@ -52,7 +58,10 @@ def _roots(pattern: str) -> list[str]:
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:
-    """A flag: `true` or `false`, as Spark's own; false without one. Raises BadRequest."""
+    """Return a flag: `true` or `false`, as Spark's own.
+
+    False without one. Raises BadRequest.
+    """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
         raise BadRequest(f"{name} is {options[name]!r}, neither true nor false")
@@ -60,7 +69,7 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """A whole number in [low, high]. Raises BadRequest."""
+    """Return a whole number in [low, high]. Raises BadRequest."""
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 18 or not low <= int(text) <= high:
         raise BadRequest(f"{name} is {text!r}", hint=f"a whole number from {low} to {high}")

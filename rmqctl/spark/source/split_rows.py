@@ -1,7 +1,7 @@
 """A split of a log as record batches: good messages by columns, all else item by item, as `rmqctl dump --damaged` has it.
 
-A split other than a file's first begins at the first record in it, and goes on to where a record begins that the next one can
-find; so what lies between two records, damage or zeros, belongs to the split of the one before it.
+A split other than a file's first begins at the first record in it, and goes on to where a record begins that the next
+one can find; so what lies between two records, damage or zeros, belongs to the split of the one before it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
 
 class RowReading(NamedTuple):
-    """How rows are made: the columns `names`; of the messages those that are `wanted` (None: all).
+    """How rows are made: the columns `names`.
 
-    With `ranges` each task has one more row: what of the file it read, the counts of what it found, and that there are `tasks` of them.
+    Of the messages those that are `wanted` (None: all). With `ranges` each task has one more row: what of the file it
+    read, the counts of what it found, and that there are `tasks` of them.
     """
 
     names: tuple[str, ...]
@@ -54,7 +55,7 @@ class RowReading(NamedTuple):
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """The record batches (pyarrow) of a split; what cannot be read is a row.
+    """Yield the record batches (pyarrow) of a split; what cannot be read is a row.
 
     Raises Unreadable where the file is another one than the driver sees, or none, and the errors of ReadOnlyStore.
 
@@ -66,7 +67,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
-    """What is wrong with the sequence of a log's files, as record batches."""
+    """Yield what is wrong with the sequence of a log's files, as record batches."""
     rows = ItemRows(root, _Store(root, reading))
     found = [rows.row(damage, damage.path) for damage in damages]
     if reading.ranges:
@@ -149,7 +150,7 @@ class _SplitRows:
             yield _batch(rows, self._schema)
 
     def _take(self, columns: Columns) -> Any:
-        """The batch of a stretch; None where no message of it is wanted."""
+        """Return the batch of a stretch; None where no message of it is wanted."""
         import pyarrow as pa
 
         if self._reading.wanted is not None:
@@ -161,7 +162,7 @@ class _SplitRows:
         )
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """The row of an item, counted; none of zeros at the log's end."""
+        """Return the row of an item, counted; none of zeros at the log's end."""
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
             return [] if damage is None else [self._row(damage, self._file.name)]
@@ -177,14 +178,14 @@ class _SplitRows:
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-    """The items that begin before `stop`, and those behind it up to the first place where another task can begin."""
+    """Yield the items that begin before `stop`, and those behind it up to the first place where another task can begin."""
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
         yield from reached.items(reached.position + 1)
 
 
 def range_row(found: Range) -> dict[str, Any]:
-    """The row that says what a task read; `range_of` reads it."""
+    """Return the row that says what a task read; `range_of` reads it."""
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
     told = json.dumps({"split": split, "of": found.of, "counts": found.counts})

@@ -1,4 +1,7 @@
-"""What Spark's streams ask a source: of PySpark 4.0 on; from 4.2 on it says where the last batch ended, and how much it wants."""
+"""What Spark's streams ask a source: of PySpark 4.0 on.
+
+From 4.2 on it says where the last batch ended, and how much it wants.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Offsets = dict[str, int]
 
 
 def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
-    """The reader of a StreamSource."""
+    """Return the reader of a StreamSource."""
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
     class StreamReader(DataSourceStreamReader):

@@ -1,6 +1,7 @@
-"""`spark.readStream.format("rocketmq")`: logs as they are written. Its offset has a physical offset for each store, where an item begins.
+"""`spark.readStream.format("rocketmq")`: logs as they are written.
 
-The driver walks over what is new, so that each split begins where a record does; tasks make the rows.
+Its offset has a physical offset for each store, where an item begins. The driver walks over what is new, so that each
+split begins where a record does; tasks make the rows.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ EARLIEST, LATEST = "earliest", "latest"
 class StreamSource:
     """What the options of `spark.readStream.format("rocketmq")` ask for.
 
-    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `startingOffset`: earliest (the log's begin) or latest. `splitMiB`: MiB
-    of the log for each task. `batchMiB`: about so many of each store at once. Raises BadRequest.
+    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `startingOffset`: earliest (the log's begin) or latest.
+    `splitMiB`: MiB of the log for each task. `batchMiB`: about so many of each store at once. Raises BadRequest.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -46,7 +47,7 @@ class StreamSource:
             raise BadRequest(f"startingOffset is {self._starting!r}", hint=f"{EARLIEST} or {LATEST}")
 
     def begin(self) -> dict[str, int]:
-        """Where a new stream begins. Raises what opening the stores raises."""
+        """Return where a new stream begins. Raises what opening the stores raises."""
         prepare_once(scan)
         offsets = {}
         for root in self._stores.roots:
@@ -59,7 +60,10 @@ class StreamSource:
         return offsets
 
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
-        """How far the logs are written; of each about `most` bytes behind `start`, or all of it."""
+        """Return how far the logs are written.
+
+        Of each about `most` bytes behind `start`, or all of it.
+        """
         prepare_once(scan)
         offsets = {}
         for root in self._stores.roots:
@@ -69,7 +73,7 @@ class StreamSource:
         return offsets
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
-        """Splits of what is between two offsets, each from where an item begins to where one ends."""
+        """Return splits of what is between two offsets, each from where an item begins to where one ends."""
         prepare_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():
@@ -78,7 +82,7 @@ class StreamSource:
         return [Task(part, len(parts)) for part in parts]
 
     def read(self, task: Task) -> Iterator[Any]:
-        """The record batches of a task."""
+        """Return the record batches of a task."""
         return part_batches(
             task.part, RowReading(self._columns, self._stores.conf, self._stores.follow_links), exact=True
         )

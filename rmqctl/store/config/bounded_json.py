@@ -1,7 +1,8 @@
 """JSON from a file that anybody may have written: parsed in bounded memory, whatever it holds.
 
-A document is accepted iff (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ { "`, which bound
-the number of its values, (3) it is nested at most DEPTH_MAX deep, (4) its integers have 64 bits, and its other numbers are finite.
+A document is accepted iff (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
+"`, which bound the number of its values, (3) it is nested at most DEPTH_MAX deep, (4) its integers have 64 bits, and
+its other numbers are finite.
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def check_signs(text: str, signs_max: int) -> None:
-    """Raise ValueError where a document has more values than anybody needs; a sign takes at most 100 bytes of memory once parsed."""
+    """Raise ValueError where a document has more values than anybody needs.
+
+    A sign takes at most 100 bytes of memory once parsed.
+    """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
 
 
 def loads(text: str, signs_max: int) -> Any:
-    """Parse a document. Raise ValueError, with one line that says why, where it is not accepted."""
+    """Parse a document.
+
+    Raise ValueError, with one line that says why, where it is not accepted.
+    """
     check_signs(text, signs_max)
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_constant)

@@ -17,7 +17,10 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class BrokerConf(NamedTuple):
-    """The parts of broker.conf that say how the store is laid out. Sizes in bytes, times in ms; None: not said."""
+    """The parts of broker.conf that say how the store is laid out.
+
+    Sizes in bytes, times in ms; None: not said.
+    """
 
     commitlog_paths: tuple[str, ...] = ()
     read_only_commitlog_paths: tuple[str, ...] = ()
@@ -40,7 +43,10 @@ class BrokerConf(NamedTuple):
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a broker.conf. Raises BadRequest when it cannot be read or a number in it is none."""
+    """Read a broker.conf.
+
+    Raises BadRequest when it cannot be read or a number in it is none.
+    """
     said = JavaProperties(path)
     read_only = said.paths("readOnlyCommitLogStorePaths")
     queue_size = said.number("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")

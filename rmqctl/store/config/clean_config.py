@@ -15,7 +15,10 @@ HOUR_MS = 3_600_000
 
 
 class ExpirySettings(NamedTuple):
-    """Times in ms, sizes in bytes; the broker's own by default. The comments are the keys of broker.conf."""
+    """Times in ms, sizes in bytes.
+
+    The broker's own by default. The comments are the keys of broker.conf.
+    """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
     delete_when: tuple[int, ...] = (4,)  # deleteWhen: hours of the broker host's local time
@@ -46,7 +49,7 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """What broker.conf says. Raises BadRequest where a number is none."""
+    """Return what broker.conf says. Raises BadRequest where a number is none."""
 
     def number(name: str, usual: float, least: int = 0) -> int:
         found = said.number(name, least=least)
@@ -67,7 +70,7 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 
 
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
-    """What a broker makes of its broker.conf: 4.x does not know the keys of 5.x."""
+    """Return what a broker makes of its broker.conf: 4.x does not know the keys of 5.x."""
     if profile.force_level_asks:
         return said
     usual = USUAL_EXPIRY
@@ -75,7 +78,10 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 
 
 def parse_hours(text: str) -> tuple[int, ...]:
-    """The hours of `04` or `04;05`. Raises ValueError where a broker fails, too: on blanks or commas it never deletes a file."""
+    """Return the hours of `04` or `04;05`.
+
+    Raises ValueError where a broker fails, too: on blanks or commas it never deletes a file.
+    """
     words = text.split(";")
     while words and not words[-1]:
         words.pop()  # as Java's split
@@ -97,7 +103,7 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
-    """A fraction, as percent."""
+    """Return a fraction, as percent."""
     text = said.text(name)
     if not text:
         return usual

@@ -1,6 +1,7 @@
 """The files of config/ as a broker loads them: the main file, or its `.bak` when the main one is empty or invalid.
 
-The JSON is fastjson's dialect, in UTF-8 (5.x) or the platform's charset (4.x; bytes that are not UTF-8 are read as Latin-1).
+The JSON is fastjson's dialect, in UTF-8 (5.x) or the platform's charset (4.x; bytes that are not UTF-8 are read as
+Latin-1).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 
 
 class ConfigFile(NamedTuple):
-    """One config file as a broker would load it: `content`, or None with the `problem`; `source` is the file it came from."""
+    """One config file as a broker would load it: `content`, or None with the `problem`.
+
+    `source` is the file it came from.
+    """
 
     name: str
     path: Path
@@ -27,9 +31,10 @@ class ConfigFile(NamedTuple):
 
 
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
-    """Load config/`name`, or its `.bak` where a broker would take that. A file that is not there has an empty content.
+    """Load config/`name`, or its `.bak` where a broker would take that.
 
-    With a bad main file and no `.bak` a broker starts with an empty configuration; here the content is None.
+    A file that is not there has an empty content. With a bad main file and no `.bak` a broker starts with an empty
+    configuration; here the content is None.
     """
     path = folder / name
     main, problem = _parse(storage, path)
@@ -77,13 +82,16 @@ def _decoded(raw: bytes) -> str:
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
-    """The map `key` of a config file; empty when it is missing or something else."""
+    """Return the map `key` of a config file.
+
+    Empty when it is missing or something else.
+    """
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
 
 
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
-    """The topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
+    """Return the topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None

@@ -1,10 +1,10 @@
 """What config/*.json may hold, as far as rmqctl uses it, and what a broker's fastjson makes of it.
 
-The real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83) were asked. A number may also stand as text ("4"; commas in it count for nothing, and
-an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is 1) or as true (1); a field of an object that is null, "" or
-"null" has its default. For anything else in the place of a number, an object or a map, and
-for null in a map, the broker deletes the file and reads its .bak. The other fields may hold what they like, and are kept as they are.
-Numbers of queues and queueIds are Java's int, offsets its long.
+The real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83) were asked. A number may also stand as text ("4"; commas in it
+count for nothing, and an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is 1) or as true (1); a
+field of an object that is null, "" or "null" has its default. For anything else in the place of a number, an object or
+a map, and for null in a map, the broker deletes the file and reads its .bak. The other fields may hold what they like,
+and are kept as they are. Numbers of queues and queueIds are Java's int, offsets its long.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """The key of a map as a plain number: a broker takes "1,0" and "+10" for 10."""
+    """Return the key of a map as a plain number: a broker takes "1,0" and "+10" for 10."""
     number = _number(bits)(key, f"a key of {place}")
     if number is None:
         raise ValueError(f"a key of {place} is {_shown(key)}, not a number")
@@ -129,6 +129,9 @@ FILES: dict[str, Kind] = {
 
 
 def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a broker makes of config/`name`. Raises ValueError where it takes the file for invalid: what is where."""
+    """Return what a broker makes of config/`name`.
+
+    Raises ValueError where it takes the file for invalid: what is where.
+    """
     found: dict[str, Any] = FILES.get(name, _anything)(content, "")
     return found

@@ -15,7 +15,10 @@ NUMBER_DIGITS_MAX = 15
 
 
 class JavaProperties:
-    """The file at `path`. Raises BadRequest where it cannot be read, and where a number in it is none."""
+    """The file at `path`.
+
+    Raises BadRequest where it cannot be read, and where a number in it is none.
+    """
 
     def __init__(self, path: Path) -> None:
         import javaproperties
@@ -34,18 +37,24 @@ class JavaProperties:
             raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
 
     def text(self, name: str) -> str:
-        """What is said; empty: nothing."""
+        """Return what is said; empty: nothing."""
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return paths with commas between them. Raises BadRequest where a path cannot be one."""
+        """Return paths with commas between them.
+
+        Raises BadRequest where a path cannot be one.
+        """
         paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
         for path in paths:
             self._check_path(name, path)
         return paths
 
     def path_of(self, name: str) -> str:
-        """Return one path, or "" where it does not say. Raises BadRequest where it cannot be one."""
+        """Return one path, or "" where it does not say.
+
+        Raises BadRequest where it cannot be one.
+        """
         path = self.text(name).strip()
         self._check_path(name, path)
         return path
@@ -55,11 +64,14 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Whether `true` is said; None: nothing."""
+        """Return whether `true` is said; None: nothing."""
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """The number under the first of the names that is there, at least `least`; None: nothing is said."""
+        """Return the number under the first of the names that is there, at least `least`.
+
+        None: nothing is said.
+        """
         for name in names:
             if name in self._said:
                 text = self.text(name)

@@ -21,7 +21,8 @@ SIGNS_MAX = 4_000_000  # some 100,000 files of a journal
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
     """Return what is in the file at `path`, of type `of_type`.
 
-    Raises Unreadable, which says that `what` is damaged, and why: no regular file, too large, no JSON, a value of another type.
+    Raises Unreadable, which says that `what` is damaged, and why: no regular file, too large, no JSON, a value of
+    another type.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()

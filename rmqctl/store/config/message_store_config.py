@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class WritingConf(NamedTuple):
-    """Sizes in bytes, times in ms, pages of 4 KiB; the broker's own by default. The comments are the keys of broker.conf."""
+    """Sizes in bytes, times in ms, pages of 4 KiB.
+
+    The broker's own by default. The comments are the keys of broker.conf.
+    """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
     property_crc: bool = False  # enabledAppendPropCRC
@@ -31,7 +34,7 @@ POOL_SIZE = 5
 
 
 def writing_conf(said: JavaProperties) -> WritingConf:
-    """What broker.conf says. Raises BadRequest where a number is none."""
+    """Return what broker.conf says. Raises BadRequest where a number is none."""
 
     def number(name: str, usual: int) -> int:
         found = said.number(name, least=0)

@@ -56,7 +56,10 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 
 
 class Layout(Enum):
-    """Where a store keeps its queues; DLEDGER: in files, but its log is a DLedger group's."""
+    """Where a store keeps its queues.
+
+    DLEDGER: in files, but its log is a DLedger group's.
+    """
 
     FILES = "files"
     COMBINED = "files and RocksDB"
@@ -78,8 +81,9 @@ def is_rocksdb_name(name: str) -> bool:
 class StorePath:
     """The parts of the store at `root`.
 
-    `log_only`: nothing but the log is going to be read. Raises NotAStore when there is none, LayoutNotSupported for DLedger
-    and RocksDB unless `log_only`, Unreadable when the folder is closed to us. A broker.conf decides about the layout as the folders do.
+    `log_only`: nothing but the log is going to be read. Raises NotAStore when there is none, LayoutNotSupported for
+    DLedger and RocksDB unless `log_only`, Unreadable when the folder is closed to us. A broker.conf decides about the
+    layout as the folders do.
     """
 
     def __init__(
@@ -112,11 +116,11 @@ class StorePath:
         )
 
     def part(self, name: str) -> Path:
-        """The path of one of the store's parts."""
+        """Return the path of one of the store's parts."""
         return self.root / name
 
     def check_can_be_changed(self) -> None:
-        """Raises LayoutNotSupported where queues are in RocksDB, too: a broker does not start once these and the files differ.
+        """Raise LayoutNotSupported where queues are in RocksDB, too: a broker does not start once these and the files differ.
 
         For DLedger as well: what a member of a group has is the group's to change.
         """
@@ -131,7 +135,10 @@ class StorePath:
 
     @property
     def has_abort(self) -> bool:
-        """Return whether `abort` exists: a broker runs, or died. A folder counts, as for brokers (new File(abort).exists())."""
+        """Return whether `abort` exists: a broker runs, or died.
+
+        A folder counts, as for brokers (new File(abort).exists()).
+        """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
@@ -154,7 +161,7 @@ def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
 
 
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """The folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
+    """Return the folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
 
@@ -179,7 +186,10 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 
 
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
-    """Return the folder of DLedger's log; None: the store has an ordinary one. Raises LayoutNotSupported."""
+    """Return the folder of DLedger's log.
+
+    None: the store has an ordinary one. Raises LayoutNotSupported.
+    """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY
     ]

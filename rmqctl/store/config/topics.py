@@ -1,4 +1,7 @@
-"""Topics that brokers have whether topics.json lists them or not (TopicValidator, up to 5.3.3); and those of consumer groups (MixAll)."""
+"""Topics that brokers have whether topics.json lists them or not (TopicValidator, up to 5.3.3).
+
+And those of consumer groups (MixAll).
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,13 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Whether a topic is one of a broker's own, or an LMQ topic, which has groups of its own."""
+    """Return whether a topic is one of a broker's own, or an LMQ topic, which has groups of its own."""
     return topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Whether topics.json, which has `listed`, lists a topic, or a broker has it anyway; where it lists none, nothing is known."""
+    """Return whether topics.json, which has `listed`, lists a topic, or a broker has it anyway.
+
+    Where it lists none, nothing is known.
+    """
     return not listed or topic in listed or is_broker_topic(topic)

@@ -39,13 +39,16 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """Leaves out messages before the last one with keys: a broker does not index them (IndexService.buildIndex). Files may overlap."""
+    """Leaves out messages before the last one with keys: a broker does not index them (IndexService.buildIndex).
+
+    Files may overlap.
+    """
 
     def __init__(self) -> None:
         self._end_phy_offset = 0
 
     def take(self, described: DispatchColumns) -> DispatchColumns:
-        """The messages that are indexed, if they have keys."""
+        """Return the messages that are indexed, if they have keys."""
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
         if len(with_keys):
@@ -54,9 +57,10 @@ class NotPassed:
 
 
 class DispatchRequestBuilder:
-    """Makes dispatch columns of scanned columns, in any thread; `queues` are the (topic bytes, queueId) by their numbers.
+    """Makes dispatch columns of scanned columns, in any thread.
 
-    Only `with_keys` the keys are hashed, and only `with_tags` TAGS as one of them, as 5.4.0 and later index it.
+    `queues` are the (topic bytes, queueId) by their numbers. Only `with_keys` the keys are hashed, and only `with_tags`
+    TAGS as one of them, as 5.4.0 and later index it.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -72,7 +76,7 @@ class DispatchRequestBuilder:
         self.with_keys = self.with_tags = False
 
     def take(self, columns: Columns) -> DispatchColumns:
-        """The dispatch columns of a stretch."""
+        """Return the dispatch columns of a stretch."""
         rows = columns.rows
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
         room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0
@@ -100,7 +104,7 @@ class DispatchRequestBuilder:
         return described
 
     def of(self, message: Message) -> DispatchColumns:
-        """The dispatch columns of one message."""
+        """Return the dispatch columns of one message."""
         hashes = self._hashes(message)
         flags = _traits(message, hashes, with_tags=self.with_tags)
         row = (
@@ -110,7 +114,7 @@ class DispatchRequestBuilder:
         return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """The number of a queue; a new one for a new queue."""
+        """Return the number of a queue; a new one for a new queue."""
         key = (topic, queue_id)
         with self._lock:
             if key not in self._numbers:
@@ -125,7 +129,7 @@ class DispatchRequestBuilder:
         return table
 
     def _room_for_hashes(self, room: int) -> Any:
-        """An array of this thread's, for one call at a time."""
+        """Return an array of this thread's, for one call at a time."""
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
         return self._local.hashes if room else np.empty(0, np.int32)
@@ -143,7 +147,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """The same with one row by the one-record decoder."""
+        """Return the same with one row by the one-record decoder."""
         one = self.of(message)
         start = len(described.hashes)
         described.messages[row] = one.messages[0]

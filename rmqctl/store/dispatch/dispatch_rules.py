@@ -50,13 +50,13 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 
 
 def batch_size(message: Message) -> int:
-    """How many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
+    """Return how many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """The queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
+    """Return the queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
         return message.queue_offset, 1
@@ -64,9 +64,10 @@ def batch_of(message: Message) -> tuple[int, int]:
 
 
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
-    """Whether `code` is what dispatch writes: the tags' hash; for a scheduled message its store time and a delay of whole seconds.
+    """Return whether `code` is what dispatch writes: the tags' hash.
 
-    The delay's length is the broker's configuration (messageDelayLevel), so any is taken.
+    For a scheduled message its store time and a delay of whole seconds. The delay's length is the broker's
+    configuration (messageDelayLevel), so any is taken.
     """
     if not target.scheduled:
         return code == target.tags_code

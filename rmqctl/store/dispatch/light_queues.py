@@ -1,8 +1,9 @@
 """Light message queues (LMQ, since 4.9.3): which messages have a place in them, and which place.
 
 A message names its light queues in INNER_MULTI_DISPATCH. The broker writes its queue offsets there into
-INNER_MULTI_QUEUE_OFFSET, and dispatch makes a unit of each (MultiDispatch, LmqDispatch, ConsumeQueue.multiDispatchLmqQueue).
-What differs between versions, as the real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0 do it:
+INNER_MULTI_QUEUE_OFFSET, and dispatch makes a unit of each (MultiDispatch, LmqDispatch,
+ConsumeQueue.multiDispatchLmqQueue). What differs between versions, as the real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4,
+5.2.0, 5.3.3 and 5.5.0 do it:
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
@@ -10,17 +11,19 @@ What differs between versions, as the real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4,
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-A message of a topic that is left out keeps the offsets of the message that it is a copy of, and gets no unit. A half message
-(sysFlag prepared or rollback) never gets one.
+A message of a topic that is left out keeps the offsets of the message that it is a copy of, and gets no unit. A half
+message (sysFlag prepared or rollback) never gets one.
 
-Dispatch puts a unit at the end of a light queue, whatever the message's offset is, but for two cases: an offset between 0 and
-the end was there already, and gets no unit; a queue that is new begins with the offset. So a queue offset of 0 in a queue
-that has units gets the next place (4.9.3 and 4.9.4 count from 0 again after each start; 5.5.0 keeps copied offsets in %DLQ%).
+Dispatch puts a unit at the end of a light queue, whatever the message's offset is, but for two cases: an offset between
+0 and the end was there already, and gets no unit; a queue that is new begins with the offset. So a queue offset of 0 in
+a queue that has units gets the next place (4.9.3 and 4.9.4 count from 0 again after each start; 5.5.0 keeps copied
+offsets in %DLQ%).
 
-A name without %LMQ% is a queue of the topic of that name, with the queueId of the message. Up to 5.1.4 the broker counts its
-offsets as those of the topic's own messages; 5.2 and later write an empty offset for it. Of `x` alone there is no offset then, and
-of `%LMQ%a,x` one too few (Java's split): no unit in either. Of `x,%LMQ%a` the first offset is no number: dispatch ends there with
-an exception, again and again, and a recovery that comes to this message does not load the store (5.3.3).
+A name without %LMQ% is a queue of the topic of that name, with the queueId of the message. Up to 5.1.4 the broker
+counts its offsets as those of the topic's own messages; 5.2 and later write an empty offset for it. Of `x` alone there
+is no offset then, and of `%LMQ%a,x` one too few (Java's split): no unit in either. Of `x,%LMQ%a` the first offset is no
+number: dispatch ends there with an exception, again and again, and a recovery that comes to this message does not load
+the store (5.3.3).
 """
 
 from __future__ import annotations
@@ -49,9 +52,10 @@ def is_left_out_topic(topic: str) -> bool:
 
 
 def light_offsets(message: Message) -> list[tuple[str, int]]:
-    """Return the light queues and the queue offsets that a message has a place at; none for a copy that 5.2 or later left out.
+    """Return the light queues and the queue offsets that a message has a place at.
 
-    A name with `/`, and an offset that is no number or that no file of a queue can have, are passed over.
+    None for a copy that 5.2 or later left out. A name with `/`, and an offset that is no number or that no file of a
+    queue can have, are passed over.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -93,7 +97,10 @@ def is_offset(text: str) -> bool:
 
 
 def undispatchable_offset(message: Message) -> str | None:
-    """Return the first queue offset at which dispatch fails (Long.parseLong); None: a broker dispatches the message."""
+    """Return the first queue offset at which dispatch fails (Long.parseLong).
+
+    None: a broker dispatches the message.
+    """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
     offsets = java_split(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""))
@@ -109,7 +116,7 @@ def _is_java_long(text: str) -> bool:
 
 
 def _is_left_out_copy(message: Message) -> bool:
-    """Whether 5.2 or later wrote it into a topic that it leaves out: its properties end as no broker from 4.9.1 to 5.1.4 ends them.
+    """Return whether 5.2 or later wrote it into a topic that it leaves out: its properties end as no broker from 4.9.1 to 5.1.4 ends them.
 
     They end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are no property.
     """

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class QueueSpans:
     """Queue offsets [first, end) of each queue; where a topic was deleted and made again, those of its newest life.
 
-    `message_at` decodes the message at a physical offset, for LMQ and batches. `records` and `bytes` are those of all messages, in a
-    queue or not.
+    `message_at` decodes the message at a physical offset, for LMQ and batches. `records` and `bytes` are those of all
+    messages, in a queue or not.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -59,13 +59,13 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """The end of a queue whose messages are batches: behind all that the last one holds."""
+        """Return the end of a queue whose messages are batches: behind all that the last one holds."""
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)
 
     def counts(self) -> dict[QueueKey, int]:
-        """How many messages each queue has that has any, LMQ's too."""
+        """Return how many messages each queue has that has any, LMQ's too."""
         queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
         return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
 

@@ -4,11 +4,13 @@
 
 A file ends with a blank: magic -1 and the bytes that are left of the file, 4 bytes each.
 
-A header is valid iff: (1) MAGIC is 1; (2) POS is the place of the entry in the log; (3) SIZE is BODYSIZE and the 48 bytes of the header,
-and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers write them. The index rises by one from
-entry to entry, and the term never falls: that takes the entry before. PHYSICALOFFSET of the record is POS + 48.
+A header is valid iff: (1) MAGIC is 1; (2) POS is the place of the entry in the log; (3) SIZE is BODYSIZE and the 48
+bytes of the header, and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers
+write them. The index rises by one from entry to entry, and the term never falls: that takes the entry before.
+PHYSICALOFFSET of the record is POS + 48.
 
-Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries behind that may not be agreed on by the group.
+Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries behind that may not be agreed on by the
+group.
 """
 
 from __future__ import annotations

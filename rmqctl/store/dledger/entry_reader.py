@@ -1,8 +1,8 @@
 """The records of one file of DLedger's log: each has a header of 48 bytes before it, which is checked and passed.
 
-Where an item begins, a header begins. Only where the header is damaged and its record is whole, the record is an item of its own: so the
-damage is the header alone, and the message is read. For the same reason a record is found by its own physical offset, as queue units
-and message ids have it.
+Where an item begins, a header begins. Only where the header is damaged and its record is whole, the record is an item
+of its own: so the damage is the header alone, and the message is read. For the same reason a record is found by its own
+physical offset, as queue units and message ids have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _MAGIC = struct.Struct(">4xI")
 
 
 class EntryReader(RecordReader):
-    """Decodes records behind headers; positions are those of headers. All methods raise OSError when the file cannot be read."""
+    """Decodes records behind headers.
+
+    Positions are those of headers. All methods raise OSError when the file cannot be read.
+    """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
         super().__init__(file, window_size)
@@ -31,7 +34,10 @@ class EntryReader(RecordReader):
         )
 
     def at(self, position: int) -> Message | Blank | Damage | None:
-        """Return the record of the entry at `position`, or the record there; Damage `bad-entry` where the entry's header is wrong."""
+        """Return the record of the entry at `position`, or the record there.
+
+        Damage `bad-entry` where the entry's header is wrong.
+        """
         room = self.file.size - position
         if room < BLANK_SIZE:
             return super().at(position)
@@ -83,7 +89,10 @@ class EntryReader(RecordReader):
         return self._header(position).problem(self.file.file_from_offset + position, room)
 
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
-        """Compare index and term with the entry before, where that was read last; a wrong index is not taken for the next one's measure."""
+        """Compare index and term with the entry before, where that was read last.
+
+        A wrong index is not taken for the next one's measure.
+        """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
         expected = indexes if is_next else frozenset([header.entry_index])
@@ -101,7 +110,7 @@ class EntryReader(RecordReader):
         return ""
 
     def _has_record(self, position: int) -> bool:
-        """Whether a whole record begins at `position`."""
+        """Return whether a whole record begins at `position`."""
         if self.file.size - position < BLANK_SIZE:
             return False
         magic = _MAGIC.unpack_from(self._window, self._load(position, BLANK_SIZE))[0]
@@ -114,7 +123,10 @@ class EntryReader(RecordReader):
         return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
     def _blank_behind(self, position: int) -> int | None:
-        """Return the place of the blank, after which only zeros follow; None: no blank from `position` on."""
+        """Return the place of the blank, after which only zeros follow.
+
+        None: no blank from `position` on.
+        """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):
             room = self.file.size - start

@@ -29,10 +29,12 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class ConsumeQueueStore:
-    """Goes on with the queues of `before`, whose log ends at `log_end` (bytes); new files are as `geometry` says.
+    """Goes on with the queues of `before`, whose log ends at `log_end` (bytes).
 
-    `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises NeedsRecovery where a
-    queue points behind the log, or has what no broker loads.
+    New files are as `geometry` says.
+
+    `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises
+    NeedsRecovery where a queue points behind the log, or has what no broker loads.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -65,13 +67,13 @@ class ConsumeQueueStore:
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        """The queue of (topic, queueId)."""
+        """Return the queue of (topic, queueId)."""
         if key not in self._queues:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
 
     def end_of(self, key: QueueKey) -> QueueEnd | None:
-        """Where a queue ends; None: there is no such queue."""
+        """Return where a queue ends; None: there is no such queue."""
         writer = self._queues.get(key)
         last = None if writer is None else writer.queue.last
         return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
@@ -105,7 +107,10 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Of a queue that is there already, or a new one; None where the store writes none."""
+        """Of a queue that is there already, or a new one.
+
+        None where the store writes none.
+        """
         if not self._with_ext:
             return None
         folder, size = self._folder(store_path.CONSUMEQUEUE_EXT, key), self._geometry.consumequeue_ext_file_size

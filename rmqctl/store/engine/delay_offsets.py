@@ -20,10 +20,11 @@ UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 
 
 class DelayOffsets:
-    """The next queue offset of each level, from the file in `folder`; levels that it does not name begin at 0.
+    """The next queue offset of each level, from the file in `folder`.
 
-    5.x has a dataVersion, which goes on after 200 updates; `now` gives its time in ms since 1970. Raises Unreadable where neither the
-    file nor its .bak can be loaded: a broker goes on without, and delivers everything once more.
+    Levels that it does not name begin at 0. 5.x has a dataVersion, which goes on after 200 updates; `now` gives its
+    time in ms since 1970. Raises Unreadable where neither the file nor its .bak can be loaded: a broker goes on
+    without, and delivers everything once more.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:
@@ -41,11 +42,11 @@ class DelayOffsets:
         self._written = True
 
     def get(self, level: int) -> int:
-        """The offset that a level's delivery goes on with."""
+        """Return the offset that a level's delivery goes on with."""
         return self._offsets.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:
-        """A level is delivered up to an offset."""
+        """Note that a level is delivered up to an offset."""
         self._offsets[level] = offset
         self._written = False
         self._updates += 1

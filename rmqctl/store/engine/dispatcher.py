@@ -1,7 +1,8 @@
 """From the log to queues and index: RocketMQ's CommitLogDispatcher, for batches of messages.
 
-Ordinary and commit records get a unit in their queue, and in those of LMQ that they name; prepared and rollback records get
-none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. All kinds but rollback are indexed.
+Ordinary and commit records get a unit in their queue, and in those of LMQ that they name; prepared and rollback records
+get none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. All kinds but rollback
+are indexed.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Dispatcher:
             writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
 
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
-        """The tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
+        """Return the tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:

@@ -80,11 +80,14 @@ class _Service(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """What there is to do now."""
+        """Do what there is to do now."""
 
 
 class GroupCommitRequest(NamedTuple):
-    """A put that waits until the log is on the disk up to `next_offset` (bytes); `deadline` is of time.monotonic()."""
+    """A put that waits until the log is on the disk up to `next_offset` (bytes).
+
+    `deadline` is of time.monotonic().
+    """
 
     next_offset: int
     deadline: float
@@ -99,7 +102,10 @@ class GroupCommitRequest(NamedTuple):
 
 
 class GroupCommitService(_Service):
-    """Flushes for puts that wait. Requests gather in one list while those of the other are served."""
+    """Flushes for puts that wait.
+
+    Requests gather in one list while those of the other are served.
+    """
 
     def __init__(self, queue: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
         super().__init__("GroupCommitService", GROUP_COMMIT_INTERVAL_SECONDS)

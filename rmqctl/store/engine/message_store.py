@@ -6,8 +6,8 @@
     reader                           reads what was dispatched, from any thread
     flush, close                     onto the disk; checkpoint; abort goes
 
-A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the lock
-keeps two tools apart, and a broker's start() from us; it is no licence to work beside a broker.
+A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the
+lock keeps two tools apart, and a broker's start() from us; it is no licence to work beside a broker.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def now_ms() -> int:
 
 
 class MessageStore:
-    """The store at `root`, open for appending. Methods raise OSError where the file system fails.
+    """The store at `root`, open for appending.
+
+    Methods raise OSError where the file system fails.
 
     `arriving` hears of each message when queues and index have it; `stats`, where one is set, counts puts.
     Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
@@ -132,7 +134,10 @@ class MessageStore:
     def create(
         cls, root: Path, settings: PutSettings, geometry: Geometry, conf: BrokerConf | None = None
     ) -> MessageStore:
-        """A new, empty store. Raises FileExistsError where something is there already, but for a store that never had a message."""
+        """Return a new, empty store.
+
+        Raises FileExistsError where something is there already, but for a store that never had a message.
+        """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and queues in files"
             raise LayoutNotSupported(what, path=str(root))
@@ -164,10 +169,11 @@ class MessageStore:
         return self._log.queue.max_offset
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
-        """Store one message (`as_it_is`: a copy, not delayed again); queues and index follow with `dispatch`.
+        """Store one message (`as_it_is`: a copy, not delayed again).
 
-        On a full disk nothing is stored, and the status says so; when there is room again, messages are taken again. After an
-        OSError of `flush`, `flush_log` or `dispatch` none are: close the store, and recover it.
+        Queues and index follow with `dispatch`. On a full disk nothing is stored, and the status says so; when there is
+        room again, messages are taken again. After an OSError of `flush`, `flush_log` or `dispatch` none are: close the
+        store, and recover it.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -193,11 +199,17 @@ class MessageStore:
         return result
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
+        """Return the rules for records that `put_encoded` takes.
+
+        None where a record depends on its offset (`__CRC32#`).
+        """
         return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        """Store records of its encoder from row `begin` on, or as many as the log's file has room for; `stats` do not count them."""
+        """Store records of its encoder from row `begin` on, or as many as the log's file has room for.
+
+        `stats` do not count them.
+        """
         refusal = self._refusal()
         if refusal is not None:
             return PutEncodedResult(len(encoded.rows) - begin, refusal, [])
@@ -221,7 +233,10 @@ class MessageStore:
         return None
 
     def dispatch(self) -> None:
-        """Bring topics.json, queues and index up to the log's end. After an OSError the store takes no more messages."""
+        """Bring topics.json, queues and index up to the log's end.
+
+        After an OSError the store takes no more messages.
+        """
         with self._once():
             end = self.max_phy_offset
             try:
@@ -237,8 +252,8 @@ class MessageStore:
     def _once(self) -> Iterator[None]:
         """One at a time; and what failed is not tried again, but raised again.
 
-        A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system may have
-        dropped what it had not written: the next sync would succeed all the same.
+        A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system
+        may have dropped what it had not written: the next sync would succeed all the same.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -281,11 +296,14 @@ class MessageStore:
         )
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
-        """Where a queue ends; None: there is no such queue."""
+        """Return where a queue ends; None: there is no such queue."""
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Has the index files whole for a while; the one that is being filled, None without one."""
+        """Has the index files whole for a while.
+
+        The one that is being filled, None without one.
+        """
         return self._index.written_out()
 
     @property
@@ -295,16 +313,16 @@ class MessageStore:
 
     @property
     def failure(self) -> OSError | None:
-        """What ended the writing; None: nothing did."""
+        """Return what ended the writing; None: nothing did."""
         return self._failure or self._log.queue.flush_error
 
     @property
     def log_queue(self) -> WritableMappedFileQueue:
-        """The log's files."""
+        """Return the log's files."""
         return self._log.queue
 
     def note_flushed(self) -> None:
-        """The log is on the disk up to `log_queue.flushed_where`: the checkpoint's time follows when all of it is."""
+        """Note that the log is on the disk up to `log_queue.flushed_where`."""
         last = self._log.queue.last
         if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:
             self.checkpoint.set_physic(last.store_timestamp)
@@ -315,7 +333,10 @@ class MessageStore:
         self._log.queue.flush()
 
     def flush(self) -> None:
-        """Have everything on the disk, and say so in the checkpoint. After an OSError the store takes no more messages."""
+        """Have everything on the disk, and say so in the checkpoint.
+
+        After an OSError the store takes no more messages.
+        """
         with self._once():
             self.flush_log()
             self._queues.flush()
@@ -326,10 +347,11 @@ class MessageStore:
             self.checkpoint.flush()
 
     def close(self, *, keeps_empty: bool = True) -> None:
-        """Dispatch, flush, close; the store is then as a broker leaves it when it is shut down in order.
+        """Dispatch, flush, close.
 
-        After an OSError it is closed, too, and `abort` is still there. A second call does nothing. No thread may be putting any more.
-        Without `keeps_empty` a store that `create` made, and that has no message, is deleted again.
+        The store is then as a broker leaves it when it is shut down in order. After an OSError it is closed, too, and
+        `abort` is still there. A second call does nothing. No thread may be putting any more. Without `keeps_empty` a
+        store that `create` made, and that has no message, is deleted again.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -406,9 +428,10 @@ class MessageStore:
         )
 
     def _end_of_log(self) -> int:
-        """Where the last record ends. Raises NeedsRecovery where a broker's start would not read up to the end.
+        """Return where the last record ends.
 
-        A record that brokers pass, and serve, is no reason: they go on behind it.
+        Raises NeedsRecovery where a broker's start would not read up to the end. A record that brokers pass, and serve,
+        is no reason: they go on behind it.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
@@ -466,7 +489,7 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 
 
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
-    """Whether a folder is empty, or a store that `create` made and nothing was ever put into.
+    """Return whether a folder is empty, or a store that `create` made and nothing was ever put into.
 
     That has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
     """
@@ -497,7 +520,8 @@ def _check_layout(store: ReadOnlyStore) -> None:
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
     """Leave what each start of a broker of the profile leaves, by which its version shows.
 
-    5.x: `abort.bak`, what `abort` had before, which is nothing after a shutdown in order. 5.4: the folder of a database that is empty.
+    5.x: `abort.bak`, what `abort` had before, which is nothing after a shutdown in order. 5.4: the folder of a database
+    that is empty.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

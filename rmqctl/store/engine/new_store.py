@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class NewStore:
-    """Remembers what stood in `folders` (the store's root, and those of its log) before the store was created. Raises OSError."""
+    """Remembers what stood in `folders` (the store's root, and those of its log) before the store was created.
+
+    Raises OSError.
+    """
 
     def __init__(self, storage: WritableStorage, folders: Sequence[Path]) -> None:
         self._storage = storage

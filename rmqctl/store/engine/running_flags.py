@@ -17,5 +17,5 @@ class RunningFlags(IntFlag):
 
     @property
     def is_writeable(self) -> bool:
-        """Whether messages are taken."""
+        """Return whether messages are taken."""
         return not self & ~RunningFlags.NOT_READABLE

@@ -1,11 +1,12 @@
 """ScheduleMessageService: delayed messages from SCHEDULE_TOPIC_XXXX to their real topics, when their time has come.
 
-Level n waits in queue n - 1; a unit's tagsCode is when its message is due. A level is delivered in order: what is not due, or is
-not taken, holds up what is behind it. A message keeps body, flags, hosts, born time and all properties, DELAY among them
-(the broker clears that after it has encoded the properties), and gets a new offset and store time.
+Level n waits in queue n - 1; a unit's tagsCode is when its message is due. A level is delivered in order: what is not
+due, or is not taken, holds up what is behind it. A message keeps body, flags, hosts, born time and all properties,
+DELAY among them (the broker clears that after it has encoded the properties), and gets a new offset and store time.
 
-Passed over are messages that the log has lost, those whose real topic is RMQ_SYS_TRANS_HALF_TOPIC, and those without REAL_TOPIC or
-REAL_QID; at the last ones 4.9.7 stays for ever. A crash delivers again what was delivered since the last `persist`.
+Passed over are messages that the log has lost, those whose real topic is RMQ_SYS_TRANS_HALF_TOPIC, and those without
+REAL_TOPIC or REAL_QID; at the last ones 4.9.7 stays for ever. A crash delivers again what was delivered since the last
+`persist`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ QUEUE_ID_DIGITS_MAX = 9
 
 
 class ScheduleMessageService:
-    """Delivers by `put` what `reader` shows; `delays_ms` are the levels' delays, from level 1 on."""
+    """Delivers by `put` what `reader` shows.
+
+    `delays_ms` are the levels' delays, from level 1 on.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,10 @@ class ScheduleMessageService:
         self._delays_ms = delays_ms
 
     def deliver_due(self, now_ms: int) -> int:
-        """Deliver what is due at a time (ms since 1970) and was dispatched; how many messages. Raises OSError and Unreadable."""
+        """Deliver what is due at a time (ms since 1970) and was dispatched.
+
+        How many messages. Raises OSError and Unreadable.
+        """
         return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
 
     def persist(self) -> None:
@@ -74,7 +81,7 @@ class ScheduleMessageService:
         return delivered
 
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
-        """What comes next in a level's queue, from its first unit on where the files no longer reach back to `offset`."""
+        """Return what comes next in a level's queue, from its first unit on where the files no longer reach back to `offset`."""
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
             return units
@@ -82,7 +89,7 @@ class ScheduleMessageService:
         return self._reader.units(SCHEDULE_TOPIC, queue_id, low, UNITS_AT_ONCE) if offset < low else []
 
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
-        """A time further away than the level's delay is no time: then it is due, too (correctDeliverTimestamp)."""
+        """Return a time further away than the level's delay is no time: then it is due, too (correctDeliverTimestamp)."""
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost
             message = self._stored(unit)
@@ -95,7 +102,10 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """A scheduled message as it is stored in its real topic (messageTimeup); None: it has none that it may go to."""
+    """Return a scheduled message as it is stored in its real topic (messageTimeup).
+
+    None: it has none that it may go to.
+    """
     found = message.properties
     found.pop(properties.CRC32, None)
     topic, queue_id = found.get(properties.REAL_TOPIC, TRANS_HALF_TOPIC), found.get(properties.REAL_QUEUE_ID, "")

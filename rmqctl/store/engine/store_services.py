@@ -1,4 +1,6 @@
-"""The threads of a store that is open for long: flush, commit, dispatch, delivery; and puts that do not wait for the disk.
+"""The threads of a store that is open for long: flush, commit, dispatch, delivery.
+
+And puts that do not wait for the disk.
 
 `rmqctl append` needs none of them: it flushes at its end. Who embeds the engine starts them beside `MessageStore`.
 """
@@ -39,10 +41,11 @@ PERSIST_INTERVAL_SECONDS = 10.0  # flushDelayOffsetInterval
 
 
 class StoreServices:
-    """Services over `store`; with `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH).
+    """Services over `store`.
 
-    With `deliver` delayed messages go to their topics when they are due, else they wait for a broker. Raises Unreadable where it
-    is not known how far that went. What is not given is as the store's broker.conf says.
+    With `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH). With `deliver` delayed
+    messages go to their topics when they are due, else they wait for a broker. Raises Unreadable where it is not known
+    how far that went. What is not given is as the store's broker.conf says.
 
     A context manager: leaving it stops the threads, dispatches and flushes what is left, and closes the store.
     """
@@ -95,11 +98,14 @@ class StoreServices:
             self._store.close()
 
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
-        """Store a message; the future is done when it is stored and, with synchronous flush, on the disk or 5 s late."""
+        """Store a message.
+
+        The future is done when it is stored and, with synchronous flush, on the disk or 5 s late.
+        """
         return self._after_flush(self._store.put_message(message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """The same for a batch."""
+        """Return the same for a batch."""
         return self._after_flush(self._store.put_messages(messages))
 
     def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:

@@ -39,7 +39,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """The time before a put, for `record`."""
+        """Return the time before a put, for `record`."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:
@@ -64,9 +64,10 @@ class StoreStats:
         self._size_max = max(self._size_max, *(end - start for start, end in pairwise(borders)))
 
     def document(self) -> dict[str, Any]:
-        """RocketMQ's names; `putMessageSizeMax` is ours. Sizes of records in bytes, times in ms; putTps is messages a second.
+        """RocketMQ's names.
 
-        The seconds are those from the first put's begin to the last one's end.
+        `putMessageSizeMax` is ours. Sizes of records in bytes, times in ms; putTps is messages a second. The seconds
+        are those from the first put's begin to the last one's end.
         """
         with self._lock:
             times, sizes = sum(self._times.values()), sum(self._sizes.values())

@@ -1,6 +1,7 @@
 """What a repair does to a store that is there, as a list of frozen changes: shown first, then carried out through a `Journal`.
 
-Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies elsewhere.
+Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies
+elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Write:
-    """Overwrite bytes of a file that is there; its length and its mtime stay. `offset` is the place in the file."""
+    """Overwrite bytes of a file that is there.
+
+    Its length and its mtime stay. `offset` is the place in the file.
+    """
 
     path: str
     offset: int
@@ -24,11 +28,11 @@ class Write:
         return len(self.data)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"write {self.size} bytes at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """The change with names of JSON; not its bytes."""
+        """Return the change with names of JSON; not its bytes."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
@@ -41,27 +45,30 @@ class Zero:
     end: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"zero bytes {self.begin} to {self.end} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """The change with names of JSON."""
+        """Return the change with names of JSON."""
         return {"action": "zero", "path": self.path, "fileOffset": self.begin, "bytes": self.end - self.begin}
 
 
 @dataclass(frozen=True)
 class Resize:
-    """Cut a file that is there to `size` bytes, or extend it by zeros; its mtime stays."""
+    """Cut a file that is there to `size` bytes, or extend it by zeros.
+
+    Its mtime stays.
+    """
 
     path: str
     size: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"make {self.path} {self.size} bytes long"
 
     def to_json(self) -> dict[str, Any]:
-        """The change with names of JSON."""
+        """Return the change with names of JSON."""
         return {"action": "resize", "path": self.path, "bytes": self.size}
 
 
@@ -72,27 +79,30 @@ class Delete:
     path: str
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"delete {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """The change with names of JSON."""
+        """Return the change with names of JSON."""
         return {"action": "delete", "path": self.path}
 
 
 @dataclass(frozen=True)
 class Install:
-    """Put a file or a folder, built in the journal's `staging`, in its place; what stood there goes into the journal."""
+    """Put a file or a folder, built in the journal's `staging`, in its place.
+
+    What stood there goes into the journal.
+    """
 
     path: str
     staged: Path
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"install {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """The change with names of JSON."""
+        """Return the change with names of JSON."""
         return {"action": "install", "path": self.path}
 
 

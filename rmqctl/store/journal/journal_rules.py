@@ -1,6 +1,7 @@
 """What a journal may do: only what rmqctl itself does in a store.
 
-A journal lies in the store, so whoever made the store may have written it. It is judged when it is read, and before it is written.
+A journal lies in the store, so whoever made the store may have written it. It is judged when it is read, and before it
+is written.
 
 | change | may reach |
 |---|---|
@@ -8,9 +9,10 @@ A journal lies in the store, so whoever made the store may have written it. It i
 | deleted, replaced, put there | what lies below `commitlog`, QUEUES or `index`; `index` itself, `checkpoint`, `abort` |
 | folders made, or given their time back | those above |
 
-QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the log in another
-folder is one of a folder that the user named; its path is absolute where that lies elsewhere. What is kept and what was staged lies in the
-journal, under the names that rmqctl gives; kept bytes are a file of just their number.
+QUEUES is consumequeue, consumequeue_ext or batchconsumequeue, FILE is 20 digits (of the index: digits). A file of the
+log in another folder is one of a folder that the user named; its path is absolute where that lies elsewhere. What is
+kept and what was staged lies in the journal, under the names that rmqctl gives; kept bytes are a file of just their
+number.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 
 
 def may_write(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl changes bytes of a file at `path` in place; `named` are the log's folders that the user named."""
+    """Return whether rmqctl changes bytes of a file at `path` in place.
+
+    `named` are the log's folders that the user named.
+    """
     if path == CHECKPOINT or _is_named_log_file(path, named):
         return True
     parts = _parts(path)
@@ -55,7 +60,10 @@ def may_write(path: str, named: Collection[str]) -> bool:
 
 
 def may_move(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl deletes, replaces or puts something at `path`; `named` as for `may_write`."""
+    """Return whether rmqctl deletes, replaces or puts something at `path`.
+
+    `named` as for `may_write`.
+    """
     if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
         return True
     parts = _parts(path)
@@ -63,12 +71,18 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return what in a journal rmqctl never does; empty where there is nothing of the kind."""
+    """Return what in a journal rmqctl never does.
+
+    Empty where there is nothing of the kind.
+    """
     return next(_faults(manifest, named), "")
 
 
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
-    """Return what in the journal's folder is not as rmqctl leaves it; empty where there is nothing of the kind. Raises OSError."""
+    """Return what in the journal's folder is not as rmqctl leaves it.
+
+    Empty where there is nothing of the kind. Raises OSError.
+    """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
         if stamp is not None and (stamp.kind is not Kind.FILE or stamp.size != image.kept_bytes):
@@ -113,7 +127,10 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """The names in a relative path; none of one that is not written as rmqctl writes it, or that leads anywhere else."""
+    """Return the names in a relative path.
+
+    None of one that is not written as rmqctl writes it, or that leads anywhere else.
+    """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
 
@@ -129,7 +146,10 @@ def _is_ours(moved: Moved) -> bool:
 
 
 def _adds_up(image: PreImage) -> bool:
-    """Whether the ranges lie in the file, in order, and the pieces in them; and whether just these are kept."""
+    """Return whether the ranges lie in the file, in order, and the pieces in them.
+
+    And whether just these are kept.
+    """
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)
     kept = (

@@ -56,7 +56,8 @@ class JournalState(Enum):
 class JournalEntry(NamedTuple):
     """A journal as it lies there; `manifest` and `done` as far as it got.
 
-    A DAMAGED journal has neither, but a `fault`; `may_be_forgotten`: its change came to its end, so that the store is whole without it.
+    A DAMAGED journal has neither, but a `fault`; `may_be_forgotten`: its change came to its end, so that the store is
+    whole without it.
     """
 
     number: int
@@ -70,17 +71,20 @@ class JournalEntry(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the store is half changed."""
+        """Return whether the store is half changed."""
         return self.state in (JournalState.BEGUN, JournalState.UNDOING)
 
 
 def rmqctl_folder(root: Path) -> Path:
-    """Where rmqctl keeps what is its own in a store."""
+    """Return where rmqctl keeps what is its own in a store."""
     return root / RMQCTL_FOLDER
 
 
 def has_traces(storage: Storage, root: Path) -> bool:
-    """Whether anything is left of a change, were it an empty folder. Raises OSError."""
+    """Return whether anything is left of a change, were it an empty folder.
+
+    Raises OSError.
+    """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
         return False
@@ -89,9 +93,10 @@ def has_traces(storage: Storage, root: Path) -> bool:
 
 
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
-    """Return the journals of a store, the oldest first; one that is not as rmqctl writes it is DAMAGED.
+    """Return the journals of a store, the oldest first.
 
-    Raises OSError; Unreadable where the folder that they lie in is none.
+    One that is not as rmqctl writes it is DAMAGED. Raises OSError; Unreadable where the folder that they lie in is
+    none.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -102,7 +107,10 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 
 
 def next_number(entries: Sequence[JournalEntry]) -> int:
-    """Return the number of the change after `entries`. Raises Unreadable where no journal could have it: none would find that again."""
+    """Return the number of the change after `entries`.
+
+    Raises Unreadable where no journal could have it: none would find that again.
+    """
     number = max((entry.number for entry in entries), default=0) + 1
     if number > NUMBER_MAX:
         last = entries[-1].folder
@@ -113,7 +121,10 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
 
 
 def expired_folder(storage: Storage, root: Path) -> Path | None:
-    """Where `clean` has what it is about to delete; None: nowhere. Raises OSError, Unreadable."""
+    """Return where `clean` has what it is about to delete.
+
+    None: nowhere. Raises OSError, Unreadable.
+    """
     return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
 
 
@@ -139,7 +150,10 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return a folder of rmqctl's own, if it exists. Raises OSError, Unreadable where something else has its name."""
+    """Return a folder of rmqctl's own, if it exists.
+
+    Raises OSError, Unreadable where something else has its name.
+    """
     try:
         return _folder(storage, path)
     except Unreadable as error:
@@ -169,7 +183,10 @@ def named_folders(storage: Storage) -> list[str]:
 
 
 def _is_finished(storage: Storage, folder: Path) -> bool:
-    """Return whether the change came to its end, and no undo of it began; what its files say does not matter."""
+    """Return whether the change came to its end, and no undo of it began.
+
+    What its files say does not matter.
+    """
     own = storage.stamp(folder)
     if own is None or own.kind is not Kind.DIRECTORY:
         return False
@@ -178,7 +195,7 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Raises Unreadable for a journal that is not as rmqctl writes it; OSError."""
+    """Raise Unreadable for a journal that is not as rmqctl writes it; OSError."""
     for path in (folder, folder / KEPT, folder / STAGING):
         _folder(storage, path)
     if storage.stamp(folder / MANIFEST) is None:
@@ -210,12 +227,15 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 
 
 def to_json(value: Manifest | FileStates) -> bytes:
-    """As it is written. Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes."""
+    """As it is written.
+
+    Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes.
+    """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def words_of_unfinished(entry: JournalEntry) -> str:
-    """What is wrong with a store that has such a journal."""
+    """Return what is wrong with a store that has such a journal."""
     if entry.state is JournalState.UNDOING:
         return f"an undo of rmqctl {entry.verb} was interrupted: the store is half restored"
     return f"rmqctl {entry.verb} was interrupted: the store is half changed"
@@ -234,9 +254,10 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 
 
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
-    """Check that no change was left half done; a damaged journal of a change that came to its end is accepted.
+    """Check that no change was left half done.
 
-    Raises NeedsRecovery, or Unreadable where a damaged journal does not show that its change came to its end.
+    A damaged journal of a change that came to its end is accepted. Raises NeedsRecovery, or Unreadable where a damaged
+    journal does not show that its change came to its end.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -248,7 +269,10 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 
 
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
-    """What tells whether something was written since: of each path, and of every file below it. Raises OSError."""
+    """Return what tells whether something was written since: of each path, and of every file below it.
+
+    Raises OSError.
+    """
     found: FileStates = {}
     for path in paths:
         found[path] = None
@@ -259,7 +283,10 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 
 
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
-    """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint. Raises OSError."""
+    """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint.
+
+    Raises OSError.
+    """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
         f"{folder}/{name}"
@@ -272,9 +299,10 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 
 
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
-    """The paths that are not as the change left them, or that show that the store was used since. Raises OSError.
+    """Return the paths that are not as the change left them, or that show that the store was used since.
 
-    Of a change that was left half done nobody can say what it left: only what it does not touch is looked at.
+    Raises OSError. Of a change that was left half done nobody can say what it left: only what it does not touch is
+    looked at.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -290,7 +318,7 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
 
 
 def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
-    """Raises ChangedSince where an undo would lose what was written since, OSError."""
+    """Raise ChangedSince where an undo would lose what was written since, OSError."""
     changed = changed_since(storage, root, entry)
     if changed:
         what = f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was changed"
@@ -298,25 +326,31 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
 
 
 def first_of(paths: list[str]) -> str:
-    """The first of some paths, and how many there are besides."""
+    """Return the first of some paths, and how many there are besides."""
     return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def check_not_in_use(storage: Storage, root: Path) -> None:
-    """Raises StoreInUse where a broker, or another rmqctl, holds the lock; OSError. Not for who holds it: that would drop it."""
+    """Raise StoreInUse where a broker, or another rmqctl, holds the lock.
+
+    OSError. Not for who holds it: that would drop it.
+    """
     if storage.lock_holder(root / LOCK) is not None:
         raise in_use(root)
 
 
 def in_use(root: Path) -> StoreInUse:
-    """What there is to say of such a store."""
+    """Return what there is to say of such a store."""
     return StoreInUse(
         "a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy"
     )
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """How much of the disk a journal takes: what it would free. Files may have holes. Raises OSError."""
+    """Return how much of the disk a journal takes: what it would free.
+
+    Files may have holes. Raises OSError.
+    """
     return sum(
         storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE
     )

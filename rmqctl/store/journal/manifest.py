@@ -1,4 +1,7 @@
-"""What journal.json says: what a change changes, and what that was before. `journals.py` reads it, `journal_rules.py` judges it."""
+"""What journal.json says: what a change changes, and what that was before.
+
+`journals.py` reads it, `journal_rules.py` judges it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtim
 
 
 class PreImage(msgspec.Struct, frozen=True):
-    """What a file was: `size` in bytes, time in ns; `pieces`, those of `ranges` that are not zero, follow one another in `kept`.
+    """What a file was: `size` in bytes, time in ns.
+
+    `pieces`, those of `ranges` that are not zero, follow one another in `kept`.
 
     `path` as in the changes; `kept` is relative to the journal's folder, None without pieces.
     """
@@ -28,7 +33,7 @@ class PreImage(msgspec.Struct, frozen=True):
 
     @property
     def kept_bytes(self) -> int:
-        """How many bytes are kept."""
+        """Return how many bytes are kept."""
         return sum(end - begin for begin, end in self.pieces)
 
 
@@ -45,7 +50,10 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """journal.json. Times: `time_ms` since 1970, those of `folders` in ns; `made` are folders that were missing above what was installed.
+    """journal.json.
+
+    Times: `time_ms` since 1970, those of `folders` in ns; `made` are folders that were missing above what was
+    installed.
 
     `watched`: what the change does not touch and any use of the store does.
     """

@@ -22,7 +22,10 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same bytes as ranges in order that do not touch; empty ones are left out."""
+    """Return the same bytes as ranges in order that do not touch.
+
+    Empty ones are left out.
+    """
     found: list[Range] = []
     for begin, end in sorted(ranges):
         if begin >= end:
@@ -35,7 +38,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[Range]:
-    """The blocks of [begin, end) that are not all zero, neighbours in one. Raises OSError."""
+    """Yield the blocks of [begin, end) that are not all zero, neighbours in one. Raises OSError."""
     blocks = ((at, min(at + ZERO_BLOCK_SIZE, end)) for at in _nonzero_blocks(storage, descriptor, begin, end))
     current: Range | None = None
     for block in blocks:
@@ -50,7 +53,7 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 
 
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Where blocks that are not all zero begin; counted from `begin`."""
+    """Yield where blocks that are not all zero begin; counted from `begin`."""
     position: int | None = begin
     while position is not None and position < end:
         data = storage.read(descriptor, position, min(BLOCK_SIZE, end - position))
@@ -68,7 +71,10 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
 
 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
-    """Copy the pieces of the file at `path`, onto the disk; the name is durable with a sync of its folder. Raises OSError."""
+    """Copy the pieces of the file at `path`, onto the disk.
+
+    The name is durable with a sync of its folder. Raises OSError.
+    """
     source = storage.open(path)
     try:
         copy = storage.make_file(kept)
@@ -82,7 +88,10 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 
 
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
-    """Give a file its length, the bytes of its ranges and its mtime back, onto the disk; may be done again. Raises OSError."""
+    """Give a file its length, the bytes of its ranges and its mtime back, onto the disk.
+
+    May be done again. Raises OSError.
+    """
     descriptor = storage.open_for_writing(path)
     try:
         storage.resize(descriptor, image.size)
@@ -101,7 +110,10 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
 
 
 def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
-    """Whether a file has the length, the bytes and the mtime that it had: it was not changed yet, or is back. Raises OSError."""
+    """Return whether a file has the length, the bytes and the mtime that it had: it was not changed yet, or is back.
+
+    Raises OSError.
+    """
     stamp = storage.stamp(path)
     if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):
         return False
@@ -133,7 +145,7 @@ def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> Non
 
 
 def _gaps(image: PreImage) -> Iterator[Range]:
-    """What of the ranges was zero."""
+    """Yield what of the ranges was zero."""
     pieces = iter([*image.pieces, (image.size, image.size)])
     piece = next(pieces)
     for begin, end in image.ranges:
@@ -157,7 +169,7 @@ def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: in
 
 
 def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
-    """Where each part of the pieces lies in the file and in what is kept of it, and its size; a block at most."""
+    """Yield where each part of the pieces lies in the file and in what is kept of it, and its size; a block at most."""
     kept_at = 0
     for begin, end in pieces:
         for at in range(begin, end, BLOCK_SIZE):

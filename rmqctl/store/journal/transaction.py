@@ -6,8 +6,8 @@
                5. `done` says what they left
     undo_last  1. `undoing`    2. all back in its place, on the disk; each step may be done again    3. journal.json goes, then the folder
 
-`journals.py` has the layout and reads it. While journal.json is there without `done`, or with `undoing`, the store is half
-changed: nothing else may change it before `undo_last`.
+`journals.py` has the layout and reads it. While journal.json is there without `done`, or with `undoing`, the store is
+half changed: nothing else may change it before `undo_last`.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def nothing() -> None:
 
 
 class Journal:
-    """A change of the store at `root`, made by `begin`; a context manager: left without `execute`, it leaves nothing behind.
+    """A change of the store at `root`, made by `begin`.
 
-    It holds the store's lock until it is closed: nothing else in this process may open the file `lock` meanwhile.
-    What is built in `staging` can be installed by a rename. With `goes_on` an earlier one of the same verb left something there.
+    A context manager: left without `execute`, it leaves nothing behind. It holds the store's lock until it is closed:
+    nothing else in this process may open the file `lock` meanwhile. What is built in `staging` can be installed by a
+    rename. With `goes_on` an earlier one of the same verb left something there.
     """
 
     goes_on = False
@@ -94,10 +95,11 @@ class Journal:
 
     @classmethod
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
-        """Take the store's lock and make a folder for the change; `summary` is one line for people.
+        """Take the store's lock and make a folder for the change.
 
-        With `go_on` it is the folder that the last journal was in, where that one was of the same verb and was suspended.
-        Raises StoreInUse, NeedsRecovery where another change was left half done, Unreadable, ChangeFailed, OSError.
+        `summary` is one line for people. With `go_on` it is the folder that the last journal was in, where that one was
+        of the same verb and was suspended. Raises StoreInUse, NeedsRecovery where another change was left half done,
+        Unreadable, ChangeFailed, OSError.
         """
         root_mtime_ns = _present(storage, root).mtime_ns
         lock = None
@@ -126,7 +128,7 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """An OSError from before `execute` becomes a ChangeFailed, too."""
+        """End the change; an OSError from before `execute` becomes a ChangeFailed, too."""
         try:
             if (
                 not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
@@ -140,13 +142,17 @@ class Journal:
             self.close()
 
     def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
-        """Carry out the changes, in order; afterwards they are on the disk, and can be taken back.
+        """Carry out the changes, in order.
 
-        `commit` is called when all is prepared and nothing changed yet: the last moment at which it can be left, by an exception.
+        Afterwards they are on the disk, and can be taken back.
 
-        In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises ValueError for
-        that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing was changed. ChangeFailed, where
-        the system fails, a path is not there, or this user may not change it, says whether the store is as before.
+        `commit` is called when all is prepared and nothing changed yet: the last moment at which it can be left, by an
+        exception.
+
+        In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises
+        ValueError for that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing
+        was changed. ChangeFailed, where the system fails, a path is not there, or this user may not change it, says
+        whether the store is as before.
         """
         self._is_over = True
         try:
@@ -164,7 +170,10 @@ class Journal:
         _tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
-        """Before `execute`: leave what is staged for one that goes on; any other begins without it. Raises OSError."""
+        """Before `execute`: leave what is staged for one that goes on.
+
+        Any other begins without it. Raises OSError.
+        """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
 
@@ -196,7 +205,7 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Those of what stands at `path`; else of what is near it; else of the log."""
+        """Return those of what stands at `path`; else of what is near it; else of the log."""
         near = [
             self._root / path,
             *(self._root / above for above in Path(path).parents if above != Path()),
@@ -258,7 +267,7 @@ class Journal:
         return PreImage(path, stamp.size, stamp.mtime_ns, ranges, pieces, f"{KEPT}/bytes-{number}" if pieces else None)
 
     def _check_room(self, manifest: Manifest) -> None:
-        """What is renamed into the journal, in the same file system, needs none."""
+        """Check the room on the disk; what is renamed into the journal needs none."""
         here = _present(self._storage, self._folder).device
         from_elsewhere = [
             self._storage.entry(path).allocated
@@ -289,7 +298,7 @@ class Journal:
         return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
-        """Whether that could be done."""
+        """Return whether that could be done."""
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
@@ -300,7 +309,10 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """What the system said, and what that left; it names what failed only where that has a path."""
+    """Return what the system said, and what that left.
+
+    It names what failed only where that has a path.
+    """
     if error.filename and Path(error.filename).is_relative_to(root):
         return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
     where = f"{error.filename}: " if error.filename else ""
@@ -308,7 +320,10 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 
 
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
-    """The folder of the next change. Where it cannot be made, nothing of it is left."""
+    """Return the folder of the next change.
+
+    Where it cannot be made, nothing of it is left.
+    """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
     for entry in entries:
@@ -326,7 +341,7 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 
 
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
-    """The folder of the last journal, where that is one of this verb that changed nothing yet."""
+    """Return the folder of the last journal, where that is one of this verb that changed nothing yet."""
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
 
@@ -334,12 +349,14 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
 def undo_last(
     root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
 ) -> JournalEntry | None:
-    """Take the newest change back, also one that was left half done; what was taken back, None: there is nothing.
+    """Take the newest change back, also one that was left half done.
+
+    What was taken back, None: there is nothing.
 
     `commit` is called before anything is changed: the last moment at which it can be left, by an exception.
 
-    Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable, ChangeFailed where the
-    system fails: then it can be called again.
+    Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable,
+    ChangeFailed where the system fails: then it can be called again.
     """
     is_begun = False
 
@@ -388,13 +405,13 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
 def drop(
     root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
 ) -> list[JournalEntry]:
-    """Forget changes, the oldest first: they cannot be taken back any more. Return what was forgotten.
+    """Forget changes, the oldest first: they cannot be taken back any more.
 
-    Without `damaged` those whose journals are sound: a damaged one whose change came to its end stays. With it: that damaged one, by the
-    name of its folder. `commit` as for `undo_last`.
+    Return what was forgotten. Without `damaged` those whose journals are sound: a damaged one whose change came to its
+    end stays. With it: that damaged one, by the name of its folder. `commit` as for `undo_last`.
 
-    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable where a damaged one may be, ChangeFailed where the system
-    fails: then it can be called again.
+    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable where a damaged one may be, ChangeFailed
+    where the system fails: then it can be called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
@@ -425,7 +442,7 @@ def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Cal
 
 @contextmanager
 def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
-    """Raises ChangeFailed for an OSError."""
+    """Raise ChangeFailed for an OSError."""
     try:
         yield
     except OSError as error:
@@ -433,7 +450,10 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 
 
 def _take_lock(storage: WritableStorage, root: Path) -> int:
-    """The descriptor that holds it. Where there is no `lock` file that is noted before one is made, so that it can go again."""
+    """Return the descriptor that holds it.
+
+    Where there is no `lock` file that is noted before one is made, so that it can go again.
+    """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
         storage.replace_file(rmqctl_folder(root) / LOCK_WAS_MISSING, b"")
@@ -462,7 +482,7 @@ def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) ->
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """The bytes of a file of `size` bytes that the changes reach, one after the other."""
+    """Yield the bytes of a file of `size` bytes that the changes reach, one after the other."""
     for change in changes:
         if isinstance(change, Resize):
             yield min(size, change.size), size
@@ -477,7 +497,7 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 
 
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
-    """Raises ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
+    """Raise ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
     ]  # a moved folder's own `..` changes
@@ -503,7 +523,7 @@ def _is_folder(storage: WritableStorage, path: Path) -> bool:
 
 
 def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
-    """The nearest folder above that is there, and those that are not, the outermost first."""
+    """Return the nearest folder above that is there, and those that are not, the outermost first."""
     missing = []
     above = Path(path).parent
     while storage.stamp(root / above) is None:
@@ -513,7 +533,7 @@ def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str
 
 
 def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
-    """The changes, onto the disk."""
+    """Carry out the changes, onto the disk."""
     moved = {each.path: each for each in manifest.moved}
     for made in manifest.made:
         storage.make_folder(root / made)
@@ -552,7 +572,7 @@ def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -
 
 
 def _folders_of(root: Path, manifest: Manifest) -> list[Path]:
-    """Those of the store that got or lost a name."""
+    """Return those of the store that got or lost a name."""
     return sorted({(root / path).parent for path in (*manifest.made, *(moved.path for moved in manifest.moved))})
 
 
@@ -563,7 +583,10 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 
 
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
-    """All back in its place; may be done again. What was not changed, or is back, is not written to: that may be why it came to this."""
+    """All back in its place.
+
+    May be done again. What was not changed, or is back, is not written to: that may be why it came to this.
+    """
     manifest = entry.manifest
     if manifest is not None:
         for moved in reversed(manifest.moved):
@@ -614,7 +637,10 @@ def _remove_if_empty(storage: WritableStorage, folder: Path) -> None:
 
 
 def _forget(storage: WritableStorage, folder: Path) -> None:
-    """A journal that is not needed any more goes; journal.json first, then the rest stands for nothing."""
+    """Remove a journal that is not needed any more.
+
+    Journal.json first, then the rest stands for nothing.
+    """
     if storage.stamp(folder / MANIFEST) is not None:
         storage.unlink(folder / MANIFEST)
     file_tree.remove(storage, folder)
@@ -622,7 +648,10 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """When no journal is left, no trace is. What `clean` took out waits for its receipt; what is not rmqctl's stays."""
+    """When no journal is left, no trace is.
+
+    What `clean` took out waits for its receipt; what is not rmqctl's stays.
+    """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):
         if storage.stamp(folder / LOCK_WAS_MISSING) is not None:

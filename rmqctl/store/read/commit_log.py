@@ -1,11 +1,12 @@
 """The commit log, read from its first byte to its end.
 
-One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports the
-damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
+One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports
+the damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
 
-Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves behind that on purpose is only
-zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole records
-follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never closed.
+Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves behind that on purpose is
+only zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole
+records follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never
+closed.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class ScanSummary:
 
 
 class CommitLog:
-    """The files of the log; `on_progress` hears how many bytes a scan did, every few MiB.
+    """The files of the log.
+
+    `on_progress` hears how many bytes a scan did, every few MiB.
 
     `entries_in` is DLedger's folder of files, whose records are read after the headers of their entries.
     """
@@ -104,7 +107,10 @@ class CommitLog:
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
-        """What is at an offset; Damage `outside-log` when no file holds it, `unreadable` when its file cannot be read."""
+        """Return what is at an offset.
+
+        Damage `outside-log` when no file holds it, `unreadable` when its file cannot be read.
+        """
         file = self.queue.find(physical_offset)
         if file is None:
             return Damage("outside-log", physical_offset, 0, "no file of the commit log holds this offset")
@@ -114,7 +120,10 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """The first record or blank at or behind an offset, in the file that holds it; None: none is left there, or it cannot be read."""
+        """Return the first record or blank at or behind an offset, in the file that holds it.
+
+        None: none is left there, or it cannot be read.
+        """
         file = self.queue.find(physical_offset)
         if file is None:
             return None
@@ -125,11 +134,14 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The record at an offset as far as its frame is whole, its content damaged or not."""
+        """Return the record at an offset as far as its frame is whole, its content damaged or not."""
         return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
-        """The files up to the last one that begins with a record: without the pre-allocated ones. Raises OSError."""
+        """Return the files up to the last one that begins with a record: without the pre-allocated ones.
+
+        Raises OSError.
+        """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
             count -= 1
@@ -137,7 +149,7 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Where a broker's reading of the last file in use ends, and its last message. Raises OSError.
+        """Return where a broker's reading of the last file in use ends, and its last message. Raises OSError.
 
         `hint` is the offset of a record there (what a queue's last unit points to); it spares the way to it.
         """
@@ -192,10 +204,11 @@ class CommitLog:
         segment_size: int | None = None,
         check_bodies: bool = True,
     ) -> Iterator[ScanItem | RecordRun]:
-        """The files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
+        """Yield the files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
 
-        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each stretch. Without
-        `check_bodies` a message whose body's CRC is wrong may be among the good ones. Of DLedger's log all come item by item.
+        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each
+        stretch. Without `check_bodies` a message whose body's CRC is wrong may be among the good ones. Of DLedger's log
+        all come item by item.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -214,19 +227,22 @@ class CommitLog:
     def scan_by(
         self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
     ) -> Iterator[ScanItem | RecordRun]:
-        """All files, whose items someone else reads, as `scan_columns` gives them."""
+        """Yield all files, whose items someone else reads, as `scan_columns` gives them."""
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """The damage `no-blank` of a file that has only zeros from there on, though a later one goes on; None where none does."""
+        """Return the damage `no-blank` of a file that has only zeros from there on, though a later one goes on.
+
+        None where none does.
+        """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
         found = self._items(files, items, files[0].file_from_offset) if files else ()
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """The items of one file, from the first at or after physical offset `start`."""
+        """Return the items of one file, from the first at or after physical offset `start`."""
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -277,7 +293,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """The items of all files, with what is wrong between files where it belongs."""
+        """Yield the items of all files, with what is wrong between files where it belongs."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -301,25 +317,28 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Whether a damage is a record that brokers go on from, and serve: they do not look at the checksum of an empty body either."""
+    """Return whether a damage is a record that brokers go on from, and serve: they do not look at the checksum of an empty body either."""
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Whether a broker's start reads on after it."""
+    """Return whether a broker's start reads on after it."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """The message of an item as far as its frame is whole, its content damaged or not."""
+    """Return the message of an item as far as its frame is whole, its content damaged or not."""
     if isinstance(item, Damage):
         return item.message
     return item if isinstance(item, Message) else None
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Whether an item says that the log goes on in its file; what cannot be read says nothing."""
+    """Return whether an item says that the log goes on in its file.
+
+    What cannot be read says nothing.
+    """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 
 

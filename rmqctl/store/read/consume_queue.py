@@ -1,7 +1,7 @@
 """Consume queues, read: units by queue offset, and where a queue begins and ends.
 
-A queue's files are named by byte offset; unit n stands at byte n * unit size. In use are the units from the first file on
-up to the first that is not (format/cq_unit.py); the end is found by bisection, since behind it are only zeros.
+A queue's files are named by byte offset; unit n stands at byte n * unit size. In use are the units from the first file
+on up to the first that is not (format/cq_unit.py); the end is found by bisection, since behind it are only zeros.
 `verify` alone reads every unit and does not rely on that.
 """
 
@@ -31,10 +31,13 @@ class UnitQueue(Protocol):
     unit_size: int
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Queue offset of the first message that the log still has; the max offset when it has none."""
+        """Queue offset of the first message that the log still has.
+
+        The max offset when it has none.
+        """
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Where a broker that has just loaded the store says that the queue begins."""
+        """Return where a broker that has just loaded the store says that the queue begins."""
 
     @property
     def max_offset(self) -> int:
@@ -45,26 +48,26 @@ class UnitQueue(Protocol):
         """Byte offset behind the last unit in use."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """The units of queue offsets [start, end)."""
+        """Return the units of queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """The units of [queue_offset, end) that are in one file with the first; None where no file has that."""
+        """Return the units of [queue_offset, end) that are in one file with the first; None where no file has that."""
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """The first unit for which `holds`, found by bisection: it must hold for all behind it, too."""
+        """Return the first unit for which `holds`, found by bisection: it must hold for all behind it, too."""
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """The unit that stands for a queue offset."""
+        """Return the unit that stands for a queue offset."""
 
     def last(self) -> CqUnit | None:
-        """The last unit in use."""
+        """Return the last unit in use."""
 
 
 class UsedTest(Protocol):
     """Whether the bytes of a slot are a unit in use."""
 
     def __call__(self, raw: bytes, /) -> bool:
-        """True: a unit."""
+        """Return whether a unit meets the condition."""
 
 
 class _Units:
@@ -82,7 +85,7 @@ class _Units:
         return file.size // self.unit_size
 
     def raw(self, slot: int) -> bytes | None:
-        """The bytes of a slot; None where no file has it."""
+        """Return the bytes of a slot; None where no file has it."""
         file = self.queue.find((slot + 1) * self.unit_size - 1)
         if file is None:
             return None
@@ -108,7 +111,7 @@ class _Units:
                 slot += whole
 
     def last_used(self, used: UsedTest) -> int | None:
-        """The last slot in use, in the last file that has any."""
+        """Return the last slot in use, in the last file that has any."""
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             slots = range(base, base + self.slots_of(file))
@@ -133,7 +136,10 @@ def _batch_used(raw: bytes) -> bool:
 
 
 class ConsumeQueue:
-    """One queue of a topic, units of 20 bytes. Methods raise OSError when a file cannot be read."""
+    """One queue of a topic, units of 20 bytes.
+
+    Methods raise OSError when a file cannot be read.
+    """
 
     unit_size = CQ_UNIT.size
 
@@ -160,12 +166,18 @@ class ConsumeQueue:
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Queue offset of the first unit whose message the log still has; the max offset when it has none."""
+        """Queue offset of the first unit whose message the log still has.
+
+        The max offset when it has none.
+        """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """The first unit, pre-blanks aside, for which `holds`; it must hold for all behind it, too."""
+        """Return the first unit, pre-blanks aside, for which `holds`.
+
+        It must hold for all behind it, too.
+        """
 
         def behind(queue_offset: int) -> bool:
             unit = self.find(queue_offset)
@@ -176,36 +188,36 @@ class ConsumeQueue:
         return self.find(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """The unit in use at a queue offset."""
+        """Return the unit in use at a queue offset."""
         raw = self._units.raw(queue_offset) if queue_offset >= self.first_offset else None
         if raw is None or not _cq_used(raw):
             return None
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """The last unit in use that is no pre-blank."""
+        """Return the last unit in use that is no pre-blank."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """The units in use of [start, end), in order."""
+        """Yield the units in use of [start, end), in order."""
         for slot, data in self._units.blocks(start, end):
             for at, (physical_offset, size, tags_code) in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
                 if physical_offset >= 0 and size > 0:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """The units of [queue_offset, end) that are in one file with the first; None where no file has that."""
+        """Return the units of [queue_offset, end) that are in one file with the first; None where no file has that."""
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Where a broker that has just loaded the store says that the queue, which ends at `end`, begins (correctMinOffset).
+        """Return where a broker that has just loaded the store says that the queue, which ends at `end`, begins (correctMinOffset).
 
-        That is the first unit of the first file that points to `min_physical_offset` or beyond, pre-blank units included. Where
-        that file has none it is 0, whatever the file's name; `expired_begins_at_end` (5.x): where the last unit's message is gone
-        too, the queue's end.
+        That is the first unit of the first file that points to `min_physical_offset` or beyond, pre-blank units
+        included. Where that file has none it is 0, whatever the file's name; `expired_begins_at_end` (5.x): where the
+        last unit's message is gone too, the queue's end.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -271,7 +283,10 @@ class BatchConsumeQueue:
         return last.queue_offset + last.batch_size if last else 0
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Base offset of the first batch whose message the log still has; the max offset when it has none."""
+        """Return the base offset of the first batch whose message the log still has.
+
+        The max offset when it has none.
+        """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
@@ -289,7 +304,7 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """The first batch for which `holds`; it must hold for all behind it, too."""
+        """Return the first batch for which `holds`; it must hold for all behind it, too."""
 
         def behind(slot: int) -> bool:
             unit = self._unit(slot)
@@ -300,12 +315,15 @@ class BatchConsumeQueue:
         return self._unit(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """The batch that holds a queue offset."""
+        """Return the batch that holds a queue offset."""
         slot = self._slot_of(queue_offset)
         return None if slot is None else self._unit(slot)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """The batches from the one that holds `queue_offset` up to `end` that are in one file with it; None where none holds it."""
+        """Return the batches from the one that holds `queue_offset` up to `end` that are in one file with it.
+
+        None where none holds it.
+        """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
         if slot is None or file is None:
@@ -314,12 +332,12 @@ class BatchConsumeQueue:
         return takewhile(lambda unit: unit.queue_offset < end, (unit for unit in units if unit is not None))
 
     def last(self) -> CqUnit | None:
-        """The last batch."""
+        """Return the last batch."""
         last = self._units.last_used(_batch_used)
         return self._unit(last) if last is not None else None
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """The batches that touch [start, end), in order."""
+        """Yield the batches that touch [start, end), in order."""
         candidates = self._candidates()
         for _, data in self._units.blocks(candidates.start, candidates.stop):
             for physical_offset, size, tags_code, _, base, count, _, _ in BATCH_CQ_UNIT.struct.iter_unpack(data):
@@ -327,7 +345,7 @@ class BatchConsumeQueue:
                     yield CqUnit(base, physical_offset, size, tags_code, count)
 
     def _slot_of(self, queue_offset: int) -> int | None:
-        """The slot of the batch that holds a queue offset."""
+        """Return the slot of the batch that holds a queue offset."""
 
         def base_offset(slot: int) -> int:
             unit = self._unit(slot)

@@ -17,12 +17,18 @@ class ConsumeQueueExt:
         self.queue = queue
 
     def tags_code(self, address: int) -> int | None:
-        """The tagsCode of the unit at an address; None when there is no such unit. Raises OSError."""
+        """Return the tagsCode of the unit at an address.
+
+        None when there is no such unit. Raises OSError.
+        """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
 
     def size_at(self, address: int) -> int | None:
-        """Bytes of the unit at an address, bitmap included; None when there is no such unit. Raises OSError."""
+        """Bytes of the unit at an address, bitmap included.
+
+        None when there is no such unit. Raises OSError.
+        """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
 

@@ -9,8 +9,8 @@ A group reads a topic when one of these says so:
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-Where such a group has no offset for a queue of the topic, it starts at the queue's first message (ConsumerManageProcessor answers 0), or
-where its client decides: it could still have to read every message.
+Where such a group has no offset for a queue of the topic, it starts at the queue's first message
+(ConsumerManageProcessor answers 0), or where its client decides: it could still have to read every message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ POP_SEPARATORS = "_+"
 
 
 class GroupProgress(NamedTuple):
-    """How far a group is in a queue (units); `offset` is None where the broker keeps none for the queue."""
+    """How far a group is in a queue (units).
+
+    `offset` is None where the broker keeps none for the queue.
+    """
 
     group: str
     topic: str
@@ -82,7 +85,10 @@ class ConsumerGroups:
         self.without_topic = sorted(group for group in self._listed if group not in busy and not is_broker_group(group))
 
     def groups_of(self, topic: str) -> set[str]:
-        """Return the groups that read a topic; of a %RETRY% topic also one that no file names."""
+        """Return the groups that read a topic.
+
+        Of a %RETRY% topic also one that no file names.
+        """
         groups = self._groups.get(topic, set())
         return (
             groups | {_owner(topic.removeprefix(RETRY_PREFIX), self._known)}
@@ -91,7 +97,7 @@ class ConsumerGroups:
         )
 
     def is_read(self, topic: str) -> bool:
-        """Whether a group that a file in config/ names reads a topic."""
+        """Return whether a group that a file in config/ names reads a topic."""
         return not self._known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
@@ -122,12 +128,12 @@ def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
 
 
 def is_broker_group(group: str) -> bool:
-    """Whether each broker lists a group of its own accord."""
+    """Return whether each broker lists a group of its own accord."""
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
 def _owner(rest: str, known: set[str]) -> str:
-    """The group of %RETRY%`rest`: the longest known one that it begins with, or all of it."""
+    """Return the group of %RETRY%`rest`: the longest known one that it begins with, or all of it."""
     ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
     return next((rest[:end] for end in ends if rest[:end] in known), rest)
 
@@ -144,7 +150,7 @@ def _strings(found: Any) -> list[str]:
 
 
 def _subscribed(listed: Any) -> list[str]:
-    """The topics of a group's subscriptionDataSet."""
+    """Return the topics of a group's subscriptionDataSet."""
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     topics = [one.get("topic") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return _strings(topics)

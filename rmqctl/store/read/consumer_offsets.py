@@ -17,7 +17,10 @@ LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 
 
 class StoredOffset(NamedTuple):
-    """How far a consumer group, or a delay level, is in a queue (units); `source` is the config file."""
+    """How far a consumer group, or a delay level, is in a queue (units).
+
+    `source` is the config file.
+    """
 
     owner: str
     topic: str
@@ -27,7 +30,7 @@ class StoredOffset(NamedTuple):
 
 
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """The offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json: one queue each."""
+    """Return the offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json: one queue each."""
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
         topic, _, group = key.partition("@")
@@ -42,7 +45,10 @@ def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
 
 
 def delay_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """The offsets of delayOffset.json (delay level -> offset); level n is queue n - 1."""
+    """Return the offsets of delayOffset.json (delay level -> offset).
+
+    Level n is queue n - 1.
+    """
     levels = table(store.config(DELAY_OFFSET), "offsetTable")
     return [
         StoredOffset(f"delay level {level}", SCHEDULE_TOPIC, level - 1, offset, DELAY_OFFSET)

@@ -30,7 +30,10 @@ class ZeroTail(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """`messages` good messages one behind the other; `result` is what was made of their columns."""
+    """`messages` good messages one behind the other.
+
+    `result` is what was made of their columns.
+    """
 
     physical_offset: int
     size: int
@@ -47,7 +50,10 @@ ScanItem = Message | Blank | Damage
 
 
 class FileScan:
-    """The items of `file` from `position` on, where an item must begin; `ended` once the file has no more."""
+    """The items of `file` from `position` on, where an item must begin.
+
+    `ended` once the file has no more.
+    """
 
     def __init__(
         self,
@@ -66,7 +72,7 @@ class FileScan:
         self._take = take
 
     def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """The items that begin before `stop` (a position in the file; `end_position` for all)."""
+        """Yield the items that begin before `stop` (a position in the file; `end_position` for all)."""
         while not self.ended and self.position < min(stop, end_position(self._file)):
             item = self._record_run(stop) or self._item()
             if isinstance(item, ZeroTail):
@@ -99,7 +105,7 @@ def end_position(file: MappedFile) -> int:
 def next_readable(
     file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
 ) -> int | None:
-    """The next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
+    """Return the next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
     while position < limit:
@@ -112,7 +118,7 @@ def next_readable(
 
 
 def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
-    """The item at `position`, a damage with its extent."""
+    """Return the item at `position`, a damage with its extent."""
     at = reader.file.file_from_offset + position
     item = reader.at(position)
     if item is None:
@@ -123,7 +129,10 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 
 
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
-    """Where a damage ends: at the next record; without one, behind the record's own claim or the last byte written."""
+    """Return where a damage ends: at the next record.
+
+    Without one, behind the record's own claim or the last byte written.
+    """
     following = reader.next_record(position + 1)
     if following is not None:
         return following

@@ -1,7 +1,7 @@
 """The index: from a key of a topic to the physical offsets of messages that may have it.
 
-A look-up walks a slot's chain from the newest entry to the oldest. A chain in a damaged file ends where its next number is
-not below the entry's own, so that no walk is longer than the file.
+A look-up walks a slot's chain from the newest entry to the oldest. A chain in a damaged file ends where its next number
+is not below the entry's own, so that no walk is longer than the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 
 
 class IndexFile:
-    """One index file with `slots` hash slots (`configured`, or read off the file). Methods raise OSError."""
+    """One index file with `slots` hash slots (`configured`, or read off the file).
+
+    Methods raise OSError.
+    """
 
     def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
         self.file = file
@@ -35,7 +38,10 @@ class IndexFile:
 
     @cached_property
     def slots(self) -> int:
-        """How many hash slots the file has: as configured; by its length, or the other files', where its header agrees; or as it shows."""
+        """Return how many hash slots the file has: as configured.
+
+        By its length, or the other files', where its header agrees; or as it shows.
+        """
         if self._configured:
             return self._configured
         own = index_entry.slots_of_file(self.file.size)
@@ -47,7 +53,7 @@ class IndexFile:
         return fitting[0] if fitting else self._slots_by_last_entry(header) or guesses[0]
 
     def _fits(self, slots: int, header: IndexHeader) -> bool:
-        """Whether with `slots` slots first and last entry lead where the header says, and the last is its slot's newest."""
+        """Return whether with `slots` slots first and last entry lead where the header says, and the last is its slot's newest."""
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
             return False
@@ -60,7 +66,10 @@ class IndexFile:
         )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
-        """The number of slots that puts the last entry where endPhyOffset stands in the file; None when no place fits."""
+        """Return the number of slots that puts the last entry where endPhyOffset stands in the file.
+
+        None when no place fits.
+        """
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
         for position, block in self.file.blocks():
@@ -78,7 +87,10 @@ class IndexFile:
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
-        """The header; None when the file is shorter. In a file without an entry 4.x leaves an indexCount of 0, and loads it as 1."""
+        """Return the header.
+
+        None when the file is shorter. In a file without an entry 4.x leaves an indexCount of 0, and loads it as 1.
+        """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
             return None
@@ -95,7 +107,7 @@ class IndexFile:
         )
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """The same, at most `max_num`, stored in [begin, end] (ms): an entry's time is exact to the second (IndexFile.selectPhyOffset)."""
+        """Return the same, at most `max_num`, stored in [begin, end] (ms): an entry's time is exact to the second (IndexFile.selectPhyOffset)."""
         header = self.header()
         found: list[int] = []
         if header is None or not header.is_time_matched(begin, end):
@@ -111,7 +123,7 @@ class IndexFile:
         return found
 
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
-        """The entries of a hash's slot, newest first, those of other hashes too."""
+        """Yield the entries of a hash's slot, newest first, those of other hashes too."""
         if not self.slots:
             return
         number = self._slot_of(self.slots, key_hash)
@@ -124,7 +136,10 @@ class IndexFile:
             below, number = number, entry.prev_index
 
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """(number of the first, bytes of whole entries), `count` at once, of the entries 1 .. index_count - 1 that the file has."""
+        """Yield (number of the first, bytes of whole entries), `count` at once, of the entries 1 ..
+
+        index_count - 1 that the file has.
+        """
         number = 1
         end = min(index_count, self.capacity)
         while number < end:
@@ -138,20 +153,23 @@ class IndexFile:
             number += whole
 
     def newest_entries(self, count: int) -> Iterator[IndexEntry]:
-        """Its last `count` entries, oldest first."""
+        """Yield its last `count` entries, oldest first."""
         header = self.header()
         end = min(header.index_count, self.capacity) if header is not None else 0
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Its entries numbered from `first` up to `end`, as many as it has room for; one read."""
+        """Yield its entries numbered from `first` up to `end`, as many as it has room for.
+
+        One read.
+        """
         count = max(min(end, self.capacity) - first, 0)
         data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
         for at in range(0, len(data) - INDEX_ENTRY.size + 1, INDEX_ENTRY.size):
             yield index_entry.decode_entry(data[at : at + INDEX_ENTRY.size])
 
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """(number of the first, 4 bytes a slot) of the slot table, as much of it as the file has."""
+        """Yield (number of the first, 4 bytes a slot) of the slot table, as much of it as the file has."""
         for first in range(0, self.slots, SLOTS_PER_BLOCK):
             count = min(SLOTS_PER_BLOCK, self.slots - first)
             data = self.file.read(INDEX_HEADER.size + first * SLOT_SIZE, count * SLOT_SIZE)
@@ -170,7 +188,9 @@ class IndexFile:
 
 
 class IndexService:
-    """All index files of `folder`, oldest first; `foreign` are the entries of the folder that are none.
+    """All index files of `folder`, oldest first.
+
+    `foreign` are the entries of the folder that are none.
 
     `usual_size` (bytes) is the length that most have: a broker silently resizes another.
     """
@@ -196,7 +216,10 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Physical offsets that the index gives for a key, ascending, each once. Others may share the hash. Raises OSError."""
+        """Physical offsets that the index gives for a key, ascending, each once.
+
+        Others may share the hash. Raises OSError.
+        """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
 

@@ -1,7 +1,8 @@
 """The topics that exist in a store. If it has a topics.json, any other topic was deleted.
 
-4.x writes some of its own topics into no file, RMQ_SYS_TRANS_OP_HALF_TOPIC for one: 4.9.7 makes that queue again from the log, and
-needs it. A topic that a group has an offset in is in use, whatever topics.json says: a queue too many does no harm.
+4.x writes some of its own topics into no file, RMQ_SYS_TRANS_OP_HALF_TOPIC for one: 4.9.7 makes that queue again from
+the log, and needs it. A topic that a group has an offset in is in use, whatever topics.json says: a queue too many does
+no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class KnownTopics:
-    """The topics of topics.json, of the groups' offsets, and the brokers' own; without a good topics.json all topics."""
+    """The topics of topics.json, of the groups' offsets, and the brokers' own.
+
+    Without a good topics.json all topics.
+    """
 
     def __init__(self, store: ReadOnlyStore) -> None:
         listed = store.listed_topics
@@ -24,5 +28,5 @@ class KnownTopics:
         self.names = frozenset([*listed, *in_use])
 
     def __contains__(self, topic: str) -> bool:
-        """Whether a topic was not deleted."""
+        """Return whether a topic was not deleted."""
         return is_listed(topic, self.names)

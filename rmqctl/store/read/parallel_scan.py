@@ -1,8 +1,9 @@
 """The files of a log in segments, several at once by threads, and what they hold in order.
 
-A segment other than a file's first begins at the first record in it. That is a guess: a message's body may hold what looks
-like a record in its own place. So each segment says where it began, and where it did not begin where the one before it
-ended, it is scanned once more from there: what comes out is the same as from one thread that goes from record to record.
+A segment other than a file's first begins at the first record in it. That is a guess: a message's body may hold what
+looks like a record in its own place. So each segment says where it began, and where it did not begin where the one
+before it ended, it is scanned once more from there: what comes out is the same as from one thread that goes from record
+to record.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def scan_part(
     exact: bool,
     border: int | None = None,
 ) -> Part:
-    """The items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
+    """Return the items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
 
     No stretch has messages on both sides of the physical offset `border`.
     """
@@ -72,10 +73,11 @@ def scan_part(
 
 
 class ParallelScan:
-    """Scans `files` with `threads` threads; `take` gets each stretch's columns there, and what it gives is kept.
+    """Scans `files` with `threads` threads.
 
-    No stretch has messages on both sides of the physical offset `border`. Without `check_bodies` one may have messages whose body's CRC
-    is wrong. Use as a context manager, and ask for the items of each file once, in order.
+    `take` gets each stretch's columns there, and what it gives is kept. No stretch has messages on both sides of the
+    physical offset `border`. Without `check_bodies` one may have messages whose body's CRC is wrong. Use as a context
+    manager, and ask for the items of each file once, in order.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class ParallelScan:
         self._executor.shutdown(wait=True)
 
     def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """The items of one file, as FileScan gives them."""
+        """Yield the items of one file, as FileScan gives them."""
         position = 0
         self._top_up()
         while self._pending and self._pending[0][0].whole is file:
@@ -142,7 +144,7 @@ class ParallelScan:
             )
 
     def _column_reader(self) -> ColumnReader:
-        """The reader of the thread that asks."""
+        """Return the reader of the thread that asks."""
         if not hasattr(self._local, "reader"):
             self._local.reader = ColumnReader(check_bodies=self._check_bodies)
         reader: ColumnReader = self._local.reader

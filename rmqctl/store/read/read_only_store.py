@@ -35,11 +35,11 @@ QUEUE_ID_DIGITS_MAX = 10
 
 
 class ReadOnlyStore:
-    """The store at `root`, laid out as `conf` says or as its files show, read by `storage` (None: as it is). Nothing here writes.
+    """The store at `root`, laid out as `conf` says or as its files show, read by `storage` (None: as it is).
 
-    Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders and does not belong there,
-    and what cannot be read. `log_only`: nothing but the log is going to be read, so that queues may be in RocksDB (there are none then),
-    and the log may be DLedger's.
+    Nothing here writes. Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders
+    and does not belong there, and what cannot be read. `log_only`: nothing but the log is going to be read, so that
+    queues may be in RocksDB (there are none then), and the log may be DLedger's.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ReadOnlyStore:
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
-        """The extensions of queues that have one and can be read."""
+        """Return the extensions of queues that have one and can be read."""
         found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
         return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
 
@@ -136,7 +136,7 @@ class ReadOnlyStore:
 
     @cached_property
     def index(self) -> IndexService:
-        """The index files. Raises Unreadable."""
+        """Return the index files. Raises Unreadable."""
         folder = self.path.part(store_path.INDEX)
         try:
             index = IndexService(self.storage, folder, self.conf.index_slots)
@@ -147,11 +147,17 @@ class ReadOnlyStore:
 
     @cached_property
     def tags_are_indexed(self) -> bool | None:
-        """Whether the index has entries for TAGS, as found when this is first asked; None: it shows nothing. Raises Unreadable."""
+        """Return whether the index has entries for TAGS, as found when this is first asked.
+
+        None: it shows nothing. Raises Unreadable.
+        """
         return tags_are_indexed(self)
 
     def reopen_queue(self, key: QueueKey) -> None:
-        """List the files of a queue again that someone fills meanwhile, or that is new. Raises OSError."""
+        """List the files of a queue again that someone fills meanwhile, or that is new.
+
+        Raises OSError.
+        """
         if key in self.queues:
             self.queues[key].queue.refresh()
         else:
@@ -166,7 +172,7 @@ class ReadOnlyStore:
         del self.index
 
     def checkpoint(self) -> checkpoint.Checkpoint | None:
-        """The checkpoint; None when it is missing or too short. Raises OSError."""
+        """Return the checkpoint; None when it is missing or too short. Raises OSError."""
         path = self.path.part(store_path.CHECKPOINT)
         if self.storage.entry(path).kind is not Kind.FILE:
             return None
@@ -180,7 +186,7 @@ class ReadOnlyStore:
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """What config/topics.json says of each topic; empty without a good one."""
+        """Return what config/topics.json says of each topic; empty without a good one."""
         return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     def list_all(self) -> None:
@@ -189,36 +195,45 @@ class ReadOnlyStore:
 
     @property
     def partly_read(self) -> bool:
-        """Whether something that belongs to the store was not read so far: a link, a folder that is closed or not there."""
+        """Return whether something that belongs to the store was not read so far: a link, a folder that is closed or not there."""
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
     @property
     def has_unreadable(self) -> bool:
-        """Whether something that exists was not read so far: a link, a closed folder."""
+        """Return whether something that exists was not read so far: a link, a closed folder."""
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort. Raises OSError."""
+        """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort.
+
+        Raises OSError.
+        """
         known = [file.path for file in self.commit_log.queue.files]
         found = [entry.path for folder in self.path.commitlogs for entry in self.storage.listing(folder)]
         paths = dict.fromkeys((*known, *found, self.path.part(store_path.CHECKPOINT), self.path.part(store_path.ABORT)))
         return tuple((str(path), self.storage.stamp(path)) for path in paths)
 
     def check_as_it_was(self, fingerprint: Fingerprint) -> None:
-        """Raises ChangedSince where these files are not any more as `fingerprint` says, OSError."""
+        """Raise ChangedSince where these files are not any more as `fingerprint` says, OSError."""
         if self.fingerprint() != fingerprint:
             what = "the store was changed while it was looked at; nothing was changed by this"
             raise ChangedSince(what, path=str(self.path.root), hint="run it again")
 
     def lock_holder(self) -> int | None:
-        """PID of the broker that has the store open on this host; None: nobody, or on another host."""
+        """PID of the broker that has the store open on this host.
+
+        None: nobody, or on another host.
+        """
         try:
             return self.storage.lock_holder(self.path.part(store_path.LOCK))
         except OSError:  # a lock file that cannot be opened tells nothing
             return None
 
     def tags_code(self, message: Message) -> int:
-        """The tagsCode of a message: hashCode of TAGS; of a scheduled one the delivery time that its unit has."""
+        """Return the tagsCode of a message: hashCode of TAGS.
+
+        Of a scheduled one the delivery time that its unit has.
+        """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
             if unit is not None and unit.physical_offset == message.physical_offset:
@@ -234,12 +249,12 @@ class ReadOnlyStore:
         return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
-        """The unit of a queue offset; None when the queue or the unit is not there."""
+        """Return the unit of a queue offset; None when the queue or the unit is not there."""
         queue = self.queues.get((topic, queue_id))
         return queue.find(queue_offset) if queue else None
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
-        """The messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order.
+        """Yield the messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order.
 
         Where the index leads to bytes that hold no record any more, the Damage: it may have been such a message.
         """
@@ -252,7 +267,7 @@ class ReadOnlyStore:
                 yield found
 
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
-        """The first unit in a queue whose message was stored at `time` (ms) or later."""
+        """Return the first unit in a queue whose message was stored at `time` (ms) or later."""
         low = self.commit_log.min_offset
 
         def stored_then(unit: CqUnit) -> bool:
@@ -285,7 +300,10 @@ class ReadOnlyStore:
         ]
 
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
-        """(topic, queueId, files) of what can be read below one of the queue folders; everything else there goes to `foreign`."""
+        """(topic, queueId, files) of what can be read below one of the queue folders.
+
+        Everything else there goes to `foreign`.
+        """
         for topic in self._folders(self.path.part(part)):
             for queue in self._folders(topic):
                 if not (
@@ -323,7 +341,7 @@ class ReadOnlyStore:
         return [entry.path for entry in entries if entry.kind is Kind.DIRECTORY]
 
     def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
-        """The files of a queue or an extension; None: its folder cannot be read."""
+        """Return the files of a queue or an extension; None: its folder cannot be read."""
         try:
             files = MappedFileQueue(self.storage, [folder], configured)
         except OSError as error:
@@ -338,7 +356,7 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """What is below a folder is not known."""
+        """Note a folder that cannot be listed: what is below it is not known."""
         self._unread.add(folder.relative_to(self.path.root).parts)
 
     def _not_ours(self, path: Path, kind: Kind) -> Damage:
@@ -348,6 +366,6 @@ class ReadOnlyStore:
 
 
 def has_key(message: Message, key: str) -> bool:
-    """Whether a message has `key` as one of its KEYS or as its UNIQ_KEY."""
+    """Return whether a message has `key` as one of its KEYS or as its UNIQ_KEY."""
     found = message.properties
     return found.get(properties.UNIQ_KEY) == key or key in properties.keys(found)

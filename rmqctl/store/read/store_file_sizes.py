@@ -32,9 +32,10 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
-    """Return the slots and entries of most index files; None where no file shows them. Raises OSError.
+    """Return the slots and entries of most index files.
 
-    A file without room for the entries that its header counts was cut, so its length says nothing.
+    None where no file shows them. Raises OSError. A file without room for the entries that its header counts was cut,
+    so its length says nothing.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -46,7 +47,7 @@ def _is_long_enough(file: IndexFile) -> bool:
 
 
 def writes_extension(store: ReadOnlyStore) -> bool:
-    """Whether units go to extensions (enableConsumeQueueExt): as broker.conf says, or else as some queue's last unit did."""
+    """Return whether units go to extensions (enableConsumeQueueExt): as broker.conf says, or else as some queue's last unit did."""
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled
     lasts = [store.queues[key].last() for key in store.extensions if key in store.queues]

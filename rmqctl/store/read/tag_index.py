@@ -1,7 +1,8 @@
 """Whether a store's index has entries for TAGS: brokers write them since 5.4.0 (IndexService.buildIndex).
 
-The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` says so, or entries of the index do. Where neither can, a change of the index
-needs to be told: entries for TAGS that are left out are messages that the broker's query by tag does not find.
+The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` says so, or entries of the index do. Where neither can, a change
+of the index needs to be told: entries for TAGS that are left out are messages that the broker's query by tag does not
+find.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 
 
 def tags_are_indexed(store: IndexedStore) -> bool | None:
-    """Return whether a sample of the index has an entry for TAGS; None: it has no message with TAGS. Raises Unreadable.
+    """Return whether a sample of the index has an entry for TAGS.
 
-    One such entry is enough: messages without may be those of a time before, or of a broker of another version. A file may have just been
-    begun, and the newest entries may be such messages, so that other places of the index are looked at as well.
+    None: it has no message with TAGS. Raises Unreadable. One such entry is enough: messages without may be those of a
+    time before, or of a broker of another version. A file may have just been begun, and the newest entries may be such
+    messages, so that other places of the index are looked at as well.
     """
     found = None
     for entries in _samples(store):
@@ -78,7 +80,10 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
 
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
-    """Return whether one of the entries of a message is for its TAGS; None: it has none, or one of its keys has the same hash."""
+    """Return whether one of the entries of a message is for its TAGS.
+
+    None: it has none, or one of its keys has the same hash.
+    """
     found = message.properties
     tags = _tags_of(message)
     if not tags:
@@ -98,7 +103,10 @@ def _tags_of(message: Message) -> str:
 
 
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages that the newest entries of the index lead to, each with the key hashes that do. Raises Unreadable."""
+    """Yield the messages that the newest entries of the index lead to, each with the key hashes that do.
+
+    Raises Unreadable.
+    """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
 
@@ -106,7 +114,8 @@ def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether the index of a store gets TAGS: as brokers of `profile` do (None: as the store shows).
 
-    Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else shows which 5.x.
+    Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else
+    shows which 5.x.
     """
     if profile is not None:
         return profile.indexes_tags

@@ -12,7 +12,10 @@ TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
-    """Return what to say of a topic that has no queue and is not in topics.json, with the nearest name; None: the store knows it."""
+    """Return what to say of a topic that has no queue and is not in topics.json, with the nearest name.
+
+    None: the store knows it.
+    """
     known = {name for name, _ in store.queues} | set(store.listed_topics)
     if topic in known or store.is_unread(topic):
         return None

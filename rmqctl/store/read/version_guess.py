@@ -1,9 +1,9 @@
 """Which broker wrote a store, as far as that shows: the profile that every verb goes on with.
 
-First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store without a
-message is not taken for an older one), and what topics.json has only there. Without them the 0x02 behind the last property, which
-comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on. The signs of 5.4 are told by
-`rmqctl.store.read.tag_index`.
+First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store
+without a message is not taken for an older one), and what topics.json has only there. Without them the 0x02 behind the
+last property, which comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on. The
+signs of 5.4 are told by `rmqctl.store.read.tag_index`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SAMPLE_RECORDS = 64
 
 
 def guess_profile(store: ReadOnlyStore) -> Profile:
-    """The profile of the broker that wrote the store; 4.9 where nothing shows. enabledAppendPropCRC is a setting of 5.2 and later."""
+    """Return the profile of the broker that wrote the store; 4.9 where nothing shows.
+
+    enabledAppendPropCRC is a setting of 5.2 and later.
+    """
     if signs_of_5_4(store):
         return PROFILE_5_4
     if store.conf.writing.property_crc or signs_of_5(store):
@@ -34,24 +37,27 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 
 
 def shows_version(store: ReadOnlyStore) -> bool:
-    """Whether anything does show: not in a store of 4.x without a message that has properties."""
+    """Return whether anything does show: not in a store of 4.x without a message that has properties."""
     return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
 
 
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
-    """What only 5.x leaves in a store."""
+    """Return what only 5.x leaves in a store."""
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
 
 def _has_topic_attributes(store: ReadOnlyStore) -> bool:
-    """Whether topics.json was written by 5.x."""
+    """Return whether topics.json was written by 5.x."""
     version, topics = table(store.config(TOPICS_CONFIG), "dataVersion"), store.listed_topics.values()
     return "stateVersion" in version or any("attributes" in topic for topic in topics if isinstance(topic, dict))
 
 
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
-    """Whether the properties of the first records that have any end with 0x02. A batch's are its client's: most votes count."""
+    """Return whether the properties of the first records that have any end with 0x02.
+
+    A batch's are its client's: most votes count.
+    """
     votes = []
     position = store.commit_log.min_offset
     for _ in range(SAMPLE_RECORDS):

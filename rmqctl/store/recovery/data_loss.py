@@ -1,7 +1,7 @@
 """What a repair, or a broker's restart, takes away, counted alike for all of them.
 
-A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more, a unit that
-pointed there does. So is one that a queue leads to no more, wherever it is.
+A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more,
+a unit that pointed there does. So is one that a queue leads to no more, wherever it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class LossCounter:
         self._dropped.on_messages(messages)
 
     def damage(self, damage: Damage) -> None:
-        """A damaged place. A message that says it belongs elsewhere counts, unless the log has it there as well."""
+        """Count a damaged place.
+
+        A message that says it belongs elsewhere counts, unless the log has it there as well.
+        """
         message = damage.message
         if message is not None and self._is_copy(message):
             self._torn_bytes += damage.size
@@ -70,7 +73,7 @@ class LossCounter:
         return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
 
     def total(self) -> DataLoss:
-        """All of it; a message of which only a unit is left has no bytes."""
+        """Return all of it; a message of which only a unit is left has no bytes."""
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
         return DataLoss(
@@ -99,7 +102,7 @@ class QueueOutcome(NamedTuple):
     moved: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The queue with names of JSON."""
+        """Return the queue with names of JSON."""
         found = {
             "topic": self.topic,
             "queueId": self.queue_id,

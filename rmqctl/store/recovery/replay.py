@@ -1,7 +1,7 @@
-"""The two ways in which a starting broker reads its log: the scan of recovery, and start()'s dispatch (4.x). Played, record by record.
+"""The two ways in which a starting broker reads its log: the scan of recovery, and start()'s dispatch (4.x).
 
-Both walk along with good messages that somebody else found, whole batches at once as long as these are what the broker reads
-next; else the broker's own look at one record decides.
+Played, record by record. Both walk along with good messages that somebody else found, whole batches at once as long as
+these are what the broker reads next; else the broker's own look at one record decides.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Dispatch:
         self._queues.fill(messages)
 
     def found(self, message: Message, physical_offset: int) -> None:
-        """A message at `physical_offset` whose own offset is what its record says."""
+        """Take a message at `physical_offset`, which may name another offset for itself."""
         if message.physical_offset == physical_offset:
             self._queues.fill(self._builder.of(message).messages)
         else:
             self._queues.put(message)
 
     def known_until(self, messages: Any, start: int) -> int:
-        """The first of `messages`, from `start` on, that the broker does not know: V2 in 4.x, which only long topics have."""
+        """Return the first of `messages`, from `start` on, that the broker does not know: V2 in 4.x, which only long topics have."""
         if self._profile.knows_long_topics:
             return len(messages)
         queues = self._builder.queues
@@ -60,7 +60,10 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The files of the log that load() took, ascending, of `file_size` bytes each; `start` is the first one's offset."""
+    """The files of the log that load() took, ascending, of `file_size` bytes each.
+
+    `start` is the first one's offset.
+    """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
         self.files = files
@@ -70,12 +73,12 @@ class RecoveryPass:
         self._profile = profile
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
-        """The file that has an offset."""
+        """Return the file that has an offset."""
         at = bisect_right(self._bases, physical_offset) - 1
         return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
-        """What the broker makes of what is at an offset of a file. Raises OSError."""
+        """Return what the broker makes of what is at an offset of a file. Raises OSError."""
         position = physical_offset - file.file_from_offset
 
         def read(at: int, size: int) -> bytes:
@@ -85,7 +88,10 @@ class RecoveryPass:
 
 
 class ScanEnd(NamedTuple):
-    """Where recovery ends the log, and why; `code` is that of the damage there, if `damage` told of it, else empty."""
+    """Where recovery ends the log, and why.
+
+    `code` is that of the damage there, if `damage` told of it, else empty.
+    """
 
     physical_offset: int
     code: str
@@ -93,7 +99,9 @@ class ScanEnd(NamedTuple):
 
 
 class RecoveryScan:
-    """The scan of recovery, from the start of file `number` on; messages that say `dispatches_from` or beyond are dispatched.
+    """The scan of recovery, from the start of file `number` on.
+
+    Messages that say `dispatches_from` or beyond are dispatched.
 
     `position` is where it stands, `end` where it ended. Methods raise OSError where a queue cannot be read.
     """
@@ -188,7 +196,10 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Any, limit: int) -> None:
-        """Good messages one behind the other; those from `limit` on are not for dispatch, or not yet."""
+        """Good messages one behind the other.
+
+        Those from `limit` on are not for dispatch, or not yet.
+        """
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
         while self._reput_from < limit and self._position < behind and self._open():
@@ -245,6 +256,6 @@ class ReputPass:
 
 
 def _row_at(offsets: Any, physical_offset: int) -> int | None:
-    """The row of a message that begins at an offset."""
+    """Return the row of a message that begins at an offset."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

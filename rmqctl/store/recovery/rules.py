@@ -1,6 +1,7 @@
-"""What a broker does to a store when it starts: the rules, as pure functions. `rmqctl.store.recovery.simulation` plays them on a store.
+"""What a broker does to a store when it starts: the rules, as pure functions.
 
-load() recovers, before the broker takes its lock: queues first, then the log, then both are cut to fit. start() comes after it.
+`rmqctl.store.recovery.simulation` plays them on a store. load() recovers, before the broker takes its lock: queues
+first, then the log, then both are cut to fit. start() comes after it.
 
 1. **Load.** A file of the log or of a queue that has not the configured length, or no offset for a name: the store does not load.
 2. **Queues** (ConsumeQueue.recover). Each by itself, from the third file from its end on: units in use (physicalOffset >= 0, size > 0)
@@ -47,12 +48,14 @@ load() recovers, before the broker takes its lock: queues first, then the log, t
 8. **Index** (IndexService.load). With abort, files whose endTimestamp is beyond the checkpoint's indexMsgTimestamp are deleted: this is
    always so for the one that is not full yet.
 
-Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends in front of the end of the last
-unit's is passed over, so is one with a QUEUEOFFSET in front of the queue's end, but not QUEUEOFFSET 0; any other is appended *at the
-queue's end*, whatever its QUEUEOFFSET. Only a queue without files begins at the QUEUEOFFSET, with pre-blank units in front.
+Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends in front of
+the end of the last unit's is passed over, so is one with a QUEUEOFFSET in front of the queue's end, but not QUEUEOFFSET
+0; any other is appended *at the queue's end*, whatever its QUEUEOFFSET. Only a queue without files begins at the
+QUEUEOFFSET, with pre-blank units in front.
 
-Read off 4.7.1, 4.9.7 and 5.3.3; up to 5.3.1 a scan without abort begins as in 4.x and dispatches nothing. Not told: duplicationEnable,
-controller mode, forceVerifyPropCRC, messageIndexSafe, recheckReputOffsetFromCq, which are all off unless configured.
+Read off 4.7.1, 4.9.7 and 5.3.3; up to 5.3.1 a scan without abort begins as in 4.x and dispatches nothing. Not told:
+duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe, recheckReputOffsetFromCq, which are all off
+unless configured.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profil
 
 
 def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
-    """Whether load() deletes a file: 5.x a last one of 0 bytes."""
+    """Return whether load() deletes a file: 5.x a last one of 0 bytes."""
     return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
 
 
@@ -132,28 +135,31 @@ class FileHead(NamedTuple):
 
 
 def head_of_file(raw: bytes) -> FileHead:
-    """The head of a file whose first HEAD_SIZE bytes, at least, are `raw`; whatever they are."""
+    """Return the head of a file whose first HEAD_SIZE bytes, at least, are `raw`.
+
+    Whatever they are.
+    """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
     return FileHead(_MAGIC.unpack_from(raw, MAGIC_OFFSET)[0], int.from_bytes(raw[at : at + 8], "big", signed=True))
 
 
 def safe_timestamp(checkpoint: Checkpoint | None) -> int:
-    """What was stored until then is surely in log and queues (StoreCheckpoint.getMinTimestamp), ms; 0 without a checkpoint."""
+    """Return what was stored until then is surely in log and queues (StoreCheckpoint.getMinTimestamp), ms; 0 without a checkpoint."""
     if checkpoint is None:
         return 0
     return max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
 
 
 def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
-    """Whether an abnormal recovery may begin with a file that has this head (CommitLog.isMappedFileMatchedRecover)."""
+    """Return whether an abnormal recovery may begin with a file that has this head (CommitLog.isMappedFileMatchedRecover)."""
     if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and profile.knows_long_topics):
         return False
     return head.store_timestamp != 0 and head.store_timestamp <= safe
 
 
 def third_from_end(count: int) -> int:
-    """The number of the file, of `count`, that a start in order begins at."""
+    """Return the number of the file, of `count`, that a start in order begins at."""
     return max(count - FILES_FROM_END, 0)
 
 
@@ -167,7 +173,10 @@ class StartFile(NamedTuple):
 def start_file(
     mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
-    """The start file among those that begin at `bases` (ascending, at least one). `matches` says of a number is_matched_recover."""
+    """Return the start file among those that begin at `bases` (ascending, at least one).
+
+    `matches` says of a number is_matched_recover.
+    """
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
         if found is None:
@@ -185,24 +194,30 @@ def start_file(
 
 
 def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
-    """The least PHYSICALOFFSET of records that the scan dispatches; None: it dispatches none."""
+    """Return the least PHYSICALOFFSET of records that the scan dispatches.
+
+    None: it dispatches none.
+    """
     if mode is Mode.ABNORMAL:
         return EVERYTHING
     return queues_end + 1 if profile.recovers_from_queues else None
 
 
 def cuts_queues(queues_end: int, log_end: int) -> bool:
-    """Whether queues are cut to the log: `queues_end` is that before the scan."""
+    """Return whether queues are cut to the log: `queues_end` is that before the scan."""
     return queues_end >= log_end
 
 
 def reput_from(queues_end: int, log_start: int) -> int:
-    """Where start() of 4.x begins to dispatch; `queues_end` is that after load()."""
+    """Return where start() of 4.x begins to dispatch.
+
+    `queues_end` is that after load().
+    """
     return max(queues_end, log_start, 0)
 
 
 def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int | None:
-    """The first offset of [start, end) that is in none of the files, which reach from, to (ascending)."""
+    """Return the first offset of [start, end) that is in none of the files, which reach from, to (ascending)."""
     for begin, behind in extents:
         if start >= end:
             return None
@@ -213,7 +228,7 @@ def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int |
 
 
 def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | None) -> bool:
-    """Whether load() deletes an index file whose newest entry is of `end_timestamp` (ms)."""
+    """Return whether load() deletes an index file whose newest entry is of `end_timestamp` (ms)."""
     return mode is Mode.ABNORMAL and end_timestamp > (checkpoint.index_msg_timestamp if checkpoint else 0)
 
 
@@ -222,7 +237,7 @@ class QueueView(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """What it was."""
+        """Return what it was."""
 
     @property
     def max_offset(self) -> int:
@@ -230,7 +245,7 @@ class QueueView(Protocol):
 
     @property
     def first(self) -> int:
-        """The first file's first unit."""
+        """Return the first file's first unit."""
 
     @property
     def readable(self) -> int:
@@ -244,7 +259,7 @@ class QueueView(Protocol):
         """Of a unit in use."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """The first unit of [start, end) with a physical offset of at least `bound`; they are in one file."""
+        """Return the first unit of [start, end) with a physical offset of at least `bound`; they are in one file."""
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
@@ -255,7 +270,7 @@ def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
 
 
 def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
-    """The min offset of a queue that has files."""
+    """Return the min offset of a queue that has files."""
     if not profile.expired_queue_begins_at_end:
         found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
         return queue.min_offset if found is None else found
@@ -267,7 +282,10 @@ def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> in
 
 
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
-    """From what it was (or the first file's start) to the end of the first file; ConsumeQueue.correctMinOffset of 5.x, step by step."""
+    """From what it was (or the first file's start) to the end of the first file.
+
+    ConsumeQueue.correctMinOffset of 5.x, step by step.
+    """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1
     if start > high or (queue.min_offset >= queue.first and queue.physical_offset(start) >= log_start):

@@ -1,6 +1,7 @@
 """One batch consume queue of 5.x as a broker's recovery sees, cuts and fills it: played, nothing is written (BatchConsumeQueue).
 
-It differs from a consume queue: its max physical offset is where the last batch's record *begins*, and queue offsets come from units.
+It differs from a consume queue: its max physical offset is where the last batch's record *begins*, and queue offsets
+come from units.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ NO_BATCH = -1  # the min offset of a queue without units
 
 
 class _File:
-    """One of its files, new where there is none on the disk; `wrote` units are in use, `new` of them begin at `new_from`."""
+    """One of its files, new where there is none on the disk.
+
+    `wrote` units are in use, `new` of them begin at `new_from`.
+    """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
         self.mapped = mapped
@@ -33,7 +37,7 @@ class _File:
         self._units_a_file = units_a_file
 
     def units(self) -> Any:
-        """All of its units, in use or not (numpy array of BATCH_UNITS)."""
+        """Return all of its units, in use or not (numpy array of BATCH_UNITS)."""
         units = np.zeros(self._units_a_file, BATCH_UNITS)
         if self.mapped is not None:
             self.mapped.read_into(0, units.view(np.uint8).data)
@@ -51,9 +55,12 @@ class _File:
 
 
 class RecoveredBatchQueue:
-    """A queue of `files` (ascending). `max_physical_offset` and queue offsets as BatchConsumeQueue has them. Methods raise OSError.
+    """A queue of `files` (ascending).
 
-    `deleted` names the files that recovery deletes, `cut_from` is the max offset in front of a cut that took batches away.
+    `max_physical_offset` and queue offsets as BatchConsumeQueue has them. Methods raise OSError.
+
+    `deleted` names the files that recovery deletes, `cut_from` is the max offset in front of a cut that took batches
+    away.
     """
 
     def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
@@ -69,7 +76,7 @@ class RecoveredBatchQueue:
 
     @property
     def name(self) -> str:
-        """Its folder."""
+        """Return its folder."""
         return f"{BATCHCONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     def recover(self) -> None:
@@ -103,7 +110,10 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = message.physical_offset, base + count
 
     def cut(self, log_end: int) -> None:
-        """Cut it to batches that point in front of the log's end. The first unit of its last file stays if it does, in use or not."""
+        """Cut it to batches that point in front of the log's end.
+
+        The first unit of its last file stays if it does, in use or not.
+        """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
         while self._files:
@@ -152,5 +162,5 @@ def _in_use(units: Any) -> Any:
 
 
 def _first(holds: Any) -> int:
-    """The first place where it holds; the length where it does nowhere."""
+    """Return the first place where it holds; the length where it does nowhere."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

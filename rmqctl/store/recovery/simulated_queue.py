@@ -1,7 +1,8 @@
 """One consume queue as a broker's recovery sees, cuts and fills it: played, nothing is written.
 
-Where its last file begins and ends is in a row of FILL_STATES, which the kernel moves along. Its units are those on the disk and,
-behind or among them, new ones, of which only the place is known: they point between the log's start and its end.
+Where its last file begins and ends is in a row of FILL_STATES, which the kernel moves along. Its units are those on the
+disk and, behind or among them, new ones, of which only the place is known: they point between the log's start and its
+end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 
 
 class _OddUnit(NamedTuple):
-    """A new unit whose record says another physical offset than its own; `end_before`: of the record of the unit in front of it."""
+    """A new unit whose record says another physical offset than its own.
+
+    `end_before`: of the record of the unit in front of it.
+    """
 
     queue_offset: int
     physical_offset: int
@@ -45,7 +49,10 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """How far a file is kept: units up to `end`; the last one's record ends at `physical_end`."""
+    """How far a file is kept: units up to `end`.
+
+    The last one's record ends at `physical_end`.
+    """
 
     end: int
     physical_end: int
@@ -71,10 +78,13 @@ class UnitReader:
 
 
 class RecoveredQueue:
-    """A queue of `files` (ascending, all of `units_a_file` units). Offsets in units, physical ones in bytes. Methods raise OSError.
+    """A queue of `files` (ascending, all of `units_a_file` units).
 
-    `state_of` gives its row of FILL_STATES, as an array of one: the table may move. `deleted` names the files that recovery deletes,
-    `cut_from` is the end before a cut that took units away, without those that this recovery gave records of another place.
+    Offsets in units, physical ones in bytes. Methods raise OSError.
+
+    `state_of` gives its row of FILL_STATES, as an array of one: the table may move. `deleted` names the files that
+    recovery deletes, `cut_from` is the end before a cut that took units away, without those that this recovery gave
+    records of another place.
     """
 
     def __init__(
@@ -99,12 +109,12 @@ class RecoveredQueue:
 
     @property
     def name(self) -> str:
-        """Its folder."""
+        """Return its folder."""
         return f"{CONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     @property
     def min_offset(self) -> int:
-        """Where it begins; `correct_min_offset` finds it."""
+        """Return where it begins; `correct_min_offset` finds it."""
         return int(self._state["min_offset"])
 
     @property
@@ -115,7 +125,7 @@ class RecoveredQueue:
 
     @property
     def first(self) -> int:
-        """The first unit of its first file."""
+        """Return the first unit of its first file."""
         return int(self._state["first_base"])
 
     @property
@@ -130,7 +140,10 @@ class RecoveredQueue:
         return int(self._state["wrote"])
 
     def recover(self) -> None:
-        """Find its end in its last three files; later files are deleted (ConsumeQueue.recover)."""
+        """Find its end in its last three files.
+
+        Later files are deleted (ConsumeQueue.recover).
+        """
         state = self._state
         for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
@@ -204,12 +217,12 @@ class RecoveredQueue:
         return refusal
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Where a unit points to; OFFSET_MAX for a new one that is not odd."""
+        """Return where a unit points to; OFFSET_MAX for a new one that is not odd."""
         unit = self._unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """The first unit of [start, end), which are in one file, that points to physical offset `bound` or beyond."""
+        """Return the first unit of [start, end), which are in one file, that points to physical offset `bound` or beyond."""
         for record_run in self._record_runs(start, end):
             if record_run.kind == _ON_DISK:
                 found = self._first_reaching_on_disk(record_run, bound)
@@ -230,7 +243,7 @@ class RecoveredQueue:
         return file.file_from_offset // _UNIT_SIZE
 
     def _file_at(self, queue_offset: int) -> MappedFile | None:
-        """The file on the disk that has a unit."""
+        """Return the file on the disk that has a unit."""
         return next(
             (file for file in self._files if 0 <= queue_offset - self._base_of(file) < self._units_a_file), None
         )
@@ -278,7 +291,10 @@ class RecoveredQueue:
             yield _Stretch(rest, start, end)
 
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
-        """How far the last file is kept; None: its first unit points to the log's end or beyond, else that one stays, in use or not."""
+        """Return how far the last file is kept.
+
+        None: its first unit points to the log's end or beyond, else that one stays, in use or not.
+        """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
         first = self._unit(base)
@@ -293,7 +309,7 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """How far `record_run`, which begins where `kept` ends, is kept."""
+        """Return how far `record_run`, which begins where `kept` ends, is kept."""
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
         if record_run.kind == _NEW:
@@ -308,7 +324,10 @@ class RecoveredQueue:
         return found if found.end > record_run.start else kept
 
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of a unit, in use or not; None: a new one that is not odd."""
+        """Physical offset and size of a unit, in use or not.
+
+        None: a new one that is not odd.
+        """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
             return next(

@@ -1,7 +1,7 @@
 """All queues of a store as a broker's recovery sees, cuts and fills them: played, nothing is written.
 
-Of the units that a recovery adds only their place is kept, and those few whose PHYSICALOFFSET is not their record's own: the
-others point between the log's start and its end, in order.
+Of the units that a recovery adds only their place is kept, and those few whose PHYSICALOFFSET is not their record's
+own: the others point between the log's start and its end, in order.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The queues of `store`, and those `built`, by the rules of `profile`; `builder` numbers those that `fill` gets.
+    """The queues of `store`, and those `built`, by the rules of `profile`.
 
-    Methods raise OSError when a queue cannot be read.
+    `builder` numbers those that `fill` gets. Methods raise OSError when a queue cannot be read.
     """
 
     def __init__(
@@ -113,7 +113,10 @@ class RecoveredQueues:
 
     @property
     def end(self) -> int:
-        """The queues' end: the furthest max physical offset of any; NO_QUEUE without units."""
+        """Return the queues' end: the furthest max physical offset of any.
+
+        NO_QUEUE without units.
+        """
         plain = self._states["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
@@ -165,7 +168,7 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """How many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
+        """Return how many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
             profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
@@ -175,8 +178,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Any) -> None:
         """Have a row for each queue that gets one of `messages`.
 
-        The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its list says
-        nothing of what a broker dispatches.
+        The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its
+        list says nothing of what a broker dispatches.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
@@ -191,7 +194,7 @@ class RecoveredQueues:
             self._row_of_number[number] = self._rows[key]
 
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
-        """A queue more, with a state of its own; None: one that has no folder yet."""
+        """Return a queue more, with a state of its own; None: one that has no folder yet."""
         row = self._rows[key] = len(self._rows)
         if row == len(self._states):
             self._states = np.concatenate((self._states, np.zeros_like(self._states)))
@@ -235,12 +238,15 @@ def _dispatch_refusal(message: Message) -> str | None:
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
-    """A folder of files as `recovery.load_refusal` wants it."""
+    """Return a folder of files as `recovery.load_refusal` wants it."""
     return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """The length that most files of consume queues have, in bytes; of equally usual ones the largest."""
+    """Return the length that most files of consume queues have, in bytes.
+
+    Of equally usual ones the largest.
+    """
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)
     return max(sizes, key=lambda size: (sizes[size], size), default=geometry_of_conf(store.conf).consumequeue_file_size)

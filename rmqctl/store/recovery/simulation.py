@@ -36,7 +36,10 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
 class QueueOutcome(NamedTuple):
-    """A queue after the restart, in units; the messages that it loses; the end that it is cut from, and its files that are deleted."""
+    """A queue after the restart, in units.
+
+    The messages that it loses; the end that it is cut from, and its files that are deleted.
+    """
 
     topic: str
     queue_id: int
@@ -49,12 +52,15 @@ class QueueOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """What a restart comes to. `refused`: load() fails, and the other fields are empty. Offsets in bytes.
+    """What a restart comes to.
+
+    `refused`: load() fails, and the other fields are empty. Offsets in bytes.
 
     `hangs`: start() never ends, as no file has physical offset `hangs_at`.
 
-    `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`); `deleted_log_files` lie there, too.
-    `start_file_path` and `start_file` (which one, and why) are None for a log without files.
+    `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`);
+    `deleted_log_files` lie there, too. `start_file_path` and `start_file` (which one, and why) are None for a log
+    without files.
     """
 
     profile: Profile
@@ -75,7 +81,7 @@ class RestartOutcome:
     queues: tuple[QueueOutcome, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The part `restart` of `recover -o json`."""
+        """Return the part `restart` of `recover -o json`."""
         if self.refused is not None:
             return {"refused": self.refused}
         if self.hangs is not None:
@@ -97,11 +103,14 @@ class RestartOutcome:
 
 
 class RestartSimulation:
-    """One restart of `store` by a broker of `profile`; listens to a scan of the log: `on_messages`, `damage`, then `finish`.
+    """One restart of `store` by a broker of `profile`.
 
-    `mode` None: as `abort` says. `builder` describes what `on_messages` is told. `refused` says why the store does not load; then nothing
-    else matters. `scanned_from` is the offset of the file that the listening must begin with, at the latest.
-    `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues cannot be read.
+    Listens to a scan of the log: `on_messages`, `damage`, then `finish`.
+
+    `mode` None: as `abort` says. `builder` describes what `on_messages` is told. `refused` says why the store does not
+    load; then nothing else matters. `scanned_from` is the offset of the file that the listening must begin with, at the
+    latest. `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues
+    cannot be read.
     """
 
     def __init__(
@@ -136,7 +145,7 @@ class RestartSimulation:
 
     @property
     def scanned_from(self) -> int:
-        """Where listening must begin; 0 when there is nothing to listen to."""
+        """Return where listening must begin; 0 when there is nothing to listen to."""
         if self._scan is None:
             return 0
         reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
@@ -144,16 +153,16 @@ class RestartSimulation:
 
     @property
     def scan_end(self) -> ScanEnd | None:
-        """Where the scan ended the log; None: not yet, or there is none."""
+        """Return where the scan ended the log; None: not yet, or there is none."""
         return self._scan.end if self._scan is not None else None
 
     @property
     def dispatch_fails(self) -> bool:
-        """Whether a message was met so far that the broker cannot dispatch."""
+        """Return whether a message was met so far that the broker cannot dispatch."""
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Any) -> ScanEnd | None:
-        """Where brokers of this version end the log at the first of good messages (DISPATCH_COLUMNS) that they do not know, if at any."""
+        """Return where brokers of this version end the log at the first of good messages (DISPATCH_COLUMNS) that they do not know, if at any."""
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
             return None
@@ -174,7 +183,7 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """What is no good message. The broker's own look decides whether it ends the log."""
+        """Take what is no good message: the broker's own check decides whether it ends the log."""
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
@@ -209,7 +218,7 @@ class RestartSimulation:
         return self._recovered(self._scan.finish(), self.start_file)
 
     def dropped_index_files(self) -> tuple[str, ...]:
-        """The index files that load() deletes. Raises OSError."""
+        """Return the index files that load() deletes. Raises OSError."""
         dropped = []
         for index_file in self._store.index.files:
             header = index_file.header()
@@ -219,7 +228,7 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """A config file that is bad, and its `.bak`, too: the broker ends (ConfigManager.loadBak)."""
+        """Return a config file that is bad, and its `.bak`, too: the broker ends (ConfigManager.loadBak)."""
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
             has_backup = self._store.storage.entry(folder / f"{name}.bak").kind is Kind.FILE
@@ -291,7 +300,10 @@ class RestartSimulation:
         )
 
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Simulate start() of 4.x: dispatch what follows the queues' end. Return why and where it hangs, or None twice."""
+        """Simulate start() of 4.x: dispatch what follows the queues' end.
+
+        Return why and where it hangs, or None twice.
+        """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
             self._reput.finish(log_end)
@@ -322,7 +334,7 @@ class RestartSimulation:
         return reput.hangs_at
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """The files behind the log's end, and a last one of 0 bytes."""
+        """Return the files behind the log's end, and a last one of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
@@ -343,7 +355,7 @@ class RestartSimulation:
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
-    """The checkpoint as a broker maps it: what a short file has not got is zeros."""
+    """Return the checkpoint as a broker maps it: what a short file has not got is zeros."""
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return None

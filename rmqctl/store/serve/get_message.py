@@ -10,12 +10,12 @@
 | a message goes through | FOUND | behind the last unit that was looked at |
 | none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
 
-One call reads one file of the queue, at most 800 units or as many as messages are asked for, and ends where the batch is full
-(isTheBatchFull); the first message always goes through. The log's files whose messages are gone are passed over as a whole.
-4.7.1, 4.9.7 and 5.3.3 agree but for the 4.9.3 above, and for where a queue begins (logic_queue.py).
+One call reads one file of the queue, at most 800 units or as many as messages are asked for, and ends where the batch
+is full (isTheBatchFull); the first message always goes through. The log's files whose messages are gone are passed over
+as a whole. 4.7.1, 4.9.7 and 5.3.3 agree but for the 4.9.3 above, and for where a queue begins (logic_queue.py).
 
-Left out: what a slave does with offsets, advice to pull from a slave, 5.x's maxTotalMsgSize (a remote client's), compacted
-topics, and the statistics. How much of the log is in memory nobody knows offline: `TransferLimits` says it.
+Left out: what a slave does with offsets, advice to pull from a slave, 5.x's maxTotalMsgSize (a remote client's),
+compacted topics, and the statistics. How much of the log is in memory nobody knows offline: `TransferLimits` says it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ NO_FILE = -1
 
 
 class GetMessageStatus(Enum):
-    """RocketMQ's names. No version gives NO_MATCHED_LOGIC_QUEUE: a broker makes the queue that it does not find."""
+    """RocketMQ's names.
+
+    No version gives NO_MATCHED_LOGIC_QUEUE: a broker makes the queue that it does not find.
+    """
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -63,8 +66,8 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """maxTransferBytesOnMessageInMemory and its like: bytes and counts of messages, the broker's own by default.
 
-    What is further than `memory_bytes` behind the log's end counts as on disk; a broker takes 40 % of the machine's memory. None:
-    all is in memory.
+    What is further than `memory_bytes` behind the log's end counts as on disk; a broker takes 40 % of the machine's
+    memory. None: all is in memory.
     """
 
     bytes_in_memory: int = 262_144
@@ -87,7 +90,10 @@ def get_message(
     subscription: Subscription = EVERYTHING,
     limits: TransferLimits = BROKER_LIMITS,
 ) -> GetMessageResult:
-    """At most `max_messages` (but one at least) from queue offset `offset` on. Raises OSError and Unreadable."""
+    """At most `max_messages` (but one at least) from queue offset `offset` on.
+
+    Raises OSError and Unreadable.
+    """
     low, high = queue.min_offset, queue.max_offset
     outside = _outside(offset, low, high, profile)
     if outside is not None:
@@ -133,7 +139,7 @@ class _Batch:
         self._next_phy_file_start_offset = NO_FILE
 
     def is_full(self, unit: CqUnit) -> bool:
-        """Whether a unit's message has to wait for the next call (isTheBatchFull)."""
+        """Return whether a unit's message has to wait for the next call (isTheBatchFull)."""
         if not self.messages:
             return False
         limits = self._limits

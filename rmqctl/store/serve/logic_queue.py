@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class LogicQueue:
-    """The units of `queue` below `max_offset`, over `log`. Offsets in units; methods raise OSError and Unreadable."""
+    """The units of `queue` below `max_offset`, over `log`.
+
+    Offsets in units; methods raise OSError and Unreadable.
+    """
 
     def __init__(
         self,
@@ -37,18 +40,18 @@ class LogicQueue:
 
     @cached_property
     def min_offset(self) -> int:
-        """Where a broker that has just loaded the store says that the queue begins."""
+        """Return where a broker that has just loaded the store says that the queue begins."""
         return self.queue.correct_min_offset(
             self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
         )
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """The units of [queue_offset, end) in the file of the first, tags from the extension; None where no file has the first."""
+        """Return the units of [queue_offset, end) in the file of the first, tags from the extension; None where no file has the first."""
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """The first queue offset of the next file; 0 for a batch consume queue, as 5.x has it."""
+        """Return the first queue offset of the next file; 0 for a batch consume queue, as 5.x has it."""
         if not isinstance(self.queue, ConsumeQueue):
             return 0
         per_file = self.queue.queue.file_size // CQ_UNIT.size

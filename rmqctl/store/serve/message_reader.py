@@ -1,8 +1,9 @@
 """DefaultMessageStore's reading side: messages by queue offset, key, id and physical offset, and queues' offsets by time.
 
-A store that is only looked at is read as its files are. One that is open for writing grows meanwhile: what it has in its queues
-and its log is asked of who writes (`WritingSide`), and files that are new are found by listing a folder again when an offset
-lies behind those that are known. Nothing is read that is not written whole. Any thread may read; one does at a time.
+A store that is only looked at is read as its files are. One that is open for writing grows meanwhile: what it has in
+its queues and its log is asked of who writes (`WritingSide`), and files that are new are found by listing a folder
+again when an offset lies behind those that are known. Nothing is read that is not written whole. Any thread may read;
+one does at a time.
 """
 
 from __future__ import annotations
@@ -55,16 +56,20 @@ class WritingSide(Protocol):
         """Behind the last record that is written whole."""
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
-        """Where a queue ends; None: there is no such queue."""
+        """Return where a queue ends; None: there is no such queue."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Has the index files whole for a while; the one that is being filled, None: nobody fills one."""
+        """Has the index files whole for a while.
+
+        The one that is being filled, None: nobody fills one.
+        """
 
 
 class MessageReader:
-    """Reads `store` as a broker of `profile` does; `writing` where it is open for writing.
+    """Reads `store` as a broker of `profile` does.
 
-    Offsets in queues in units, physical ones in bytes, times in ms since 1970. Methods raise OSError and Unreadable.
+    `writing` where it is open for writing. Offsets in queues in units, physical ones in bytes, times in ms since 1970.
+    Methods raise OSError and Unreadable.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, writing: WritingSide | None = None) -> None:
@@ -91,10 +96,10 @@ class MessageReader:
             return get_message(queue, log, self._profile, offset, max_messages, subscription, limits)
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
-        """The last `max_num` messages (64 at most) that the index has for a key, stored in [begin, end] to the second; in log order.
+        """Return the last `max_num` messages (64 at most) that the index has for a key, stored in [begin, end] to the second; in log order.
 
-        As the broker gives them: a message whose key only has the same hash is among them, and one that is indexed twice is there
-        twice. Clients look at the keys (`rmqctl.store.read.read_only_store.has_key` does).
+        As the broker gives them: a message whose key only has the same hash is among them, and one that is indexed
+        twice is there twice. Clients look at the keys (`rmqctl.store.read.read_only_store.has_key` does).
         """
         with self._lock:
             with self._writing.index_written_out() as filled:
@@ -106,37 +111,43 @@ class MessageReader:
             return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
 
     def look_message_by_offset(self, physical_offset: int) -> Message | None:
-        """The message that begins at an offset of the log; None: none does."""
+        """Return the message that begins at an offset of the log; None: none does."""
         with self._lock:
             return self._log().message(physical_offset)
 
     def look_message_by_id(self, msg_id: str) -> Message | None:
-        """The message of an offset id; None: it is not in this store. Raises ValueError where it is no such id."""
+        """Return the message of an offset id.
+
+        None: it is not in this store. Raises ValueError where it is no such id.
+        """
         _, physical_offset = parse_msg_id(msg_id)
         message = self.look_message_by_offset(physical_offset)
         return message if message is not None and message.msg_id == msg_id.upper() else None
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue; 0 for a queue that is not there."""
+        """Return the first offset of a queue; 0 for a queue that is not there."""
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """The offset behind a queue's last message; 0 for a queue that is not there."""
+        """Return the offset behind a queue's last message; 0 for a queue that is not there."""
         with self._lock:
             end = self._writing.queue_end((topic, queue_id))
             return 0 if end is None else end.max_offset
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """The queue offset that stands for a time; offset_by_time.py has the rules."""
+        """Return the queue offset that stands for a time; offset_by_time.py has the rules."""
         with self._lock:
             log = self._log()
             queue = self._queue((topic, queue_id), log)
             return 0 if queue is None else offset_in_queue_by_time(queue, log, self._profile, timestamp)
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
-        """At most `count` units of a queue from `offset` on, of one file; tags from the extension where there is one."""
+        """At most `count` units of a queue from `offset` on, of one file.
+
+        Tags from the extension where there is one.
+        """
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
             units = None if queue is None else queue.iterate_from(offset, offset + count)

@@ -1,8 +1,9 @@
 """ConsumeQueue.getOffsetInQueueByTime: the queue offset that stands for a time.
 
-4.x takes the first file that was modified at that time or later, else the last one, and in it the message stored nearest to it,
-the earlier of two; so it depends on files' modification times, and a copy that lost them gives other answers. 5.x takes
-the first file whose last message is not earlier, and in it the first message stored then or later; without one, the file's end.
+4.x takes the first file that was modified at that time or later, else the last one, and in it the message stored
+nearest to it, the earlier of two; so it depends on files' modification times, and a copy that lost them gives other
+answers. 5.x takes the first file whose last message is not earlier, and in it the first message stored then or later;
+without one, the file's end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
-    """The queue offset for a time (ms since 1970); 0 where nothing can be found. Raises OSError and Unreadable."""
+    """Return the queue offset for a time (ms since 1970); 0 where nothing can be found.
+
+    Raises OSError and Unreadable.
+    """
     if not isinstance(queue.queue, ConsumeQueue):
         return _of_batches(queue.queue, log, timestamp)
     files = queue.queue.queue.files
@@ -41,9 +45,10 @@ def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile
 
 
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
-    """The first batch stored then or later; the last one where it is not later than that.
+    """Return the first batch stored then or later.
 
-    5.x looks in the last file that does not begin later: where one time goes over several files, it gives a later batch of it.
+    The last one where it is not later than that. 5.x looks in the last file that does not begin later: where one time
+    goes over several files, it gives a later batch of it.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -71,7 +76,7 @@ class _Search:
         return files[-1]
 
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
-        """The first unit of a file stored at a time or later, its end where there is none; 0 where a message on the way is gone."""
+        """Return the first unit of a file stored at a time or later, its end where there is none; 0 where a message on the way is gone."""
         first, low, end = self._range(file)
         if first == end:
             return 0
@@ -95,7 +100,10 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """The unit of a file stored nearest to a time; one of those stored just then; 0 where a message on the way is gone."""
+        """Return the unit of a file stored nearest to a time.
+
+        One of those stored just then; 0 where a message on the way is gone.
+        """
         first, low, end = self._range(file)
         if first == end:
             return 0
@@ -123,7 +131,7 @@ class _Search:
         return right[1]
 
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
-        """The file's first unit, the first that the queue still has, and the end of those in use."""
+        """Return the file's first unit, the first that the queue still has, and the end of those in use."""
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)
         return first, max(self._queue.min_offset, first), end

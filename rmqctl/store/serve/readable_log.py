@@ -27,14 +27,15 @@ class ReadableLog:
         return self._log.min_offset
 
     def has(self, physical_offset: int, size: int) -> bool:
-        """Whether `size` bytes are there, in one file: where a broker's CommitLog.getMessage gives something."""
+        """Return whether `size` bytes are there, in one file: where a broker's CommitLog.getMessage gives something."""
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
 
     def message(self, physical_offset: int) -> Message | None:
-        """The message at an offset; None where no whole record is.
+        """Return the message at an offset; None where no whole record is.
 
-        A broker gives whatever bytes are there, and for offset 0, when the log does not begin there any more, the first file's.
+        A broker gives whatever bytes are there, and for offset 0, when the log does not begin there any more, the first
+        file's.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -50,6 +51,6 @@ class ReadableLog:
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Where the file behind the one of an offset begins."""
+        """Return where the file behind the one of an offset begins."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

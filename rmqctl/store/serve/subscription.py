@@ -1,7 +1,7 @@
 """What a consumer subscribes to: `*`, or tags as `TagA || TagB` (FilterAPI, and the broker's ExpressionMessageFilter for tags).
 
-A broker compares hash codes alone, so that a message with another tag of the same hash goes through; the client compares the
-texts. SQL92 expressions are not here: they need the consumer's compiled filter.
+A broker compares hash codes alone, so that a message with another tag of the same hash goes through; the client
+compares the texts. SQL92 expressions are not here: they need the consumer's compiled filter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ SEPARATOR = "||"
 
 
 class Subscription:
-    """Tags by an expression; empty and `*` are all. Raises BadRequest for one that has separators only."""
+    """Tags by an expression.
+
+    Empty and `*` are all. Raises BadRequest for one that has separators only.
+    """
 
     def __init__(self, expression: str = ALL) -> None:
         self._codes: frozenset[int] | None = None
@@ -27,7 +30,10 @@ class Subscription:
         self._codes = frozenset(hash_code(tag) for tag in tags if tag)
 
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
-        """Whether a unit's tagsCode goes through; its low 32 bits count. An address whose extension is lost tells nothing: it does."""
+        """Return whether a unit's tagsCode goes through.
+
+        Its low 32 bits count. An address whose extension is lost tells nothing: it does.
+        """
         if self._codes is None or is_ext_address(tags_code):
             return True
         return ((tags_code + 2**31) & 0xFFFFFFFF) - 2**31 in self._codes

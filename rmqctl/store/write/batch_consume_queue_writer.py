@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class BatchConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the last one's record, `max_offset` the next queue offset.
+    """Units of one queue.
 
-    Methods raise OSError.
+    `max_physical_offset` is behind the last one's record, `max_offset` the next queue offset. Methods raise OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:
@@ -20,7 +20,10 @@ class BatchConsumeQueueWriter:
         self.max_offset = max_offset
 
     def put(self, units: Any) -> int:
-        """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already; how many were written."""
+        """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already.
+
+        How many were written.
+        """
         units = units[units["physicalOffset"] >= self.max_physical_offset]
         if not len(units):
             return 0

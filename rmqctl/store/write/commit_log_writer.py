@@ -1,8 +1,8 @@
 """CommitLog.putMessage: checks, encodes, and appends messages to the log.
 
-A record is placed only where eight bytes are left behind it: else a blank closes the file, and the record goes to the next one;
-a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones go to
-SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
+A record is placed only where eight bytes are left behind it: else a blank closes the file, and the record goes to the
+next one; a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones
+go to SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TOPICS_KNOWN = 65536
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
-    """Whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
+    """Return whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
         and name.isascii()
@@ -87,9 +87,9 @@ class PutSettings(NamedTuple):
 def put_settings(
     conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False
 ) -> PutSettings:
-    """As broker.conf says, as far as a broker of the profile knows it; `property_crc` whatever it says.
+    """As broker.conf says, as far as a broker of the profile knows it.
 
-    Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
+    `property_crc` whatever it says. Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -103,7 +103,9 @@ def put_settings(
 
 
 class CommitLogWriter:
-    """Appends to `queue`; `topic_queue_table` has the next queue offset of each queue, LMQ's too.
+    """Appends to `queue`.
+
+    `topic_queue_table` has the next queue offset of each queue, LMQ's too.
 
     `now` gives the time in ms since 1970. Any thread may put.
     """
@@ -131,7 +133,10 @@ class CommitLogWriter:
         self._topic_fields: dict[str, TopicField] = {}  # of the topics that were put
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
-        """Store one message; `as_it_is` a copy of a stored one, whose DELAY is not obeyed again."""
+        """Store one message.
+
+        `as_it_is` a copy of a stored one, whose DELAY is not obeyed again.
+        """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
         if self._is_for_light_queues(message):
@@ -192,7 +197,10 @@ class CommitLogWriter:
         return self._put(first, batch)
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for records that `put_encoded` takes; None where a record depends on its offset (`__CRC32#`)."""
+        """Return the rules for records that `put_encoded` takes.
+
+        None where a record depends on its offset (`__CRC32#`).
+        """
         if self._property_crc:
             return None
         return EncodingRules(
@@ -240,14 +248,14 @@ class CommitLogWriter:
         return PutEncodedResult(count, None, grown)
 
     def take_written_queues(self) -> set[QueueKey]:
-        """The queues that messages came to since the last call, and those that delayed and half messages will go on to."""
+        """Return the queues that messages came to since the last call, and those that delayed and half messages will go on to."""
         with self._put_lock:
             taken, self._written_queues = self._written_queues, set()
         return taken
 
     @property
     def is_os_page_cache_busy(self) -> bool:
-        """Whether a put has been waiting for the file system for longer than a second."""
+        """Return whether a put has been waiting for the file system for longer than a second."""
         since = self._waiting_since
         return since > 0 and (time.monotonic() - since) * 1000 > self._settings.os_page_cache_busy_ms
 
@@ -264,7 +272,7 @@ class CommitLogWriter:
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
-        """The record, or why it cannot be one."""
+        """Return the record, or why it cannot be one."""
         topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
         if isinstance(topic, PutMessageResult):
             return topic
@@ -282,7 +290,7 @@ class CommitLogWriter:
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
-        """A topic as it is stored, or why it cannot be one."""
+        """Return a topic as it is stored, or why it cannot be one."""
         if not is_topic(topic):
             remark = f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
@@ -362,7 +370,10 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one behind the other, each for itself; fewer results where the store fails."""
+        """Append records one behind the other, each for itself.
+
+        Fewer results where the store fails.
+        """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
             message, encoded = run[len(results)]
@@ -374,7 +385,10 @@ class CommitLogWriter:
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """As many of these records as the file has room for, at least the first; one result each."""
+        """As many of these records as the file has room for, at least the first.
+
+        One result each.
+        """
         try:
             file = self._file_with_room(run[0][1].size)
         except OSError as error:
@@ -412,7 +426,7 @@ class CommitLogWriter:
         return results
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
-        """The last file, after it was closed by a blank where there is no room in it. Raises OSError."""
+        """Return the last file, after it was closed by a blank where there is no room in it. Raises OSError."""
         self._waiting_since = time.monotonic()
         try:
             file = self.queue.last_with_room()
@@ -426,18 +440,21 @@ class CommitLogWriter:
             self._waiting_since = 0.0
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
-        """Whether the broker gives a message offsets in LMQ; those of a copy stay as they are where it does not."""
+        """Return whether the broker gives a message offsets in LMQ.
+
+        Those of a copy stay as they are where it does not.
+        """
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
 
     def _is_light_name(self, name: str) -> bool:
-        """Whether the broker dispatches to such a queue; 5.x gives no offset in one without %LMQ%, and cannot dispatch the message then."""
+        """Return whether the broker dispatches to such a queue; 5.x gives no offset in one without %LMQ%, and cannot dispatch the message then."""
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """A message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
+        """Return a message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
         if unusable:
@@ -491,12 +508,12 @@ class CommitLogWriter:
 
 
 def _has_failed(results: list[PutMessageResult]) -> bool:
-    """Whether the last of these could not be stored for the store's sake."""
+    """Return whether the last of these could not be stored for the store's sake."""
     return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
+    """Return whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
 
 

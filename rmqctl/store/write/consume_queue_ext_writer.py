@@ -1,8 +1,8 @@
 """A consume queue's extension, written: a unit for each message of the queue, whose address stands in the queue for the tags code.
 
-A file ends four bytes early at the latest: where a unit would need them, a size of -1 closes the file (ConsumeQueueExt.put).
-Filter bitmaps are not calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a broker's, a replay leaves no units that
-nothing points to.
+A file ends four bytes early at the latest: where a unit would need them, a size of -1 closes the file
+(ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a
+broker's, a replay leaves no units that nothing points to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class ConsumeQueueExtWriter:
         self.queue = queue
 
     def put(self, tags_codes: Any, store_timestamps: Any) -> Any:
-        """Append a unit for each message; their addresses. Arrays of int64; times in ms since 1970."""
+        """Append a unit for each message.
+
+        Their addresses. Arrays of int64; times in ms since 1970.
+        """
         units = np.zeros(len(tags_codes), EXT_UNITS)
         units["size"], units["tagsCode"], units["storeTime"] = CQ_EXT_UNIT.size, tags_codes, store_timestamps
         addresses = np.empty(len(units), np.int64)
@@ -53,10 +56,10 @@ class ConsumeQueueExtWriter:
 
 
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
-    """Where the extension of `queue` is gone on with, as a broker that loads it cuts it: a byte offset.
+    """Return where the extension of `queue` is gone on with, as a broker that loads it cuts it: a byte offset.
 
-    Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they have none,
-    behind the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
+    Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they
+    have none, behind the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -1,7 +1,7 @@
 """A consume queue, written: units appended at the queue's end, in the order of the log.
 
-A queue that does not begin at 0 begins with pre-blank units in the file of its first offset (ConsumeQueue.fillPreBlank); never
-without a real unit behind them: 4.x would fill no queue any more.
+A queue that does not begin at 0 begins with pre-blank units in the file of its first offset
+(ConsumeQueue.fillPreBlank); never without a real unit behind them: 4.x would fill no queue any more.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueWriter:
-    """Units of one queue; `max_physical_offset` is behind the last one's record. Methods raise OSError.
+    """Units of one queue.
 
-    With an `ext` the tags codes go there, and units have addresses.
+    `max_physical_offset` is behind the last one's record. Methods raise OSError. With an `ext` the tags codes go there,
+    and units have addresses.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class ConsumeQueueWriter:
         return self.queue.max_offset // CQ_UNIT.size
 
     def put(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> int:
-        """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order; how many were written.
+        """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order.
 
-        `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last message's, for by
-        these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker writes units at once.
-        LMQ's units are not `extended`: they never go to the extension.
+        How many were written.
+
+        `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last
+        message's, for by these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker
+        writes units at once. LMQ's units are not `extended`: they never go to the extension.
 
         Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
         """
@@ -55,7 +58,10 @@ class ConsumeQueueWriter:
         return len(units) - skipped
 
     def append(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> Any:
-        """Append units as `put`, but all of them, of which there must be one; the units as they were written."""
+        """Append units as `put`, but all of them, of which there must be one.
+
+        The units as they were written.
+        """
         if self.ext is not None and extended:
             units = units.copy()
             units["tagsCode"] = self.ext.put(units["tagsCode"], store_timestamps)
@@ -82,7 +88,10 @@ class ConsumeQueueWriter:
         self.queue.close()
 
     def _pre_blank(self, queue_offset: int) -> bytes:
-        """What comes before a queue's first unit in its first file; written together with it, so that it never stands alone."""
+        """Return what comes before a queue's first unit in its first file.
+
+        Written together with it, so that it never stands alone.
+        """
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)
         filler["size"] = PRE_BLANK_SIZE

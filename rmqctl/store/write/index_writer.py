@@ -1,8 +1,8 @@
 """The index, written: keys of messages in log order, a new file when one is full (IndexService.buildIndex).
 
-A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are written
-when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader never follows a slot
-to an entry that is not there.
+A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are
+written when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader
+never follows a slot to an entry that is not there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PENDING_ENTRIES_MAX = 50_000
 class IndexWriter:
     """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
 
-    `made_at` gives the time that a file is named by, for that when its first message was stored (ms since 1970); `on_full` hears the
-    end timestamp of a file that is full and flushed (the checkpoint's index time). Methods raise OSError. Any thread may have what is
-    waiting written; one alone puts.
+    `made_at` gives the time that a file is named by, for that when its first message was stored (ms since 1970);
+    `on_full` hears the end timestamp of a file that is full and flushed (the checkpoint's index time). Methods raise
+    OSError. Any thread may have what is waiting written; one alone puts.
     """
 
     def __init__(
@@ -65,7 +65,10 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Fill a file that is there already, if it has room; else the next one begins where it ends."""
+        """Fill a file that is there already, if it has room.
+
+        Else the next one begins where it ends.
+        """
         header = file.header()
         if header is None:
             return
@@ -85,7 +88,10 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """For who reads the files: all is in them, and stays as it is until the block ends; the file that is filled now."""
+        """For who reads the files: all is in them, and stays as it is until the block ends.
+
+        The file that is filled now.
+        """
         with self._lock:
             self._write_out()
             yield None if self._file is None else self._file.path
@@ -168,7 +174,10 @@ class IndexWriter:
             self._storage.write(descriptor, INDEX_HEADER.size + place, self._heads[place : place + SLOT_SIZE].data)
 
     def _begin_file(self, described: DispatchColumns) -> None:
-        """A new file for the key that waits; its header begins with its predecessor's end, until it has an entry."""
+        """Begin a new file for the key that waits.
+
+        Its header begins with its predecessor's end, until it has an entry.
+        """
         state = self._state[0]
         if self._file is not None:
             self._flush()
@@ -186,7 +195,7 @@ class IndexWriter:
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
     def _free_name(self, at: int) -> Path:
-        """A name that sorts behind all others: the local time, a millisecond later where that is taken."""
+        """Return a name that sorts behind all others: the local time, a millisecond later where that is taken."""
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
         if _name_of(at) <= self._last_name:
@@ -202,6 +211,6 @@ def _name_of(milliseconds: int) -> str:
 
 
 def _time_of(name: str) -> int:
-    """The milliseconds since 1970 that a name stands for."""
+    """Return the milliseconds since 1970 that a name stands for."""
     local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
     return int(local.timestamp()) * 1000 + int(name[14:])

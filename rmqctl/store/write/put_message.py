@@ -32,14 +32,18 @@ class PutMessageStatus(Enum):
 
     @property
     def is_of_message(self) -> bool:
-        """Whether the message cannot be stored, here and by this broker; any other failure is the store's, and the next message's, too."""
+        """Return whether the message cannot be stored, here and by this broker.
+
+        Any other failure is the store's, and the next message's, too.
+        """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """Where messages were stored: offsets and sizes in bytes, `logics_offset` in units, of the first one; time in ms since 1970.
+    """Where messages were stored: offsets and sizes in bytes, `logics_offset` in units, of the first one.
 
-    Topic and queue are those that they came to: a delayed message's are the schedule's. `takes_offset`: they are in the queue.
+    Time in ms since 1970. Topic and queue are those that they came to: a delayed message's are the schedule's.
+    `takes_offset`: they are in the queue.
     """
 
     topic: str
@@ -55,17 +59,20 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def msg_num(self) -> int:
-        """How many messages, those of an inner batch counted one by one."""
+        """Return how many messages, those of an inner batch counted one by one."""
         return len(self.physical_offsets) * self.inner_num
 
     @property
     def msg_id(self) -> str:
-        """The offset message id; of a batch, all of them, joined by commas."""
+        """Return the offset message id; of a batch, all of them, joined by commas."""
         return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
 
 
 class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """The status; `append` where something was stored; `remark` says what is wrong, in words."""
+    """The status.
+
+    `append` where something was stored; `remark` says what is wrong, in words.
+    """
 
     status: PutMessageStatus
     append: AppendMessageResult | None = None
@@ -73,12 +80,12 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was stored, flushed in time or not."""
+        """Return whether it was stored, flushed in time or not."""
         return self.append is not None
 
     @property
     def is_store_failure(self) -> bool:
-        """Whether it was not stored, and the message is not why: a full disk, a store that is closed."""
+        """Return whether it was not stored, and the message is not why: a full disk, a store that is closed."""
         return self.append is None and not self.status.is_of_message
 
 
@@ -91,7 +98,9 @@ class PutEncodedResult(NamedTuple):
 
 
 class EncodingRules(NamedTuple):
-    """What a record must be for a log to take it ready-made. Sizes in bytes; `takes` says whether a queue takes such records.
+    """What a record must be for a log to take it ready-made.
+
+    Sizes in bytes; `takes` says whether a queue takes such records.
 
     `now` returns the born time of messages that have none, in ms since 1970.
     """

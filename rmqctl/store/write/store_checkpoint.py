@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class StoreCheckpoint:
-    """The checkpoint file of a store that is written to. Times in ms since 1970; methods raise OSError."""
+    """The checkpoint file of a store that is written to.
+
+    Times in ms since 1970; methods raise OSError.
+    """
 
     def __init__(self, storage: WritableStorage, path: Path) -> None:
         self._storage = storage
@@ -27,17 +30,17 @@ class StoreCheckpoint:
         self.values = found or Checkpoint(0, 0, 0, 0, 0)
 
     def set_physic(self, timestamp: int) -> None:
-        """The log is on the disk up to a message of this time."""
+        """Set the time up to which the log is on the disk."""
         with self._lock:
             self.values = self.values._replace(physic_msg_timestamp=max(timestamp, self.values.physic_msg_timestamp))
 
     def set_logics(self, timestamp: int) -> None:
-        """The queues are."""
+        """Set the time up to which the queues are on the disk."""
         with self._lock:
             self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
 
     def set_index(self, timestamp: int) -> None:
-        """An index file is full and on the disk; its last message is of this time."""
+        """Set the time of the last message of the newest full index file, which is on the disk."""
         with self._lock:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
 

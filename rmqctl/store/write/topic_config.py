@@ -1,8 +1,9 @@
 """config/topics.json, written: the topics that a broker knows, and how many queues each has (TopicConfigManager).
 
-A broker gives out only topics that stand there, and of each only the queues below readQueueNums (PullMessageProcessor); it adds
-a topic when the first message of it comes. So does this. What stands there already is kept, but for queue numbers that a
-message is beyond: those are raised. The same file in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
+A broker gives out only topics that stand there, and of each only the queues below readQueueNums (PullMessageProcessor);
+it adds a topic when the first message of it comes. So does this. What stands there already is kept, but for queue
+numbers that a message is beyond: those are raised. The same file in 4.x and 5.x, except that 5.x has `attributes` and a
+`stateVersion`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ USUAL_QUEUE_NUMS = 4
 
 
 class TopicConfigs:
-    """topics.json in the `config` folder of a store; `now` gives the time in ms since 1970. Any thread may tell it of queues.
+    """topics.json in the `config` folder of a store.
 
-    `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts as deleted.
-    `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
+    `now` gives the time in ms since 1970. Any thread may tell it of queues.
+
+    `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts
+    as deleted. `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
     """
 
     def __init__(
@@ -121,7 +124,10 @@ class TopicConfigs:
 
 
 def usual_queue_nums(topic: str) -> int:
-    """How many queues a broker gives to a topic that it makes itself; to one of producers, that a producer asks for."""
+    """Return how many queues a broker gives to a topic that it makes itself.
+
+    To one of producers, that a producer asks for.
+    """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
     if topic.startswith(ONE_QUEUE_PREFIXES) or topic in ONE_QUEUE_TOPICS:
@@ -130,7 +136,10 @@ def usual_queue_nums(topic: str) -> int:
 
 
 def _read_queue_nums(entry: Any) -> int:
-    """readQueueNums; of an entry that is none, more than is ever wanted: it is left as it is."""
+    """ReadQueueNums.
+
+    Of an entry that is none, more than is ever wanted: it is left as it is.
+    """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX
     return int(entry[READ_NUMS])
