@@ -97,7 +97,7 @@ class StoreInUse(RmqctlError):
 
 
 class NeedsRecovery(RmqctlError):
-    """The store was not shut down in order, or is damaged: nothing may be appended before it is recovered."""
+    """The store was not shut down cleanly, or is damaged: nothing may be appended before it is recovered."""
 
     exit_code = ExitCode.FINDINGS
 

@@ -27,7 +27,7 @@ VERBS = {
     "append": ("verbs.append", "Append messages: one, or JSON Lines as dump prints them."),
     "recover": ("verbs.recover", "Make a store whole after a crash or damage; --dry-run: what a restart would lose."),
     "truncate": ("verbs.truncate", "End the log at a record boundary; queues and index follow."),
-    "rebuild": ("verbs.rebuild", "Make queues and index anew from the log."),
+    "rebuild": ("verbs.rebuild", "Rebuild queues and index from the log."),
     "clean": ("verbs.clean", "Delete expired files, by age, by the disk, or by hand; from cron, too."),
     "checkpoint": ("verbs.checkpoint", "Show the checkpoint, or set its fields."),
     "undo": ("verbs.undo", "Take back what rmqctl changed in a store, byte for byte."),
@@ -36,7 +36,7 @@ VERBS = {
     "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
-# objects; stretches of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of the time
+# objects; runs of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of the time
 GARBAGE_THRESHOLD = 100_000
 
 

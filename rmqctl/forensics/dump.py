@@ -141,7 +141,7 @@ class Dump:
         for item in islice(scan, context):
             behind.append(self._shown(item))
             self._hear_if_damage(item)
-        self.summary.stopped = f"{context} records behind {physical_offset}"
+        self.summary.stopped = f"{context} records after {physical_offset}"
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, position: int | None = None) -> Iterator[Row]:
@@ -170,7 +170,7 @@ class Dump:
                 self._log.queue.refresh()
 
     def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
-        """Return where to go on behind damage or missing files.
+        """Return where to go on after damage or missing files.
 
         None: nothing is behind, so it may be a record in the making.
         """

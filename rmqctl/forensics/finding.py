@@ -82,7 +82,7 @@ class Explanation(NamedTuple):
     then: str
 
 
-_RESTART = "A broker that scans this place at its start ends the log here and drops everything behind it."
+_RESTART = "A broker that scans this place at its start ends the log here and drops everything after it."
 _CLIENT = (
     "Brokers serve the message, but Java clients reject it, and with it all that follow it in the same pull: consumers may hang here or "
     "skip messages. Once the group has consumed up to the message, set its offset to the next one; a slave's copy may be intact."
@@ -142,12 +142,12 @@ CATALOGUE: dict[str, Explanation] = {
         "No broker checks this: it would serve the message without its last properties. Compare it with its producer's or a slave's.",
     ),
     "hole": Explanation(
-        "Zeros where a record should be, whole records behind: pages that never reached the disk, a zeroed sector, or a log that was cut "
-        "here before and still has stale records behind its end (then they are older than those before).",
+        "Zeros where a record should be, whole records after: pages that never reached the disk, a zeroed sector, or a log that was cut "
+        "here before and still has stale records after its end (then they are older than those before).",
         _RESTART,
     ),
     "bytes-behind-end": Explanation(
-        "The log ends, but the bytes behind its end are not zero: a torn write, or what a truncation left.",
+        "The log ends, but the bytes after its end are not zero: a torn write, or what a truncation left.",
         "Stale records there can come back to life (RocketMQ's issue 10666); truncate the log's tail.",
     ),
     "file-gap": Explanation(
@@ -194,9 +194,9 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "unit-order": Explanation("Physical offsets in a queue do not ascend.", _REBUILD),
     "unit-hole": Explanation("An unused unit between used ones: a broker may end the queue here.", _REBUILD),
-    "unit-behind-end": Explanation("Bytes behind a queue's end that are no unit.", _REBUILD),
+    "unit-behind-end": Explanation("Bytes after a queue's end that are no unit.", _REBUILD),
     "dangling-unit": Explanation(
-        "Units point behind the end of the log: their messages are gone, or the log's last file is.",
+        "Units point after the end of the log: their messages are gone, or the log's last file is.",
         "A restart cuts them off.",
     ),
     "unit-lost-message": Explanation(
@@ -227,7 +227,7 @@ CATALOGUE: dict[str, Explanation] = {
         "Look for the commit log (storePathCommitLog in broker.conf): a broker would destroy the queues.",
     ),
     "abort": Explanation(
-        "`abort` is there and no broker on this host holds the store: it was not shut down in order.",
+        "`abort` is there and no broker on this host holds the store: it was not shut down cleanly.",
         "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where verify finds nothing "
         "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
     ),
@@ -239,7 +239,7 @@ CATALOGUE: dict[str, Explanation] = {
         "The checkpoint has not 4096 bytes.", "Brokers map 4096 bytes: it was cut or written over."
     ),
     "checkpoint-behind": Explanation(
-        "The checkpoint is zero or older than the last message, although the store was shut down in order.",
+        "The checkpoint is zero or older than the last message, although the store was shut down cleanly.",
         "Safe but slow: an abnormal recovery scans more of the log, or all of it, and drops the open index file.",
     ),
     "checkpoint-ahead": Explanation(
@@ -251,7 +251,7 @@ CATALOGUE: dict[str, Explanation] = {
         "A broker deletes the file and reads its .bak; when that is bad, too, it does not start or starts with an empty configuration.",
     ),
     "offset-beyond-queue": Explanation(
-        "A group's offset, or a delay level's, is behind the end of its queue: messages were lost, or the queue was cut.",
+        "A group's offset, or a delay level's, is after the end of its queue: messages were lost, or the queue was cut.",
         "New messages up to that offset would be skipped: reset the group's offset.",
     ),
 }
@@ -263,6 +263,6 @@ TERMS: dict[str, Explanation] = {
         "message's own where that is whole, else "
         '{"RMQCTL_DAMAGED":"..."} and spaces; its PREPAREDTRANSACTIONOFFSET is 5930485633935736832.',
         "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` shows it with the "
-        "property; `rmqctl undo` takes all placeholders of a recovery back. Bytes that no queue knows of get fillers, which nobody is served.",
+        "property; `rmqctl undo` takes all placeholders of a recovery back. Bytes that no queue knows of get filler placeholders, which nobody is served.",
     ),
 }

@@ -125,7 +125,7 @@ def _version(store: ReadOnlyStore) -> dict[str, Any]:
         )
         signs = ["no lock file"]
     if separator is not None:
-        signs = [*signs, "0x02 behind the last property" if separator else "no 0x02 behind the last property"]
+        signs = [*signs, "0x02 after the last property" if separator else "no 0x02 after the last property"]
     return {"guess": guess, "signs": signs, "profile": guess_profile(store).name}
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
-# what a broker's scan at its start does not look at, or is not there for (the store does not load, or we alone cannot read)
+# what a broker's scan at its start does not look at, or does not exist for (the store does not load, or we alone cannot read)
 BROKER_OVERLOOKS = frozenset(
     {
         "bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "file-gap",
@@ -52,7 +52,7 @@ CAUSES = (
     "file-overlap",
 )
 BIT_FLIP_BUDGET = 16 * 1024 * 1024
-# the log's items in order; with a describer, stretches have their dispatch columns
+# the log's items in order; with a request builder, stretches have their dispatch columns
 Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem | RecordRun]]
 
 
@@ -60,7 +60,7 @@ Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem 
 class VerifyReport:
     """What verify found. Offsets in bytes; `seconds` is the scan alone.
 
-    `behind_damage` counts the good messages and their bytes behind the first damage at which a broker's scan ends the
+    `behind_damage` counts the good messages and their bytes after the first damage at which a broker's scan ends the
     log. `placeholders` are messages that `recover --keep-going` wrote in place of others; None: not counted, at level
     1.
     """
@@ -238,7 +238,7 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
-        """Good messages, one behind the other."""
+        """Good messages, one after the other."""
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size

@@ -76,12 +76,12 @@ class CqUnit(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """Return a filler before a queue's first unit, not a message."""
+        """Return a filler placeholder before a queue's first unit, not a message."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte behind the record it points to."""
+        """Physical offset of the byte after the record it points to."""
         return self.physical_offset + self.size
 
 

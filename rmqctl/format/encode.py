@@ -87,7 +87,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
     """Return the properties as MessageDecoder.messageProperties2String writes them.
 
-    With `property_crc` the room for `__CRC32#` behind them.
+    With `property_crc` the room for `__CRC32#` after them.
     """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")

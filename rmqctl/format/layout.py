@@ -23,7 +23,7 @@ class Field(NamedTuple):
 
 
 class Layout:
-    """Fields one behind the other, big-endian, without padding.
+    """Fields one after the other, big-endian, without padding.
 
     >>> unit = Layout("unit", (Field("physicalOffset", "q"), Field("size", "i")))
     >>> unit.size, unit.offset("size")

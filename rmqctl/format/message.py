@@ -15,7 +15,7 @@ A record is valid iff
 (6) the last byte of PROPERTIES is not zero (no broker checks that; a torn write leaves zeros, and no property ends so); but in a
     record for light queues 5.2.0 to 5.3.0 leave room for `__CRC32#` even where they write none: 20 bytes, zero or stale.
 
-A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD43194; bytes behind these 8 are stale.
+A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD43194; bytes after these 8 are stale.
 Eight zero bytes are no record: nothing was written there yet.
 
 A flipped bit cannot be seen in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (but its V6 bits), BORNTIMESTAMP, BORNHOST,
@@ -116,7 +116,7 @@ class Message(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte behind the record."""
+        """Physical offset of the byte after the record."""
         return self.physical_offset + self.size
 
     @property
@@ -291,7 +291,7 @@ class Damage(NamedTuple):
 
     @property
     def end(self) -> int:
-        """First physical offset behind the damage."""
+        """First physical offset after the damage."""
         return self.physical_offset + self.size
 
     @property

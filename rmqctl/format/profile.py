@@ -13,19 +13,19 @@ class Profile(NamedTuple):
 
     name: str
     ends_properties_with_separator: bool
-    """Whether 0x02 stands behind the last property, too (MessageDecoder.messageProperties2String)."""
+    """Whether 0x02 stands after the last property, too (MessageDecoder.messageProperties2String)."""
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
-    """Whether `abort` has the PID, and what it had before goes to `abort.bak` (5.x, MixAll.string2File); else it is empty."""
+    """Whether `abort` has the PID, and what it had before goes to `abort.bak` (5.x, MixAll.string2File); otherwise it is empty."""
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
     """Whether a consumer far beyond the end of a queue that begins at 0 is sent back to 0, not to the end (up to 4.9.3)."""
     expired_queue_begins_at_end: bool
-    """Whether a queue without any message left begins at its end (5.x); else its min offset stays what it was."""
+    """Whether a queue without any message left begins at its end (5.x); otherwise its min offset stays what it was."""
     finds_offset_by_store_time: bool
-    """Whether a look-up by time goes by store times alone (5.x); else by files' modification times first, to the nearest message."""
+    """Whether a look-up by time goes by store times alone (5.x); otherwise by files' modification times first, to the nearest message."""
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
@@ -35,17 +35,17 @@ class Profile(NamedTuple):
     half_messages_take_light_offsets: bool
     """Whether prepared and rollback records, which get no unit, take queue offsets in LMQ (since 5.2)."""
     loads_around_folders: bool
-    """Whether a folder among the files of the log or of a queue is passed over, and a last file of 0 bytes deleted (5.x); else no load."""
+    """Whether a folder among the files of the log or of a queue is passed over, and a last file of 0 bytes deleted (5.x); otherwise no load."""
     checks_room: bool
-    """Whether a record or blank that claims more than is left of its file is none (5.x); else a blank's TOTALSIZE is not looked at."""
+    """Whether a record or blank that claims more than is left of its file is none (5.x); otherwise a blank's TOTALSIZE is not looked at."""
     recovers_from_queues: bool
-    """Whether recovery without abort begins where the queues end, and fills them (since 5.3.2); else at the third file from the end."""
+    """Whether recovery without abort begins where the queues end, and fills them (since 5.3.2); otherwise at the third file from the end."""
     dispatches_in_start: bool
-    """Whether start() dispatches what lies behind the queues' end, and waits for it (4.x)."""
+    """Whether start() dispatches what lies after the queues' end, and waits for it (4.x)."""
     counts_usable_space: bool
-    """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); else of the whole disk."""
+    """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); otherwise of the whole disk."""
     force_level_asks: bool
-    """Whether a disk over the force level alone asks for deletion, and the levels have bounds (5.x); else diskMaxUsedSpaceRatio asks."""
+    """Whether a disk over the force level alone asks for deletion, and the levels have bounds (5.x); otherwise diskMaxUsedSpaceRatio asks."""
     indexes_tags: bool
     """Whether the index has an entry for TAGS, too: `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 

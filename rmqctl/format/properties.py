@@ -1,6 +1,6 @@
 """PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store itself understands (MessageConst).
 
-The 0x02 behind the last pair is there up to 4.9.0 and from 5.2 on, not between; both are read.
+The 0x02 after the last pair is there up to 4.9.0 and from 5.2 on, not between; both are read.
 A pair with an empty name or an empty value is no property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 

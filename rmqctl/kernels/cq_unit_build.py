@@ -1,6 +1,6 @@
 """Many messages at once into units of their queues, as ConsumeQueue.putMessagePositionInfo makes them one by one.
 
-`place` goes over DISPATCH_COLUMNS in log order. Of each queue it fills a window of units, and stops in front of what a
+`place` goes over DISPATCH_COLUMNS in log order. Of each queue it fills a window of units, and stops before what a
 window has no place for: a full one, a queue that it does not know yet, a queue offset that is not the next. Who calls
 it settles that.
 """
@@ -36,7 +36,7 @@ def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: 
     """Place the messages from `row` on; the row that it came to, and why it stopped.
 
     `messages` are of DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages'
-    store times in ms) are windows of so many units, one behind the other. UNSETTLED: the message of the row it came to
+    store times in ms) are windows of so many units, one after the other. UNSETTLED: the message of the row it came to
     has no place. MULTI: the one before that row has its place, and names queues of LMQ.
     """
     while row < len(messages):

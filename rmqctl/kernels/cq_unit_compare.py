@@ -89,7 +89,7 @@ def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: 
 
     The row that it came to, and how many of `runs` (of RUNS) are used.
 
-    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops in front of a message whose unit its queue's
+    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops before a message whose unit its queue's
     window does not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
     """
     while row < len(messages):

@@ -71,7 +71,7 @@ UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_POR
     128,
 )
 
-# `key_hash` is the hash of what the index puts in front of a key, the topic and `#`; not where the topic is no text
+# `key_hash` is the hash of what the index puts before a key, the topic and `#`; not where the topic is no text
 QUEUE_TABLE_ROWS = np.dtype(
     [
         ("start", np.int64),
@@ -180,7 +180,7 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of what the index puts in front of a key, and whether the topic is text at all."""
+    """Return the hash of what the index puts before a key, and whether the topic is text at all."""
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
     except UnicodeDecodeError:
@@ -401,7 +401,7 @@ def describe(
 
     The row that it came to, and how many `hashes` are used.
 
-    `rows` are of RECORD_COLUMNS and tell of `buffer`, whose first byte is at physical offset `base`. Stops in front of
+    `rows` are of RECORD_COLUMNS and report `buffer`, whose first byte is at physical offset `base`. Stops before
     a row whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties,
     and one more a row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none
     (IndexService).

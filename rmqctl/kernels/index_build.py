@@ -54,7 +54,7 @@ def build(
     """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
 
     `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number
-    behind the last entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is
+    after the last entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is
     room for. A message that begins before the index's end is left out: it is in it.
     """
     row, key, used = state.row, state.key, state.pending

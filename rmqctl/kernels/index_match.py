@@ -1,7 +1,7 @@
 """Many index entries at once: against their slots and their order, and against the messages of the log.
 
 Entries stand in the order of the log, so one pass over both is a merge. The kernels say what is wrong as rows of
-INDEX_EVENTS; like things one behind the other are one row with a count.
+INDEX_EVENTS; like things one after the other are one row with a count.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def check_entries(
 ) -> Any:
     """Return the entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
 
-    `last_offset` is where the last entry in order before leads to, `following` where the first behind the block does
-    (-1: none is behind). Out of order is an entry behind the one before, or so far ahead that only for its sake the
+    `last_offset` is where the last entry in order before leads to, `following` where the first after the block does
+    (-1: none is behind). Out of order is an entry after the one before, or so far ahead that only for its sake the
     next would be; those are marked in `skipped` (uint8). `events` has room for two rows an entry. Gives the new
     last_offset, and how many events there are.
     """
@@ -170,7 +170,7 @@ def _end_message(
     events: Any,
     used: int,
 ) -> int:
-    """Return whether every key that must be there was found.
+    """Return whether every key that must exist was found.
 
     `found` is cleared for the next message.
     """

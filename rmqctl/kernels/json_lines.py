@@ -356,7 +356,7 @@ def write_lines(
 ) -> tuple[int, int]:
     """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8).
 
-    The row that it came to, and the bytes written. Stops in front of a row that the one-record way has to write, or
+    The row that it came to, and the bytes written. Stops before a row that the one-record way has to write, or
     that `out` may have no room for: it needs ROOM_OF_A_LINE, the path, the topic, four times the properties, and twice
     the body where that is shown. `path` is JSON, quotes included.
     """

@@ -8,7 +8,7 @@ is plain iff
   (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer
   (3) its queue is in the table; the topic has at most 127 bytes, and queueId is not negative
   (4) `properties` has at most 64 names, each once, none empty and none without a value; no name asks for more than a record
-  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros; and it is the one that `bodyCrc` tells of
+  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros; and it is the one that `bodyCrc` reports
   (6) hosts are IPv4; sysFlag has no transaction and no inner batch
   (7) no part is longer than it may be, nor the record longer than a file
 
@@ -158,7 +158,7 @@ def _string(b: Any, p: int, end: int) -> int:
 
 @inline_kernel
 def _integer(b: Any, p: Any, end: int) -> Any:
-    """(behind it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
+    """(after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
     negative = p < end and b[p] == _MINUS
     if negative:
         p += 1
@@ -497,7 +497,7 @@ def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any
 def encode(
     lines: Any, position: int, defaults: Any, table: QueueTable, rules: LineRules, counter: int, out: Any, rows: Any
 ) -> tuple[int, int, int]:
-    """Write the records of plain lines from `position` on into `out`, one behind the other, and `rows` (LINE_COLUMNS) about them.
+    """Write the records of plain lines from `position` on into `out`, one after the other, and `rows` (LINE_COLUMNS) about them.
 
     `lines` and `out` are uint8 and writable; a line ends where `lines` does, too. QUEUEOFFSET, PHYSICALOFFSET and
     STORETIMESTAMP are left to `place`. `counter` counts the UNIQ_KEYs that were made. Stops at a line that is not

@@ -16,7 +16,7 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 
-# of a queue; in units, but max_physical_offset: bytes, behind the last unit's record. The last file begins at `base`, `wrote` units of it
+# of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`, `wrote` units of it
 # are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at pre_blank_end, if it has any new ones.
 FILL_STATES = np.dtype(
     [
@@ -67,7 +67,7 @@ def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a
 def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch `messages` (of DISPATCH_COLUMNS) from `row` on to `states` (of FILL_STATES); the row that it came to.
 
-    `queues` has the place in `states` of each queue's number. Stops in front of a message of a batch queue, and
+    `queues` has the place in `states` of each queue's number. Stops before a message of a batch queue, and
     `with_multi_dispatch` of one that names other queues: they need more than columns have.
     """
     while row < len(messages):
@@ -96,7 +96,7 @@ def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, uni
 
 @kernel
 def used_units(raw: Any, count: int, bound: int) -> int:
-    """Return how many of the first `count` units of `raw` (uint8) are in use one behind the other, and point in front of `bound` (bytes)."""
+    """Return how many of the first `count` units of `raw` (uint8) are in use one after the other, and point before `bound` (bytes)."""
     for unit in range(count):
         at = unit * _UNIT
         physical_offset = i64(raw, at)

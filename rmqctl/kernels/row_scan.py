@@ -1,6 +1,6 @@
 """What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns: the rest of the head, and where texts stand.
 
-Texts come as spans, and `gather` puts the bytes of many one behind the other, as Arrow's arrays have them. Nothing is
+Texts come as spans, and `gather` puts the bytes of many one after the other, as Arrow's arrays have them. Nothing is
 decoded: whether bytes are UTF-8 is for who makes the text of them. Topics and hosts, which are few, come as numbers of
 a `QueueTable`.
 """
@@ -26,7 +26,7 @@ from rmqctl.kernels.dispatch_scan import (
 )
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
-# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that is not there
+# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not exist
 ROW_COLUMNS = np.dtype(
     [
         ("body_crc", np.int64),
@@ -64,7 +64,7 @@ _TO_RECONSUME, _TO_PREPARED = (
 _V4, _V6, _BORN_V6, _STORE_V6 = HOST_V4, HOST_V6, BORNHOST_V6, STOREHOST_V6
 _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHORT = 64  # bytes: copying a slice costs more than that
-_PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 behind it
+_PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 
 @inline_kernel
@@ -182,7 +182,7 @@ def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> N
 
 
 def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:
-    """(offsets, bytes) of many spans one behind the other: int32, one more than spans, and uint8.
+    """(offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
 
     Together below 2 GiB.
     """

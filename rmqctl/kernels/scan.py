@@ -1,6 +1,6 @@
 """Many records at once, into columns: the kernel that whole files are read with.
 
-`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops in front of
+`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops before
 everything else: a blank, zeros, damage, a record that the buffer has not got whole. There the one-record decoder takes
 over, so that what is wrong is said in one place only; a test holds both to the same answer on every golden store and
 damage case.

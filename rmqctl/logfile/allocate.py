@@ -50,7 +50,7 @@ class AllocateMappedFileService:
             with self._lock:
                 self._made[path] = future
             raise OSError(0, f"no new file within {WAIT_SECONDS:.0f} s", str(path)) from error
-        with self._lock:  # not before this one is there: a crash would leave a hole in front of it
+        with self._lock:  # not before this one is there: a crash would leave a hole before it
             if following is not None and following not in self._made:
                 self._made[following] = self._begin(following, file_from_offset + size, size)
         return file

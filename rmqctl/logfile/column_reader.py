@@ -1,4 +1,4 @@
-"""Stretches of good messages of one commit log file, read into one buffer and given as columns."""
+"""Runs of good messages of one commit log file, read into one buffer and given as columns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 BUFFER_SIZE = 2 * 1024 * 1024
 ROWS_MAX = BUFFER_SIZE // message.MIN_SIZE + 1
-MARGIN = 64 * 1024  # read behind `stop`: what the last record is likely to need
+MARGIN = 64 * 1024  # read after `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
-    """Good messages one behind the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
+    """Good messages one after the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
 
     `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy,
     uint8). Both are overwritten by the next read: copy what you keep.

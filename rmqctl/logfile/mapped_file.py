@@ -51,7 +51,7 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """Offset of the byte behind the file."""
+        """Offset of the byte after the file."""
         return self.file_from_offset + self.size
 
     @property
@@ -134,7 +134,7 @@ class MappedFile:
         return None
 
     def data_end(self, position: int) -> int:
-        """Position behind the last byte that is not zero, at least `position`.
+        """Position after the last byte that is not zero, at least `position`.
 
         Raises OSError.
         """

@@ -36,7 +36,7 @@ class MappedFileQueue:
     """The files of `folders` by offset.
 
     `file_size` is the length in bytes that a file should have: `configured`, or read off the files; what a file has
-    behind that is not read. Raises OSError when a folder cannot be listed.
+    after that is not read. Raises OSError when a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -78,7 +78,7 @@ class MappedFileQueue:
 
     @property
     def end(self) -> int:
-        """Return the byte behind the last file; 0 without files."""
+        """Return the byte after the last file; 0 without files."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:

@@ -112,7 +112,7 @@ class RemoteStorage(Storage):
         del folder
 
     def display(self, path: Path) -> str:
-        """`path` relative to the store where it lies inside, else as a URL."""
+        """`path` relative to the store where it lies inside, otherwise as a URL."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
@@ -184,7 +184,7 @@ class RemoteStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the position itself; None behind the file's end."""
+        """Return the position itself; None after the file's end."""
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:

@@ -1,7 +1,7 @@
 """One file of a queue of files, for writing: three positions, and a count of those who hold it.
 
-RocketMQ's MappedFile. `wrote_position` is behind what was appended; `committed_position` behind what reached the file
-(with a buffer of the transient store pool that is later, without one the same); `flushed_position` behind what is on
+RocketMQ's MappedFile. `wrote_position` is after what was appended; `committed_position` after what reached the file
+(with a buffer of the transient store pool that is later, without one the same); `flushed_position` after what is on
 the disk.
 """
 
@@ -28,8 +28,8 @@ class WritableMappedFile(MappedFile):
 
     Positions in bytes of the file. Methods that touch it raise OSError.
 
-    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; else,
-    `mapped`, into the file's pages by memory, which is several times as fast for small appends; else by a write each.
+    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; otherwise,
+    `mapped`, into the file's pages by memory, which is several times as fast for small appends; otherwise by a write each.
     With `kept` the storage closes it when too many files are open: it must be used by one thread at a time.
     """
 
@@ -60,7 +60,7 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = wrote_position
         self.committed_position = wrote_position
         self.flushed_position = wrote_position
-        self._torn = 0  # so many bytes behind wrote_position may be what a failed append left
+        self._torn = 0  # so many bytes after wrote_position may be what a failed append left
         self._is_mended = False  # and not flushed since
         self.store_timestamp = 0
         self._references = 1
@@ -133,7 +133,7 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Zeros over what a failed append left: whole records in it would come to life behind a shorter one.
+        """Zeros over what a failed append left: whole records in it would come to life after a shorter one.
 
         Only over what is not zero: on a full disk there is no room for more, but for that there is.
         """

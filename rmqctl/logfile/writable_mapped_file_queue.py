@@ -21,7 +21,7 @@ class WritableMappedFileQueue:
     """Files of `file_size` bytes in `folders`, in turn by their offset where there are several, but for those that `is_full` says.
 
     `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files
-    behind `end` are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
+    after `end` are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
     """
 
     def __init__(

@@ -363,7 +363,7 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def unlink(self, path: Path) -> None:
-        """Delete a file, durably; one that is not there is no error."""
+        """Delete a file, durably; one that does not exist is no error."""
         if self.entry(path).kind is not Kind.MISSING:
             self.remove_file(path)
             self.sync_folder(path.parent)

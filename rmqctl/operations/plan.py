@@ -144,7 +144,7 @@ class RepairPlan:
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
-        """Return those that are made anew."""
+        """Return those that are rebuilt."""
         return frozenset(
             (action.topic, action.queue_id)
             for action in (step.action for step in self.steps)
@@ -153,5 +153,5 @@ class RepairPlan:
 
     @property
     def rebuilds_index(self) -> bool:
-        """Return whether the index is made anew."""
+        """Return whether the index is rebuilt."""
         return any(isinstance(step.action, RebuildIndex) for step in self.steps)

@@ -156,7 +156,7 @@ def test_filters_of_any_messages(
 
 
 def test_the_range_ends_the_scan_where_it_says(tmp_path: Path) -> None:
-    """`to_offset` in the middle of a stretch: what is behind it is neither counted nor shown."""
+    """`to_offset` in the middle of a record run: what is after it is neither counted nor shown."""
     store = written(tmp_path, [Record(queue_offset=at) for at in range(100)])
     size = one_by_one(store, Filter(), "none")[0]
     step = int(re.search(r'"size":(\d+)', size)[1])  # type: ignore[index]

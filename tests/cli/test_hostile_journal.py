@@ -186,7 +186,7 @@ FORGED_PROGRESS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a count below 0": lambda found: found["queues"][0].update(same=-3),
     "a batch queue that is none": lambda found: found["batch_queues"].append(found["queues"].pop()),
     "the same queue twice": lambda found: found["queues"].append(found["queues"][0]),
-    "a position behind the log": lambda found: found["log"].update(position=2**62),
+    "a position after the log": lambda found: found["log"].update(position=2**62),
     "a position before the log": lambda found: found["log"].update(position=-1),
     "an index beyond 63 bits": lambda found: found["index"].update(entries=2**63),
 }

@@ -210,7 +210,7 @@ def overwritten(store: Path, path: str, position: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_many_records_at_once(with_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Queue offsets behind the damage stay what they are, and each message that is gone counts as lost."""
+    """Queue offsets after the damage stay what they are, and each message that is gone counts as lost."""
     whole, store = unpack("533-basic", tmp_path / "whole"), unpack("533-basic", tmp_path / "store")
     overwritten(store, "commitlog/00000000000000065536", 20000, b"\xee" * 6000)
     if not with_queues:
@@ -241,7 +241,7 @@ def test_lmq_units_of_marked_and_other_messages_stay(tmp_path: Path, rmqctl: Rmq
 
 
 def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """A broker that cuts its log and writes on leaves older records behind the new end."""
+    """A broker that cuts its log and writes on leaves older records after the new end."""
     store = unpack("533-basic", tmp_path)
     end = [at for at in dumped(rmqctl, store) if at > 196608][10]
     file = store / "commitlog" / f"{196608:020d}"

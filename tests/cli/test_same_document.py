@@ -29,7 +29,7 @@ VERBS = (
 
 @pytest.fixture(autouse=True)
 def _threads_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each stretch of the log waits a moment of its own: threads overtake one another."""
+    """Each run of the log waits a moment of its own: threads overtake one another."""
     take, moments = DispatchRequestBuilder.take, random.Random(13)
 
     def late(builder: DispatchRequestBuilder, columns: Any) -> Any:

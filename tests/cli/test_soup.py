@@ -167,7 +167,7 @@ def test_deep_json_is_no_traceback(whole: Path, tmp_path: Path, quiet: pytest.Ca
 
 
 def _anonymous_mib() -> int:
-    """Memory of this process that no file is behind and that no garbage holds."""
+    """Memory of this process that no file is after and that no garbage holds."""
     gc.collect()
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1]) * 1024 // MIB

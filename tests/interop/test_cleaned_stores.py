@@ -17,7 +17,7 @@ from tests.support.time_look_ups import assert_time_look_ups
 
 pytestmark = pytest.mark.interop
 
-# shut down in order, and of more than one file
+# shut down cleanly, and of more than one file
 NAMES = [name for name in READABLE_NAMES if not name.startswith("326") and "crash" not in name and "kill" not in name]
 KEPT = (1, 2)
 
@@ -44,7 +44,7 @@ def assert_what_is_left(
 ) -> None:
     """All that the log still has, each in its queues and under its keys; and where each queue begins and ends.
 
-    4.x does not raise the min offset of a queue whose units are all in front of the log. Where one of them points to 0, which it finds
+    4.x does not raise the min offset of a queue whose units are all before the log. Where one of them points to 0, which it finds
     in the log's first file whichever that is, it serves that file's first record when the sizes agree; so it does after its own deletion.
     """
     assert answer.get("load") is True, answer

@@ -1,4 +1,4 @@
-"""Stores whose queues and index rmqctl made anew, read by the real RocketMQ: it answers as on what brokers wrote."""
+"""Stores whose queues and index rmqctl rebuilt, read by the real RocketMQ: it answers as on what brokers wrote."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def damage_begin(case: dict[str, Any], log_end: int) -> int:
 
 
 def end_in_front_of(golden: dict[str, Any], offset: int) -> int:
-    """The end of the last message that is whole in front of an offset."""
+    """The end of the last message that is whole before an offset."""
     ends = (row["physicalOffset"] + row["size"] for row in golden["messages"])
     return max((end for end in ends if end <= offset), default=0)
 
@@ -160,7 +160,7 @@ def test_there_are_all_the_cases() -> None:
 
 @pytest.mark.parametrize("base", BASES)
 def test_damaged_stores(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recovered, and recovered and made anew: both have all that the log has in front of its damage, and what the broker would keep."""
+    """Recovered, and recovered and rebuilt: both have all that the log has before its damage, and what the broker would keep."""
     names = [name for name in CASES if CASES[name]["base"] == base]
     golden = expected(base)
     repaired = {}
@@ -267,7 +267,7 @@ def truncate(root: Path, to: int, *options: str) -> int:
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_a_truncated_log_ends_there(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the middle of the log and of a file, at a file's begin, in front of all; with abort, too: the real store has just what is left."""
+    """In the middle of the log and of a file, at a file's begin, before all; with abort, too: the real store has just what is left."""
     base = f"{version.replace('.', '')}-basic"
     golden = expected(base)
     offsets = sorted(row["physicalOffset"] for row in golden["messages"])
@@ -341,7 +341,7 @@ def keys_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("base", ["497-basic", "533-basic"])
 def test_a_log_file_with_a_wrong_name(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Behind a gap, with empty queues: 4.9.7 waits for ever. Repaired it starts, and serves all in front of the gap."""
+    """Behind a gap, with empty queues: 4.9.7 waits for ever. Repaired it starts, and serves all before the gap."""
     golden, root = expected(base), unpack(base, tmp_path)
     (root / "commitlog" / f"{3 * 65536:020d}").rename(root / "commitlog" / f"{5 * 65536:020d}")
     for path in (root / "consumequeue").rglob("0*"):

@@ -61,7 +61,7 @@ def served_queues(store: ReadOnlyStore) -> dict[QueueKey, UnitQueue]:
 def to_be_delivered(store: ReadOnlyStore, version: str) -> list[Content]:
     """What is scheduled and was not delivered by the broker that scheduled it: real topic and queue, body, UNIQ_KEY, KEYS.
 
-    5.x puts no message without a body (HookUtils.checkBeforePutMessage), tries it for ever, and never comes to those behind it in
+    5.x puts no message without a body (HookUtils.checkBeforePutMessage), tries it for ever, and never comes to those after it in
     the level's queue. Clients send none; the golden stores have some.
     """
     delivered = (store.config("delayOffset.json").content or {}).get("offsetTable", {})

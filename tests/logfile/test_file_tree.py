@@ -97,7 +97,7 @@ def test_settled_files_get_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["T" * 255, "é" * 127])
 def test_a_name_as_long_as_can_be_is_moved(name: str, tmp_path: Path) -> None:
-    """A topic's folder may have one: no suffix fits behind it."""
+    """A topic's folder may have one: no suffix fits after it."""
     for folder in ("here", "there"):
         (tmp_path / folder).mkdir()
     source, target = some_folder(tmp_path / "here" / name), tmp_path / "there" / name

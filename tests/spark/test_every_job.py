@@ -57,7 +57,7 @@ def stores(tmp_path: Path) -> Stores:
 
 
 def questions(stores: Stores, target: Path) -> dict[str, list[object]]:
-    """Command lines behind `rmqctl job`, whose answers say nothing of where or when they were made."""
+    """Command lines after `rmqctl job`, whose answers say nothing of where or when they were made."""
     return {
         "stats": ["stats", stores.lmq, stores.slave],
         "timeline": ["timeline", stores.lmq, stores.master, "--interval", "1s", "--by", "topic"],

@@ -32,7 +32,7 @@ WRITABLE = [name for name in READABLE_NAMES if not name.startswith("326")]
 
 @pytest.fixture(autouse=True)
 def _jobs_find_the_session(spark: SparkSession) -> None:
-    """A job without --master takes the session that is there."""
+    """A job without --master takes the existing session."""
 
 
 def files_of(root: Path) -> dict[str, bytes | None]:

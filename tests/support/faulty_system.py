@@ -57,7 +57,7 @@ class Fault(Enum):
     FULL_DISK = "half of the data is written, then ENOSPC for all that needs room, from here on"
     DEAD_DISK = "EIO from here on"
     CRASH_BEFORE = "the process ends before it"
-    CRASH_AFTER = "the process ends behind it"
+    CRASH_AFTER = "the process ends after it"
     CRASH_WITHIN = "the process ends when half of the data is written"
 
 
@@ -340,7 +340,7 @@ def _mixed(durable: bytes, current: bytes, chance: Random) -> bytes:
 
 
 class DeadlySystem:
-    """Ends this process, really and by SIGKILL, in front of call number `at` (counted from 1). A context manager."""
+    """Ends this process, really and by SIGKILL, before call number `at` (counted from 1). A context manager."""
 
     def __init__(self, at: int) -> None:
         self._left = at

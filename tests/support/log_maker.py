@@ -49,7 +49,7 @@ def encode(record: Record, physical_offset: int) -> bytes:
 
 
 def log_bytes(records: list[Record], base: int = 0) -> bytes:
-    """The records one behind the other."""
+    """The records one after the other."""
     out = b""
     for record in records:
         out += encode(record, base + len(out))

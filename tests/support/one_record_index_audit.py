@@ -129,7 +129,7 @@ class IndexAudit:
             self._has_tag_entries, self._tags_open = True, []
 
     def finish(self) -> None:
-        """What the index has behind the last message."""
+        """What the index has after the last message."""
         self._skip_before(None)
 
     def _advance(self) -> None:
@@ -143,7 +143,7 @@ class IndexAudit:
     def _walk(self) -> Iterator[_Place]:
         """The entries of all files in order; one that is out of order is told and left out.
 
-        Out of order is an entry behind the one before, or so far ahead that only for its sake the next would be.
+        Out of order is an entry after the one before, or so far ahead that only for its sake the next would be.
         """
         last_offset = 0
         entries = self._entries()

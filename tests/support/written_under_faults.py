@@ -29,12 +29,12 @@ from rmqctl.store.write.put_message import PutMessageResult
 from tests.store.engine.test_message_store import message
 
 SETTINGS = PutSettings(PROFILE_4_9, multi_dispatch=True)
-# what an end that is not in order explains, the log's own end aside: queues and index behind the log, or half written
+# what an end that is not in order explains, the log's own end aside: queues and index after the log, or half written
 UNCLEAN = {
     "abort", "missing-unit", "unit-behind-end", "checkpoint-missing", "checkpoint-length",
     "index-missing", "index-header", "index-chain", "index-dangling", "index-order", "index-time",
 }  # fmt: skip
-# with these no broker loads it, or it loses what comes behind
+# with these no broker loads it, or it loses what comes after
 NOT_LOADED = {"file-length", "file-gap", "file-overlap", "foreign-file", "log-missing"}
 
 # no put since the checkpoint was lost: a broker's abnormal recovery then reads the whole log
@@ -71,7 +71,7 @@ class Written:
         self._number = 0
 
     def open(self, root: Path, geometry: Geometry) -> MessageStore | None:
-        """The store, new or gone on with; None: it did not open, for a reason that it may have."""
+        """The store, new or continued; None: it did not open, for a reason that it may have."""
         try:
             is_new = not root.exists()
             store = (
@@ -251,7 +251,7 @@ def assert_dense(root: Path) -> None:
 
 
 def recover(root: Path) -> None:
-    """What a broker's abnormal recovery comes to, as a model: the log ends before its first damage; queues and index are made anew."""
+    """What a broker's abnormal recovery comes to, as a model: the log ends before its first damage; queues and index are rebuilt."""
     end = 0
     with closing(ReadOnlyStore(root)) as store:
         for item in store.commit_log.scan(strict=True):

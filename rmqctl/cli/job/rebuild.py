@@ -63,7 +63,7 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     ),
 )
 @stores_argument
-@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is made anew.")
+@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is rebuilt.")
 @click.option(
     "--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones."
 )
@@ -87,7 +87,7 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Make queues and index anew from the log, byte for byte as `rmqctl rebuild`, with the logs read by Spark's tasks.
+    """Rebuild queues and index from the log, byte for byte as `rmqctl rebuild`, with the logs read by Spark's tasks.
 
     One store after the other: its plan, the question, and the change, which `rmqctl undo` takes back. What is wrong with one store
     does not stop the others; the exit status is that of the worst. All are looked at before Spark is asked. Ctrl-C leaves the store
@@ -101,7 +101,7 @@ def command(
     read Python, rmqctl and Java.
     """
     if len(stores) > 1 and broker_conf is not None:
-        raise click.UsageError("--broker-conf tells of one broker: give one STORE")
+        raise click.UsageError("--broker-conf reports one broker: give one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
     selected = selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics})
@@ -133,7 +133,7 @@ def _opened(
     """
     if is_remote(store):
         raise BadRequest(
-            "a store is made anew where it is, on this host's own file systems", path=root_text(store), hint="copy it"
+            "a store is rebuilt where it is, on this host's own file systems", path=root_text(store), hint="copy it"
         )
     opened = open_store(store, broker_conf, follow_links)
     try:

@@ -19,7 +19,7 @@ CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CON
 def flush_output() -> None:
     """Have all of stdout out.
 
-    Raises OSError that names it, such as for a full disk behind `>`.
+    Raises OSError that names it, such as for a full disk after `>`.
     """
     try:
         sys.stdout.flush()
@@ -51,7 +51,7 @@ class Verb(click.Command):
         self.exit_codes = tuple(sorted(exit_codes))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples and exit codes behind the options."""
+        """Examples and exit codes after the options."""
         if self.examples:
             with formatter.section("Examples"):
                 for line, what in self.examples:

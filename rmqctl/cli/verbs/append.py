@@ -78,7 +78,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 )
 @click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
 @click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
-@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not be there.")
+@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not exist.")
 @profile_option("Write as brokers of this version do; with --create the default is the newest.")
 @click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
@@ -101,7 +101,7 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
     """Append messages to a store as a broker would: log, queues and index.
 
-    The store must have been shut down in order, be in use by nobody, and its log's last three files must be whole, as a
+    The store must have been shut down cleanly, be in use by nobody, and its log's last three files must be whole, as a
     broker checks them. Offsets and store times are given anew, those of copied messages, too.
 
     Topics and queues that config/topics.json lacks are added to it, or a broker would give none of their messages to anyone.

@@ -58,7 +58,7 @@ def command(
     """Show the checkpoint, or set its fields.
 
     After a crash a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. Times that are too late make it
-    miss messages; zero makes it read everything. Index files that end behind indexMsgTimestamp are deleted then.
+    miss messages; zero makes it read everything. Index files that end after indexMsgTimestamp are deleted then.
 
     show: exit 1 where the checkpoint is missing or of a wrong length. set: exit 0 when it is set, which repairs nothing; 1 with
     --dry-run where there is something to set. While a broker has the store open there is only `show` (else exit 11).

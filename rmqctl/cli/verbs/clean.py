@@ -96,7 +96,7 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
     help="A file's age: by its time, as brokers have it, or by its last message.",
 )
 @click.option(
-    "--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all behind them."
+    "--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all after them."
 )
 @click.option(
     "--unused-topics", is_flag=True, help="Empty queues of topics that config/topics.json does not have go as a whole."
@@ -120,7 +120,7 @@ def command(
     """Delete expired files, as a broker would: by age, by the disk, or by hand.
 
     Files of the log go, the oldest first, never the last; queues, extensions and the index follow the log. Each is taken out of the
-    store first, then deleted, and a receipt tells of it. A run that was interrupted leaves nothing missing in the middle, and the
+    store first, then deleted, and a receipt reports it. A run that was interrupted leaves nothing missing in the middle, and the
     next one goes on with it.
 
     There is no undo: --dry-run shows each file that goes or stays, and why, and what still waits for a consumer in it. The

@@ -60,7 +60,7 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("  taken for", f"{version['profile']}: as that `append` and `recover` go on, unless --profile says otherwise"),
         ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
         ("lock", holder if lock["file"] else "no lock file"),
-        ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down in order"),
+        ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),
         (
             "commit log",
             f"{counted(log['fileCount'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk",

@@ -77,13 +77,13 @@ def command(
     progress_mode: str,
     **asked: Any,
 ) -> int:
-    """Make queues and index anew from the log.
+    """Rebuild queues and index from the log.
 
     They are made beside the old ones, checked, and put in their places; the old ones are kept until `rmqctl undo --drop`. Each
-    message that is in the log gets its unit, those behind damage too; no body is checked (verify does that). A queue begins with its
+    message that is in the log gets its unit, those after damage too; no body is checked (verify does that). A queue begins with its
     first message that the log still has; a queue without one stays as it is. Topics that were deleted get none.
 
-    File sizes are those of the files that are there. Where there are none, give --broker-conf, or they are the broker's own.
+    File sizes are those of the existing files. Where there are none, give --broker-conf, or they are the broker's own.
 
     Exit 3: made, and what was there differed from it; 0: made, and nothing differed. With --dry-run 1 where something differs, 0
     where nothing does. The plan also simulates the broker's next start: messages that it would no longer serve count as lost.
@@ -261,4 +261,4 @@ def _words(selection: Selection) -> str:
         for name, is_made in ((f"queues{of_topic}{of_queue}", selection.queues), ("index", selection.index))
         if is_made
     ]
-    return f"made anew from the log: {' and '.join(made)}"
+    return f"rebuilt from the log: {' and '.join(made)}"

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     examples=(
         ("rmqctl recover store --dry-run", "what there is to do, what is lost, and what a plain restart would lose"),
         ("rmqctl recover store --yes", "do it"),
-        ("rmqctl recover store --keep-going --yes", "keep what stands behind a damaged record"),
+        ("rmqctl recover store --keep-going --yes", "keep what stands after a damaged record"),
         ("rmqctl undo store --yes", "take it back"),
     ),
 )
@@ -91,7 +91,7 @@ def command(
 ) -> int:
     """Make a store whole after a crash or damage, as a broker's start would, but losing less.
 
-    The log ends where the broker's own recovery ends it; stale bytes behind that are zeroed. Queues and index are brought to
+    The log ends where the broker's own recovery ends it; stale bytes after that are zeroed. Queues and index are brought to
     what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
     restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
 

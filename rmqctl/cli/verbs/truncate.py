@@ -40,16 +40,16 @@ from rmqctl.text import counted
     examples=(
         ("rmqctl truncate store --to 40668 --dry-run", "what would go"),
         ("rmqctl truncate store --to 40668 --yes", "end the log there"),
-        ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left behind the log's end"),
+        ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left after the log's end"),
     ),
 )
 @store_argument
 @click.option("--to", type=OFFSET, help="Physical offset at which the log is to end: where a record begins or ends.")
-@click.option("--dirty", is_flag=True, help="At its end: only what stands behind that goes.")
+@click.option("--dirty", is_flag=True, help="At its end: only what stands after that goes.")
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes behind the end in its file, as a broker does. Good messages there are part of the log again at once.",
+    help="Leave the bytes after the end in its file, as a broker does. Good messages there are part of the log again at once.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
@@ -74,11 +74,11 @@ def command(
 ) -> int:
     """End the log at a record boundary; queues and index follow.
 
-    Whole files behind the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
+    Whole files after the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
     brings it back.
 
     --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
-    the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files behind go all the same.
+    the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files after go all the same.
 
     The plan also simulates the broker's next start: with fewer files it may begin at an earlier file, and end the log at damage there.
     Messages that it would no longer serve count as lost.

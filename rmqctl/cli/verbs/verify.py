@@ -64,7 +64,7 @@ def command(
     """Check whether the store is whole.
 
     Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
-    behind the log's end. Level 2 compares every message with its queue unit, and every unit with its message. Level 3 adds
+    after the log's end. Level 2 compares every message with its queue unit, and every unit with its message. Level 3 adds
     the index, the checkpoint, abort, and config/*.json. Damage does not end the reading: it goes on at the next whole record.
 
     -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
@@ -121,7 +121,7 @@ def _remark_summary(report: VerifyReport) -> None:
         remark("a broker does not load this store as it is: a file has a wrong length")
     elif report.broker_stops_at is not None:
         remark(
-            f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is behind it: "
+            f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is after it: "
             f"{counted(report.behind_damage_messages, 'good message')}, {counted(report.behind_damage_bytes, 'byte')}"
         )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AppendReport:
-    """Hears of the messages that go into the store at `root`, and tells of them.
+    """Hears of the messages that go into the store at `root`, and reports them.
 
     As JSON Lines a line for each that was stored.
 
@@ -41,7 +41,7 @@ class AppendReport:
         self._close_error: OSError | None = None
         self._started = time.perf_counter()
         self._told: Refused | None = None
-        self._same_up_to = 0  # the last of the lines behind `_told` that are refused for the same reason
+        self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
         """Return whether nothing more is to be stored."""
@@ -175,7 +175,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Name and value of each number that is not 0.
 
-    Those of a bucket or a topic have it behind their name.
+    Those of a bucket or a topic have it after their name.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 WORDS_OF_COUNTS = {
-    "kept": "units stand for messages that are damaged, as the queues that are there have them",
-    "repeated": "units lead to the message behind one that is lost, once more",
+    "kept": "units stand for messages that are damaged, as the existing queues have them",
+    "repeated": "units lead to the message after one that is lost, once more",
     "misnumbered": "messages have a queue offset that cannot be right: they get the next place",
     "duplicates": "messages have a queue offset that their queue had already: they get no place and count as lost",
     "anew": "times a queue began again at 0: its topic was deleted and made again",
@@ -169,7 +169,7 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
-    """Return whether the index that is there says anything else than the new one.
+    """Return whether the existing index says anything else than the new one.
 
     Without an audit (--resume) it counts as different.
     """

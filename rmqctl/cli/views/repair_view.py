@@ -56,7 +56,7 @@ def check_complete(store: ReadOnlyStore) -> None:
     """Raise NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
 
     LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file
-    sizes. What was not read must not be taken for what is not there: without the log every queue would be one too many.
+    sizes. What was not read must not be taken for what does not exist: without the log every queue would be one too many.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x

@@ -117,7 +117,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Any, verdict: int, message: Message | None) -> None:
-        """Messages of one queue with the same verdict, their queue offsets one behind the other."""
+        """Messages of one queue with the same verdict, their queue offsets one after the other."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -465,7 +465,7 @@ class QueueCrosscheck:
                     "unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log"
                 )
             elif unit.physical_offset >= log_end:
-                self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
+                self._add_unit("dangling-unit", queue, unit, f"the unit points after the end of the log, {log_end}")
             previous = unit
         queue.queue.close()
 
@@ -512,7 +512,7 @@ class QueueCrosscheck:
         elif self._is_lost(at):
             self._add_unit("unit-lost-message", queue, unit, "the unit points at damaged or missing bytes of the log")
         elif at >= log_end:
-            self._add_unit("dangling-unit", queue, unit, f"the unit points behind the end of the log, {log_end}")
+            self._add_unit("dangling-unit", queue, unit, f"the unit points after the end of the log, {log_end}")
         else:
             self._add_unit("unit-mismatch", queue, unit, f"at {at} is {self._what_is_at(at)}")
 
@@ -568,7 +568,7 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """What is known in front of a slot that no message confirmed: the last physical offset that is a measure, and bounds of the log."""
+    """What is known before a slot that no message confirmed: the last physical offset that is a measure, and bounds of the log."""
 
     def __init__(self, log_start: int, log_end: int) -> None:
         self.log_start = log_start

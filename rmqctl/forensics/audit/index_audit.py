@@ -34,7 +34,7 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 
 
 class _Block(NamedTuple):
-    """Entries of one file one behind the other: their bytes, the number of the first, and which are to be left out."""
+    """Entries of one file one after the other: their bytes, the number of the first, and which are to be left out."""
 
     file: FileCheck
     first: int
@@ -323,7 +323,7 @@ class FileCheck:
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:
-        """Take a block into account: it is behind all before."""
+        """Take a block into account: it is after all before."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 

@@ -42,7 +42,7 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
     """`abort` without a broker that holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
         yield Finding(
-            "abort", ABORT, None, "the store was not shut down in order; the next start runs the abnormal recovery"
+            "abort", ABORT, None, "the store was not shut down cleanly; the next start runs the abnormal recovery"
         )
 
 
@@ -90,7 +90,7 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
         )
     flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
-        detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down in order"
+        detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down cleanly"
         yield Finding("checkpoint-behind", CHECKPOINT_NAME, None, detail, file_offset=0)
     yield from _ahead(checkpoint, newest, log_end)
 
@@ -142,7 +142,7 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
-    """Return where a queue ends; 0 when it is not there, None when that cannot be read."""
+    """Return where a queue ends; 0 when it does not exist, None when that cannot be read."""
     if store.is_unread(topic, queue_id):
         return None
     queue = store.queues.get((topic, queue_id))

@@ -50,7 +50,7 @@ class QueueCursor:
     def confirm(self, queue_offset: int) -> None:
         """Note that a message confirmed a unit.
 
-        It comes behind all that was confirmed before in the log, too.
+        It comes after all that was confirmed before in the log, too.
         """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
@@ -58,7 +58,7 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Messages confirmed the units [start, end) one behind the other, but maybe before others that were confirmed already."""
+        """Messages confirmed the units [start, end) one after the other, but maybe before others that were confirmed already."""
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:

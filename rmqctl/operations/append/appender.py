@@ -47,7 +47,7 @@ class Appender:
 
     `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts
     messages, and `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and
-    not a message, it ends: `ended` has the first message that is not stored for that, and none behind it is.
+    not a message, it ends: `ended` has the first message that is not stored for that, and none after it is.
     """
 
     store: MessageStore

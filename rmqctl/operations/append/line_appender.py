@@ -90,7 +90,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
-        """Return some lines by themselves; the position behind them."""
+        """Return some lines by themselves; the position after them."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

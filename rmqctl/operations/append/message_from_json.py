@@ -1,9 +1,9 @@
 """Messages from JSON Lines with dump's own keys: what `dump --body base64 -o jsonl` prints, or a person writes.
 
-`topic` must be there; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are
+`topic` must exist; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are
 not taken: they are given anew. A line with `physicalOffset` is a stored message, copied as it is; any other is a new
 one, so that its DELAY is obeyed and it gets a UNIQ_KEY where it has none. A line with `bodyCrc` has the body that this
-tells of: text, as `dump --body utf8` shows it, is not always the body that was stored.
+reports: text, as `dump --body utf8` shows it, is not always the body that was stored.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return what msgspec says, `$.queueId` and a dash behind it, with the key in front and without its signs."""
+    """Return what msgspec says, `$.queueId` and a dash after it, with the key in front and without its signs."""
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
         return f"the line has no {what.removeprefix(_NO_KEY)}"

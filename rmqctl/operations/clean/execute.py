@@ -58,7 +58,7 @@ class Cleaned:
 
 
 class Pace:
-    """How long to wait in front of the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
+    """How long to wait before the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
 
     def __init__(
         self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep
@@ -127,7 +127,7 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 class Clean:
     """Deletes what `plan` says of the store at `root`, whose lock is held.
 
-    `is_stopped` is asked in front of each file.
+    `is_stopped` is asked before each file.
     """
 
     def __init__(

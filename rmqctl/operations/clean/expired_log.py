@@ -65,7 +65,7 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """By hand where that is asked for, else as a broker does."""
+        """By hand where that is asked for, otherwise as a broker does."""
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:

@@ -1,9 +1,9 @@
 """Which files of queues, their extensions and the index go when the log begins later: RocketMQ's CleanConsumeQueueService.
 
-A queue's leading files go whose last unit points in front of the log, never its last one
+A queue's leading files go whose last unit points before the log, never its last one
 (MappedFileQueue.deleteExpiredFileByOffset); then files of its extension that end before what the first unit left has
-there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is in front of the log,
-never the last one (IndexService.deleteExpiredFile). One that stays keeps those behind it.
+there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is before the log,
+never the last one (IndexService.deleteExpiredFile). One that stays keeps those after it.
 
 Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is
 in it is not known.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 _UNIT_HEAD = struct.Struct(">qi")  # physicalOffset and size, in batch queues, too
-IN_FRONT, STILL_THERE = "in front of the log", "which the log has"
+IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
@@ -129,7 +129,7 @@ class ExpiredQueues:
         """
         if offset is None:
             self.warnings.append(
-                f"{file.name}: {what} is empty, so it stays, and all behind it; `rmqctl verify` looks closer"
+                f"{file.name}: {what} is empty, so it stays, and all after it; `rmqctl verify` looks closer"
             )
             return False, f"{what} is empty: what it stands for is not known"
         goes = offset < self._new_min_offset

@@ -1,6 +1,6 @@
 """The files of the log, each with its age and with what stands in the way of its deletion.
 
-An obstacle is a gap behind it, which may be a folder that nobody named, and whose messages queues and index still lead
+An obstacle is a gap after it, which may be a folder that nobody named, and whose messages queues and index still lead
 to; a wrong length; an offset that two files give. The file that is allocated ahead is no file of the log yet.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LogFile(NamedTuple):
     """A file in use, and its fate while nothing is decided.
 
-    `blocked_by` says why it, and all behind it, must not be touched.
+    `blocked_by` says why it, and all after it, must not be touched.
     """
 
     file: MappedFile
@@ -48,7 +48,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """Return the files behind those in use."""
+    """Return the files after those in use."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 
@@ -62,6 +62,6 @@ def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: s
             f"it has {file.size_on_disk} bytes, not {file_size}: `rmqctl recover --dry-run` shows what mending it loses"
         )
     if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
-        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing behind it"
+        gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing after it"
         return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
     return ""

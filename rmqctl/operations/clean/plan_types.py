@@ -58,7 +58,7 @@ class FileDecision:
 
     `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
 
-    `last_store_timestamp` is that of the record behind the file: its own last one is no later, unless a clock was set
+    `last_store_timestamp` is that of the record after the file: its own last one is no later, unless a clock was set
     back; None: not known. Of a queue, an extension or the index it is not looked for. `waiting` is counted where a file
     of the log goes, or stays because of it.
     """
@@ -141,7 +141,7 @@ class ExpiryPlan:
 
     @property
     def first_left(self) -> FileDecision | None:
-        """Return the file of the log that stays, and all behind it."""
+        """Return the file of the log that stays, and all after it."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property

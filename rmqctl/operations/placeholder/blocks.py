@@ -23,7 +23,7 @@ _BLOCKS_UNPACKED = 2
 
 
 class PlaceholderBlock(NamedTuple):
-    """Records one behind the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
+    """Records one after the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
 
     The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a
     blank, of which `data` has the first 8 bytes. Consumers get `served` of them. The file may be too short for it yet,
@@ -50,7 +50,7 @@ class PlaceholderBlock(NamedTuple):
         return _unpacked(self.packed)
 
     def columns(self) -> Columns:
-        """Return its messages, fillers too; none where it is a blank alone."""
+        """Return its messages, filler placeholders too; none where it is a blank alone."""
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
         rows = room[: scan.walk(buffer, self.physical_offset, self.size, room, check_bodies=True)]
@@ -110,7 +110,7 @@ class PlaceholderBlocks:
 
 
 def are_served(messages: Any) -> Any:
-    """Of each row (of columns with a `sys_flag`) whether consumers get the message: fillers are rollbacks."""
+    """Of each row (of columns with a `sys_flag`) whether consumers get the message: filler placeholders are rollbacks."""
     return (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
 
 

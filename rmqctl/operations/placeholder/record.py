@@ -1,10 +1,10 @@
-"""Damaged bytes in the middle of the log -> valid records of the same size that carry a placeholder, so that all behind them stays consumable.
+"""Damaged bytes in the middle of the log -> valid records of the same size that carry a placeholder, so that all after them stays consumable.
 
 Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have
 no hole. A *filler* covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into
 a queue nor index. A *blank* covers what is left of a file.
 
-Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field), and where there is room the
+Placeholders and filler placeholders have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field), and where there is room the
 property RMQCTL_DAMAGED with the code of what was found. A placeholder's body is a small JSON object and spaces, and empty only where the
 message's own was, since
 - 5.3.3 delivers no delayed message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message;
@@ -24,16 +24,16 @@ What the real stores do (tests/interop/test_placeholder_records.py, test_served_
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
 | placeholders of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
-| rollback fillers from 91 bytes on (no topic, no body): in no queue, not in the index | yes | yes | yes |
-| placeholders and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
+| rollback filler placeholders from 91 bytes on (no topic, no body): in no queue, not in the index | yes | yes | yes |
+| placeholders and filler placeholders with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
 | a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |
-| a queue that begins behind 0 in a log that begins at 0: its first messages are lost | yes | yes | no |
+| a queue that begins after 0 in a log that begins at 0: its first messages are lost | yes | yes | no |
 | a delayed placeholder without a real queue | dropped | stops the level for ever | skipped |
 | a delayed placeholder without a body | delivered | delivered | stops the level for ever |
 
 So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the
 caller: units whose size or tagsCode is not the placeholder's (a placeholder without TAGS has 0), and the index: an
-entry that leads into a filler makes a broker answer a query by key with bytes that are no message [run].
+entry that leads into a filler placeholder makes a broker answer a query by key with bytes that are no message [run].
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
-    `claims` are those that it satisfies: none for a filler or a blank (of which `data` is the first 8 bytes). A record
+    `claims` are those that it satisfies: none for a filler placeholder or a blank (of which `data` is the first 8 bytes). A record
     is not always as large as its unit says: what is written into the queue must follow.
     """
 
@@ -167,7 +167,7 @@ class _Piece:
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
-    """From the nearest good records, of which one must be there.
+    """From the nearest good records, of which one must exist.
 
     `long_topics`: whether the broker knows V2 records.
     """
@@ -222,7 +222,7 @@ def _with_right_port(found: host.Host) -> bytes:
 def _body_is_right(message: Message) -> bool:
     """Return whether nothing is wrong with the body: its CRC says so, or it is empty.
 
-    One that was too large to read is not there.
+    One that was too large to read does not exist.
     """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (

@@ -1,4 +1,4 @@
-"""Batch consume queues (5.x, queue.type=BatchCQ) made anew from the log.
+"""Batch consume queues (5.x, queue.type=BatchCQ) rebuilt from the log.
 
 How many messages a record stands for, its properties say: records are read one by one.
 """

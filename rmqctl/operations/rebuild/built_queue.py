@@ -1,4 +1,4 @@
-"""One consume queue, made anew: its units go to files where it is written, and are compared with those of the queue that is there."""
+"""One consume queue, rebuilt: its units go to files where it is written, and are compared with those of the existing queue."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class BuiltQueue:
     Without a `writer` it only compares. Methods raise OSError.
 
     `log` are the physical offsets of the log. `keep` gets what is put: the queue offset of the first unit, and the
-    units. `extension` is that of the queue that is there: units which have an address in it are the same where it has
+    units. `extension` is that of the existing queue: units which have an address in it are the same where it has
     their tagsCode.
     """
 
@@ -143,7 +143,7 @@ class BuiltQueue:
         counts.store_timestamp = int(store_timestamps[-1])
 
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
-        """(queue offset of the first, numpy array of UNITS) of what the queue that is there has at these places."""
+        """(queue offset of the first, numpy array of UNITS) of what the existing queue has at these places."""
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
@@ -195,7 +195,7 @@ def lead_into(units: Any, log: range) -> Any:
 
 
 def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
-    """CRC-32 over the units that `counts` tells of, as they stand in the files of `queue`. Raises OSError."""
+    """CRC-32 over the units that `counts` reports, as they stand in the files of `queue`. Raises OSError."""
     crc = 0
     for _, data in queue.blocks(counts.min_offset, counts.max_offset):
         crc = zlib_ng.crc32(data, crc)

@@ -48,7 +48,7 @@ class IndexBuilder:
         self._waiting, self._keys_waiting = [], 0
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Fill a file that is there already."""
+        """Fill an existing file already."""
         self._writer.go_on_with(file)
 
     def put(self, described: DispatchColumns) -> None:

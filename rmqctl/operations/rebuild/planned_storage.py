@@ -42,7 +42,7 @@ class PlannedStorage(Storage):
             for inner, folder in zip((path, *path.parents), path.parents, strict=False):
                 self._names[folder].add(inner.name)
         self._of_descriptor: dict[int, PlannedFile] = {}
-        self._numbers = count(-2, -1)  # descriptors of files that are not there yet
+        self._numbers = count(-2, -1)  # descriptors of files that do not exist yet
 
     def entry(self, path: Path) -> Entry:
         """Describe what is going to be at `path`. Raises OSError as `Storage.entry`."""

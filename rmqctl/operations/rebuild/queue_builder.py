@@ -1,4 +1,4 @@
-"""Consume queues made anew from the log: whole stretches of messages become units in windows of their queues.
+"""Consume queues rebuilt from the log: whole runs of messages become units in windows of their queues.
 
 As a broker's dispatch, but for what the log cannot tell any more:
 
@@ -11,9 +11,9 @@ As a broker's dispatch, but for what the log cannot tell any more:
 | higher, which something explains, or the messages after it go on from there | its place; those before it are filled (2) |
 | higher for no reason | the next place: as a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) Not where the queue that is there reaches beyond this message and begins with another: then this number is damaged.
-(2) What the queue that is there has in between explains it, or damage of the log that is large enough. Places keep the unit that
-the queue that is there has, or lead to this message once more.
+(1) Not where the existing queue reaches beyond this message and begins with another: then this number is damaged.
+(2) What the existing queue has in between explains it, or damage of the log that is large enough. Places keep the unit that
+the existing queue has, or lead to this message once more.
 (3) `rmqctl.operations.rebuild.queue_numbers` judges this, and the first message of a queue.
 
 A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit
@@ -65,7 +65,7 @@ class QueueBuilder:
 
     `open_queue` gives what their units go to, and is asked again where a queue begins anew.
 
-    `before` is the store that is there, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues,
+    `before` is the existing store, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues,
     `message_at` gives the message at a physical offset, by default that of the log, which ends at `log_end` (physical
     offset; None: where its files end). Memory: 64 MiB of windows, more only beyond 150,000 queues. Methods raise
     OSError.
@@ -426,7 +426,7 @@ class QueueBuilder:
         return True
 
     def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Any]]:
-        """Yield (queue offset of the first, numpy array of UNITS) of what the queue that is there has in [start, end)."""
+        """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has in [start, end)."""
         before = self._before.queues.get(key)
         if isinstance(before, ConsumeQueue):
             for slot, data in before.blocks(start, end):
@@ -442,7 +442,7 @@ class QueueBuilder:
         return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
 
     def _without_addresses(self, key: QueueKey, units: Any) -> Any:
-        """Old units with tags codes where they have addresses of an extension, which is made anew."""
+        """Old units with tags codes where they have addresses of an extension, which is rebuilt."""
         found = units.copy()
         extension = self._before.extensions.get(key)
         for unit in found:
@@ -488,7 +488,7 @@ def is_folder_name(key: QueueKey) -> bool:
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, else as configured.
+    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, otherwise as configured.
 
     What brokers were told is not in the store, but the units that they made show it. Raises OSError.
     """

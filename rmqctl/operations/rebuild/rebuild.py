@@ -1,4 +1,4 @@
-"""Consume queues and index made anew from the log, in a folder beside.
+"""Consume queues and index rebuilt from the log, in a folder beside.
 
 `rmqctl.operations.rebuild.rebuild_plan` puts them in their places. One pass over the log by columns: threads scan it,
 this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once, from its start to
@@ -10,7 +10,7 @@ queues may have in front, are not made again. Left as they are: queues that the 
 empty, or point before the log's start or to what is damaged: where they end is all that is known of them. Of topics
 that topics.json does not list (where it lists any) nothing is made: they were deleted.
 
-A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be gone on with as long as the log is the
+A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be continued as long as the log is the
 same.
 """
 
@@ -113,7 +113,7 @@ class IndexCounts(msgspec.Struct):
 class _Suspended(msgspec.Struct):
     """What REBUILD_FILE says.
 
-    `of` tells what it is a rebuild of, and must be the same when it is gone on with.
+    `of` tells what it is a rebuild of, and must be the same when it is continued.
     """
 
     of: str
@@ -215,7 +215,7 @@ class Rebuild:
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Read the log and make everything.
 
-        False: `is_over` said so before the end, and what there is can be gone on with.
+        False: `is_over` said so before the end, and what there is can be continued.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -317,9 +317,9 @@ class Rebuild:
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
-        """Return whether the files of the queue that is there have names and lengths that brokers load.
+        """Return whether the files of the existing queue have names and lengths that brokers load.
 
-        Of one that is not there: no.
+        Of one that does not exist: no.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -436,7 +436,7 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether a queue that is not there comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
+        """Return whether a queue that does not exist comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
         if (
             counts.key in self._store.queues
             or counts.units - counts.repeated - counts.kept != 1
@@ -539,7 +539,7 @@ class Rebuild:
         )
 
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
-        """Return the files of a queue that is gone on with.
+        """Return the files of a queue that is continued.
 
         Those of one that begins are deleted.
         """

@@ -42,7 +42,7 @@ class QueuePlan(NamedTuple):
 
     Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
 
-    `moved` places lead to another message of the log now, or are not there then.
+    `moved` places lead to another message of the log now, or do not exist then.
     `counts` tell more of how it was made; None: it goes.
     """
 

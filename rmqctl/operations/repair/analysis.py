@@ -55,10 +55,10 @@ class RecoveryAnalysis:
 
     `mode` None: as `abort` says. Changes nothing. With `end_at` the log ends before that physical offset at the latest.
 
-    After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages in front of
-    the end, `losses` what is behind it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand
+    After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages before
+    the end, `losses` what is after it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand
     for `replaced`, in queues `replaced_of`; `last` is where the last message begins, and its store time; `passed_over`
-    counts damaged places in front of where recovery begins. `index` found what does not agree in the index (None: there
+    counts damaged places before where recovery begins. `index` found what does not agree in the index (None: there
     is to be none). `restart` played the broker's own. `met` has the physical offsets of damage that was passed over and
     that the next normal start would end the log at: look once more with `replaced_at` these, so that placeholders stand
     there like any other record. `placeholders_bytes` of the log get placeholders. `rejected` counts, by the codes of
@@ -221,14 +221,14 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """Good messages behind damage that ends the log.
+        """Good messages after damage that ends the log.
 
         None where they are of an earlier life of the log.
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether a message behind damage was there before those in front of it: it is older, and its queue does not lead to it.
+        """Return whether a message after damage was there before those before it: it is older, and its queue does not lead to it.
 
         Such are left where a broker cut the log, which moves positions only, and wrote on.
         """
@@ -281,7 +281,7 @@ class RecoveryAnalysis:
         self.end.message(end)
 
     def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
-        """Return the messages from `end` on; those in front of it are taken."""
+        """Return the messages from `end` on; those before it are taken."""
         at = int(described.messages["physical_offset"].searchsorted(end))
         if at:
             self._take(described._replace(messages=described.messages[:at]), None)
@@ -411,7 +411,7 @@ class RecoveryAnalysis:
             )
 
     def _pass(self, damage: Damage) -> None:
-        """Damage in front of where the recovery begins."""
+        """Damage before where the recovery begins."""
         if not self._passing:
             self._passed.append(self._passing)
         self._passing.append(damage)
@@ -462,7 +462,7 @@ class RecoveryAnalysis:
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
-            self._end_at_damage(damages, f"; what is behind it, at {good}, is older, and no queue leads there")
+            self._end_at_damage(damages, f"; what is after it, at {good}, is older, and no queue leads there")
             return
         size = sum(damage.size for damage in damages)
         if self._keep_going:

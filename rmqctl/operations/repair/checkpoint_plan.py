@@ -50,7 +50,7 @@ class CheckpointPlan:
     def changes(self, staging: Path) -> list[Change]:
         """Return only fields that differ are written, and the length mended.
 
-        What is behind the fields stays. A file that is missing, or too short to have fields, is made anew by `build` in
+        What is after the fields stays. A file that is missing, or too short to have fields, is rebuilt by `build` in
         `staging`.
         """
         if self.is_new:

@@ -1,4 +1,4 @@
-"""Carries a repair's plan out: what is to be made anew is built beside, then all changes go through one journal.
+"""Carries a repair's plan out: what is to be rebuilt is built beside, then all changes go through one journal.
 
 A crash leaves the store as it was, as it is to be, or so that `rmqctl undo` brings it back: see
 `rmqctl.store.journal.transaction`.
@@ -137,7 +137,7 @@ def _outermost(changes: list[Change]) -> list[Change]:
 
 
 class _Changes:
-    """Builds in `staging` what is to be made anew, and turns a plan's steps into changes."""
+    """Builds in `staging` what is to be rebuilt, and turns a plan's steps into changes."""
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, staging: Path, threads: int) -> None:
         self._store = store
@@ -149,7 +149,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """As the plan has them.
 
-        All that is made anew comes where the first of its steps stands.
+        All that is rebuilt comes where the first of its steps stands.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class LogEnd:
     """`offset` is the end so far, `reason` what made it final.
 
-    A file that begins where the one before ends continues the log even when nothing is in it; behind a gap, only
+    A file that begins where the one before ends continues the log even when nothing is in it; after a gap, only
     messages do.
     """
 

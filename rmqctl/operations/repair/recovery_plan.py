@@ -1,7 +1,7 @@
 """What `recover` is going to do with a store.
 
 The log ends where the broker's recovery ends it; up to there every queue is compared with it. What agrees stays as it
-is; a queue that only reaches too far is cut; any other that does not agree is made anew. So, other than after a
+is; a queue that only reaches too far is cut; any other that does not agree is rebuilt. So, other than after a
 broker's restart, no message of the log is without its unit, and no unit without its message.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Settle = Callable[[RepairPlan], tuple[RepairPlan, BuiltSpans]]
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
-CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be made anew
+CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be rebuilt
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
 # what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own number is wrong;
 # brokers serve both
@@ -247,7 +247,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return what is behind the end, and what placeholders stand for."""
+        """Return what is after the end, and what placeholders stand for."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -331,7 +331,7 @@ class _Steps:
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
         """Return where the queue only has units that are to go from one on, what cuts it there.
 
-        None: it is to be made anew.
+        None: it is to be rebuilt.
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
@@ -372,7 +372,7 @@ class _Steps:
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """Yield the checkpoint, and `abort` last: without it a broker takes the store for one that was shut down in order."""
+        """Yield the checkpoint, and `abort` last: without it a broker takes the store for one that was shut down cleanly."""
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
         if not any_other and not self._store.path.has_abort and wrong is None:
@@ -404,7 +404,7 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Return how many units of a queue point behind the log's end and stand where no message of the log has its place."""
+    """Return how many units of a queue point after the log's end and stand where no message of the log has its place."""
     edges: list[tuple[int, str, int]] = []
     for finding in findings:
         if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):

@@ -1,7 +1,7 @@
 """The start of a broker on a store as a plan is going to leave it, played before anything is written.
 
 The plan's changes lie over the store's files in memory (`rmqctl.operations.repair.planned_store`). Queues that are
-rebuilt are not there as files: each has a unit for every message of the log, so where it begins and ends says all.
+rebuilt do not exist as files: each has a unit for every message of the log, so where it begins and ends says all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def with_next_start(
 ) -> RepairPlan:
     """Return `plan`, of a verb that leaves `abort` as it is, with what the next start serves less of after it than before it.
 
-    Plays the start with `abort` as well, where it is not there now. `built` are the queues that the plan rebuilds.
+    Plays the start with `abort` as well, where it does not exist now. `built` are the queues that the plan rebuilds.
     Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
@@ -220,7 +220,7 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages of queues `served` brokers serve less: in queues that change those that the start drops, else by their ends."""
+    """Return how many messages of queues `served` brokers serve less: in queues that change those that the start drops, otherwise by their ends."""
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()

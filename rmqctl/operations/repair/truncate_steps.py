@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
-    """Yield what ends the log at `end`: files behind it go, others get their full length, the tail is zeroed up to where anything is in it.
+    """Yield what ends the log at `end`: files after it go, others get their full length, the tail is zeroed up to where anything is in it.
 
     With `keep_tail` nothing is zeroed.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
-            yield Step(Delete(file.name), f"it lies behind the log's end, {end}")
+            yield Step(Delete(file.name), f"it lies after the log's end, {end}")
             continue
         if file.size_on_disk != files.file_size:
             yield Step(Resize(file.name, files.file_size), f"it has {file.size_on_disk} bytes: no broker loads it")
@@ -37,7 +37,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:
-        yield Step(Zero(file.name, position, data_end), f"{data_end - position} bytes behind the log's end, {end}")
+        yield Step(Zero(file.name, position, data_end), f"{data_end - position} bytes after the log's end, {end}")
 
 
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
@@ -60,7 +60,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """Yield an index that leads behind the log's end is made anew."""
+    """Yield an index that leads after the log's end is rebuilt."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
-        yield Step(RebuildIndex(), f"it leads behind the log's end, {end}")
+        yield Step(RebuildIndex(), f"it leads after the log's end, {end}")

@@ -1,10 +1,10 @@
 """Ends the log at a record boundary: RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back.
 
-A broker only moves its positions: the bytes behind stay, and a later crash can bring them back to life (its issue
-10666). Here whole files behind the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at
-the first unit that points behind the end; files of the index that lead there are made anew.
+A broker only moves its positions: the bytes after stay, and a later crash can bring them back to life (its issue
+10666). Here whole files after the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at
+the first unit that points after the end; files of the index that lead there are rebuilt.
 
-Only what lies at the end or behind it is read, and of each queue a few units. An extension (consumequeue_ext) stays:
+Only what lies at the end or after it is read, and of each queue a few units. An extension (consumequeue_ext) stays:
 brokers cut it after the last address that is used.
 """
 
@@ -49,12 +49,12 @@ class Truncation:
         self._keep_tail = keep_tail
         self._builder = DispatchRequestBuilder(with_keys=False)
         self._losses = LossCounter(self._builder, store.commit_log.message_at)
-        self._last = (0, 0)  # where the last message in front of the end begins, and when it was stored
+        self._last = (0, 0)  # where the last message before the end begins, and when it was stored
         self._reached = store.commit_log.min_offset
         self._stamps = store.fingerprint()
         self._boundaries: list[int] = []
         self._is_boundary = False
-        self._in_tail = 0  # good messages one behind the other from the end on, in its file
+        self._in_tail = 0  # good messages one after the other from the end on, in its file
         self._is_tail_over = False
 
     @staticmethod
@@ -93,9 +93,9 @@ class Truncation:
         )
 
     def check_nothing_good_is_lost(self) -> None:
-        """After `plan`. Raises BadRequest where good messages stand behind the end."""
+        """After `plan`. Raises BadRequest where good messages stand after the end."""
         if self._losses.good:
-            what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} behind the first damage"
+            what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} after the first damage"
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
             raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
 
@@ -135,7 +135,7 @@ class Truncation:
     def _note_revived(self) -> Iterator[str]:
         """Positions are all that a broker has: at its next start it reads on as far as there are good records."""
         if self._keep_tail and self._in_tail:
-            stay = f"{counted(self._in_tail, 'good message')} behind {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
+            stay = f"{counted(self._in_tail, 'good message')} after {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
             yield f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without --keep-tail they are zeroed"
 
     def _no_boundary(self) -> BadRequest:
@@ -151,7 +151,7 @@ class Truncation:
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
         self._losses.units(key, queue.max_offset - first.queue_offset)
-        why = f"{queue.max_offset - first.queue_offset} units point behind the log's end, {self._to}"
+        why = f"{queue.max_offset - first.queue_offset} units point after the log's end, {self._to}"
         if isinstance(queue, ConsumeQueue):
             return first.queue_offset, [*cut_steps(queue, first.queue_offset, why)]
         return first.queue_offset, [Step(RebuildQueue(*key), why)]

@@ -15,7 +15,7 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """Where a log begins, and ends behind its last good record, physical offsets.
+    """Where a log begins, and ends after its last good record, physical offsets.
 
     None where it has none.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
-# it drops, behind their reading, parts of a plan that came to no rows, and what was observed in them
+# it drops, after their reading, parts of a plan that came to no rows, and what was observed in them
 EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 

@@ -17,7 +17,7 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 class Proof:
     """What the first action on a table says of the splits that it read.
 
-    Ask behind that action.
+    Ask after that action.
     """
 
     def __init__(self, observation: Observation) -> None:

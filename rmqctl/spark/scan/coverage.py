@@ -1,6 +1,6 @@
 """Whether the splits of a log were all read, and join: pure, from what each task says of its own split.
 
-A split begins at the first record in it, which is a guess: a body, or what lies behind a blank, may hold what looks
+A split begins at the first record in it, which is a guess: a body, or what lies after a blank, may hold what looks
 like a record in its own place. The guess is right where the split before ended there; where it did not, both must be
 read once more, as one split. A split without a record belongs to the one before it as a whole.
 

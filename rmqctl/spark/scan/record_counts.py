@@ -42,7 +42,7 @@ class RecordCounts(NamedTuple):
 
 
 def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
-    """Return the counts of one item, or of a stretch of messages."""
+    """Return the counts of one item, or of a run of messages."""
     begin = item.physical_offset
     if isinstance(item, Damage):
         return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin)

@@ -89,7 +89,7 @@ def _source() -> type[DataSource]:
             return [InputPartition(number) for number in range(len(self._splits))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            # imported here: the processes that plan the job, each started anew, do without the compiler behind it
+            # imported here: the processes that plan the job, each started anew, do without the compiler after it
             import pyarrow as pa
 
             from rmqctl.spark.scan.log_split import Reading, Split

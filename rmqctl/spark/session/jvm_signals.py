@@ -29,7 +29,7 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Around the start of a JVM, 2 s: one that we leave meanwhile says so at length.
 
-    The signal comes behind it; a second one at once.
+    The signal comes after it; a second one at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

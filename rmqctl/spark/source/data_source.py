@@ -30,7 +30,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """What is behind a format: tasks, made on the driver, and their rows."""
+    """What is after a format: tasks, made on the driver, and their rows."""
 
     def tasks(self) -> Sequence[Any]:
         """Return what the tasks are to read."""

@@ -53,7 +53,7 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 def written(log: CommitLog, position: int, most: int | None) -> Written:
     """Return how far the log is written from `position` on.
 
-    Not much further than `most` bytes behind it (None: all of it).
+    Not much further than `most` bytes after it (None: all of it).
     """
     end, unsure = position, None
     for step in steps(log, position):

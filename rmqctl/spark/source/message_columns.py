@@ -207,7 +207,7 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
-    """Texts one behind the other as Arrow's; null where not `present`."""
+    """Texts one after the other as Arrow's; null where not `present`."""
     import pyarrow as pa
 
     valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))

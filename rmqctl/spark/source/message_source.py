@@ -87,7 +87,7 @@ class MessageSource:
     def _may_have(self, split: Split) -> bool:
         """Return whether anything wanted may begin in a split.
 
-        What lies behind its last record may begin anywhere up to its file's end.
+        What lies after its last record may begin anywhere up to its file's end.
         """
         if self._wanted is None:
             return True

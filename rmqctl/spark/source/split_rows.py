@@ -150,7 +150,7 @@ class _SplitRows:
             yield _batch(rows, self._schema)
 
     def _take(self, columns: Columns) -> Any:
-        """Return the batch of a stretch; None where no message of it is wanted."""
+        """Return the batch of a record run; None where no message of it is wanted."""
         import pyarrow as pa
 
         if self._reading.wanted is not None:
@@ -178,7 +178,7 @@ class _SplitRows:
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-    """Yield the items that begin before `stop`, and those behind it up to the first place where another task can begin."""
+    """Yield the items that begin before `stop`, and those after it up to the first place where another task can begin."""
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
         yield from reached.items(reached.position + 1)

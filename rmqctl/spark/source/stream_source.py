@@ -62,7 +62,7 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return how far the logs are written.
 
-        Of each about `most` bytes behind `start`, or all of it.
+        Of each about `most` bytes after `start`, or all of it.
         """
         prepare_once(scan)
         offsets = {}
@@ -121,5 +121,5 @@ def _gone(position: int, following: int) -> Damage:
         "file-gap",
         position,
         following - position,
-        f"{following - position} bytes from {position} on are not there any more",
+        f"{following - position} bytes from {position} on do not exist any more",
     )

@@ -40,7 +40,7 @@ class ExpirySettings(NamedTuple):
     by: Literal["mtime", "store-timestamp"] = "mtime"
     """What a file's age counts from; brokers know its mtime only."""
     protect_unconsumed: bool = False
-    """Files with messages that wait for someone stay, and all behind them."""
+    """Files with messages that wait for someone stay, and all after them."""
     unused_topics: bool = False
     """Empty queues of topics that topics.json does not have go as a whole."""
 

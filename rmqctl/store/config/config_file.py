@@ -33,7 +33,7 @@ class ConfigFile(NamedTuple):
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
     """Load config/`name`, or its `.bak` where a broker would take that.
 
-    A file that is not there has an empty content. With a bad main file and no `.bak` a broker starts with an empty
+    A file that does not exist has an empty content. With a bad main file and no `.bak` a broker starts with an empty
     configuration; here the content is None.
     """
     path = folder / name

@@ -68,7 +68,7 @@ class JavaProperties:
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the number under the first of the names that is there, at least `least`.
+        """Return the number under the first of the existing names, at least `least`.
 
         None: nothing is said.
         """

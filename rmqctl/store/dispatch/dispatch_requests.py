@@ -76,7 +76,7 @@ class DispatchRequestBuilder:
         self.with_keys = self.with_tags = False
 
     def take(self, columns: Columns) -> DispatchColumns:
-        """Return the dispatch columns of a stretch."""
+        """Return the dispatch columns of a record run."""
         rows = columns.rows
         messages = np.empty(len(rows), DISPATCH_COLUMNS)
         room = (int(rows["properties_length"].sum()) // 2 + len(rows)) if self.with_keys else 0

@@ -59,7 +59,7 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end of a queue whose messages are batches: behind all that the last one holds."""
+        """Return the end of a queue whose messages are batches: after all that the last one holds."""
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)

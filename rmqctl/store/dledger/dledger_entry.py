@@ -9,7 +9,7 @@ bytes of the header, and the entry does not reach beyond its file; (4) channel, 
 write them. The index rises by one from entry to entry, and the term never falls: that takes the entry before.
 PHYSICALOFFSET of the record is POS + 48.
 
-Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries behind that may not be agreed on by the
+Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries after that may not be agreed on by the
 group.
 """
 

@@ -22,7 +22,7 @@ _MAGIC = struct.Struct(">4xI")
 
 
 class EntryReader(RecordReader):
-    """Decodes records behind headers.
+    """Decodes records after headers.
 
     Positions are those of headers. All methods raise OSError when the file cannot be read.
     """
@@ -74,7 +74,7 @@ class EntryReader(RecordReader):
                 return _sized(item, physical_offset + ENTRY_HEADER.size, header.body_size)
             if isinstance(item, Message | Damage) and item.size == header.body_size:
                 return item
-            problem = f"bodySize is {header.body_size}, the record behind it has another size"
+            problem = f"bodySize is {header.body_size}, the record after it has another size"
         size = ENTRY_HEADER.size if self._has_record(record_at) else 0
         return Damage("bad-entry", physical_offset, size, f"the header of DLedger's entry is damaged: {problem}")
 

@@ -33,8 +33,8 @@ class ConsumeQueueStore:
 
     New files are as `geometry` says.
 
-    `offsets` are the next queue offsets of the queues that are there. Methods raise OSError; opening raises
-    NeedsRecovery where a queue points behind the log, or has what no broker loads.
+    `offsets` are the next queue offsets of the existing queues. Methods raise OSError; opening raises
+    NeedsRecovery where a queue points after the log, or has what no broker loads.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -48,7 +48,7 @@ class ConsumeQueueStore:
         for key, queue in before.queues.items():
             last = queue.last()
             if last is not None and last.end > log_end:
-                what = f"queue {key[0]}/{key[1]} points behind the log's end {log_end}"
+                what = f"queue {key[0]}/{key[1]} points after the log's end {log_end}"
                 raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
             if isinstance(queue, BatchConsumeQueue) != (key[0] in self.batch_topics):
                 what = f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
@@ -63,7 +63,7 @@ class ConsumeQueueStore:
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
-        """Queues may have lagged behind the log: where they end now is where new messages go on."""
+        """Queues may have lagged after the log: where they end now is where new messages go on."""
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
@@ -107,7 +107,7 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Of a queue that is there already, or a new one.
+        """Of an existing queue already, or a new one.
 
         None where the store writes none.
         """

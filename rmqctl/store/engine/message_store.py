@@ -349,7 +349,7 @@ class MessageStore:
     def close(self, *, keeps_empty: bool = True) -> None:
         """Dispatch, flush, close.
 
-        The store is then as a broker leaves it when it is shut down in order. After an OSError it is closed, too, and
+        The store is then as a broker leaves it when it is shut down cleanly. After an OSError it is closed, too, and
         `abort` is still there. A second call does nothing. No thread may be putting any more. Without `keeps_empty` a
         store that `create` made, and that has no message, is deleted again.
         """
@@ -381,7 +381,7 @@ class MessageStore:
         before = self._before
         if before.path.has_abort:
             hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
-            raise NeedsRecovery("the store was not shut down in order: `abort` is there", path=str(root), hint=hint)
+            raise NeedsRecovery("the store was not shut down cleanly: `abort` is there", path=str(root), hint=hint)
         self.warm_up()
         self._geometry = geometry or geometry_of_store(before)
         self._settings = settings._replace(delay_level_max=len(before.conf.delays_ms))
@@ -431,7 +431,7 @@ class MessageStore:
         """Return where the last record ends.
 
         Raises NeedsRecovery where a broker's start would not read up to the end. A record that brokers pass, and serve,
-        is no reason: they go on behind it.
+        is no reason: they go on after it.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:

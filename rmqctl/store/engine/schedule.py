@@ -1,7 +1,7 @@
 """ScheduleMessageService: delayed messages from SCHEDULE_TOPIC_XXXX to their real topics, when their time has come.
 
 Level n waits in queue n - 1; a unit's tagsCode is when its message is due. A level is delivered in order: what is not
-due, or is not taken, holds up what is behind it. A message keeps body, flags, hosts, born time and all properties,
+due, or is not taken, holds up what is after it. A message keeps body, flags, hosts, born time and all properties,
 DELAY among them (the broker clears that after it has encoded the properties), and gets a new offset and store time.
 
 Passed over are messages that the log has lost, those whose real topic is RMQ_SYS_TRANS_HALF_TOPIC, and those without

@@ -1,4 +1,4 @@
-"""What a repair does to a store that is there, as a list of frozen changes: shown first, then carried out through a `Journal`.
+"""What a repair does to an existing store, as a list of frozen changes: shown first, then carried out through a `Journal`.
 
 Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies
 elsewhere.
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Write:
-    """Overwrite bytes of a file that is there.
+    """Overwrite bytes of an existing file.
 
     Its length and its mtime stay. `offset` is the place in the file.
     """
@@ -38,7 +38,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Zero:
-    """Zero the bytes [begin, end) of a file that is there; its length and its mtime stay."""
+    """Zero the bytes [begin, end) of an existing file; its length and its mtime stay."""
 
     path: str
     begin: int
@@ -55,7 +55,7 @@ class Zero:
 
 @dataclass(frozen=True)
 class Resize:
-    """Cut a file that is there to `size` bytes, or extend it by zeros.
+    """Cut an existing file to `size` bytes, or extend it by zeros.
 
     Its mtime stays.
     """

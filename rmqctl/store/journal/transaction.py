@@ -151,7 +151,7 @@ class Journal:
 
         In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises
         ValueError for that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing
-        was changed. ChangeFailed, where the system fails, a path is not there, or this user may not change it, says
+        was changed. ChangeFailed, where the system fails, a path does not exist, or this user may not change it, says
         whether the store is as before.
         """
         self._is_over = True
@@ -205,7 +205,7 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return those of what stands at `path`; else of what is near it; else of the log."""
+        """Return those of what stands at `path`; otherwise of what is near it; otherwise of the log."""
         near = [
             self._root / path,
             *(self._root / above for above in Path(path).parents if above != Path()),

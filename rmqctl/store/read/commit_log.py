@@ -3,7 +3,7 @@
 One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports
 the damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
 
-Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves behind that on purpose is
+Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves after that on purpose is
 only zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole
 records follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never
 closed.
@@ -64,7 +64,7 @@ class ScanSummary:
         return self.messages + self.blanks
 
     def count(self, item: ScanItem | RecordRun) -> None:
-        """Take one more item, or a stretch of good messages, into account."""
+        """Take one more item, or a run of good messages, into account."""
         if isinstance(item, Damage):
             self.damages += 1
             self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
@@ -120,7 +120,7 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the first record or blank at or behind an offset, in the file that holds it.
+        """Return the first record or blank at or after an offset, in the file that holds it.
 
         None: none is left there, or it cannot be read.
         """
@@ -183,7 +183,7 @@ class CommitLog:
     ) -> Iterator[ScanItem]:
         """Every record of [start, stop) (default: all), in order, damage included.
 
-        A `start` inside a record begins with the next one. Strict ends behind the first damage.
+        A `start` inside a record begins with the next one. Strict ends after the first damage.
         """
         files = self._files_from(start)
         items = (self._one_by_one(file, start) for file in files)

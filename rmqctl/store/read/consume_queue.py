@@ -1,7 +1,7 @@
 """Consume queues, read: units by queue offset, and where a queue begins and ends.
 
 A queue's files are named by byte offset; unit n stands at byte n * unit size. In use are the units from the first file
-on up to the first that is not (format/cq_unit.py); the end is found by bisection, since behind it are only zeros.
+on up to the first that is not (format/cq_unit.py); the end is found by bisection, since after it are only zeros.
 `verify` alone reads every unit and does not rely on that.
 """
 
@@ -41,11 +41,11 @@ class UnitQueue(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last message."""
+        """Queue offset after the last message."""
 
     @property
     def used_end(self) -> int:
-        """Byte offset behind the last unit in use."""
+        """Byte offset after the last unit in use."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
         """Return the units of queue offsets [start, end)."""
@@ -54,7 +54,7 @@ class UnitQueue(Protocol):
         """Return the units of [queue_offset, end) that are in one file with the first; None where no file has that."""
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit for which `holds`, found by bisection: it must hold for all behind it, too."""
+        """Return the first unit for which `holds`, found by bisection: it must hold for all after it, too."""
 
     def find(self, queue_offset: int) -> CqUnit | None:
         """Return the unit that stands for a queue offset."""
@@ -156,13 +156,13 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last unit in use."""
+        """Queue offset after the last unit in use."""
         last = self._units.last_used(_cq_used)
         return last + 1 if last is not None else self.first_offset
 
     @property
     def used_end(self) -> int:
-        """Byte offset behind the last unit in use."""
+        """Byte offset after the last unit in use."""
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
@@ -176,7 +176,7 @@ class ConsumeQueue:
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
         """Return the first unit, pre-blanks aside, for which `holds`.
 
-        It must hold for all behind it, too.
+        It must hold for all after it, too.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -234,7 +234,7 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Queue offset behind the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
+        """Queue offset after the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
             end = None
@@ -256,7 +256,7 @@ class ConsumeQueue:
 
     @property
     def slots_end(self) -> int:
-        """Queue offset behind the last slot of the last file."""
+        """Queue offset after the last slot of the last file."""
         return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
 
@@ -273,12 +273,12 @@ class BatchConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Byte offset behind the last unit."""
+        """Byte offset after the last unit."""
         return self._candidates().stop * BATCH_CQ_UNIT.size
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last batch."""
+        """Queue offset after the last batch."""
         last = self.last()
         return last.queue_offset + last.batch_size if last else 0
 
@@ -304,7 +304,7 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first batch for which `holds`; it must hold for all behind it, too."""
+        """Return the first batch for which `holds`; it must hold for all after it, too."""
 
         def behind(slot: int) -> bool:
             unit = self._unit(slot)

@@ -1,7 +1,7 @@
 """One commit log file, item by item, up to its blank, or to where only zeros are left.
 
 Damage does not end it: the item says how far it reaches, and the next record whose frame is whole and in its own place
-follows it. Stretches of good messages come in columns where a ColumnReader is given, else one by one.
+follows it. Runs of good messages come in columns where a ColumnReader is given, otherwise one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ZeroTail(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """`messages` good messages one behind the other.
+    """`messages` good messages one after the other.
 
     `result` is what was made of their columns.
     """
@@ -42,7 +42,7 @@ class RecordRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte behind the last message."""
+        """Physical offset of the byte after the last message."""
         return self.physical_offset + self.size
 
 
@@ -131,7 +131,7 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return where a damage ends: at the next record.
 
-    Without one, behind the record's own claim or the last byte written.
+    Without one, after the record's own claim or the last byte written.
     """
     following = reader.next_record(position + 1)
     if following is not None:
@@ -143,14 +143,14 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Eight zero bytes in a record's place, and not only zeros behind them."""
+    """Eight zero bytes in a record's place, and not only zeros after them."""
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)
     if following is not None:
         detail = f"{following - position} bytes hold no record, but whole records follow; a broker ends the log here"
         return Damage("hole", at, following - position, detail)
     size = reader.file.data_end(position) - position
-    return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes behind are not all zero")
+    return Damage("bytes-behind-end", at, size, "the log ends here, but the bytes after are not all zero")
 
 
 def _unreadable_here(reader: RecordReader, position: int, error: OSError) -> Damage:

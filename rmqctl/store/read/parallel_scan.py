@@ -58,7 +58,7 @@ def scan_part(
     exact: bool,
     border: int | None = None,
 ) -> Part:
-    """Return the items of `file` that begin in [start, stop): `exact` ones from `start` on, else from the first record behind it.
+    """Return the items of `file` that begin in [start, stop): `exact` ones from `start` on, otherwise from the first record after it.
 
     No stretch has messages on both sides of the physical offset `border`.
     """

@@ -249,7 +249,7 @@ class ReadOnlyStore:
         return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
-        """Return the unit of a queue offset; None when the queue or the unit is not there."""
+        """Return the unit of a queue offset; None when the queue or the unit does not exist."""
         queue = self.queues.get((topic, queue_id))
         return queue.find(queue_offset) if queue else None
 
@@ -286,7 +286,7 @@ class ReadOnlyStore:
             self.index.close()
 
     def _top_level_problems(self) -> list[Damage]:
-        """Commit log folders that are not there, and what stands in place of a single file or of config: links out of the store too."""
+        """Commit log folders that do not exist, and what stands in place of a single file or of config: links out of the store too."""
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
         told = [

@@ -1,7 +1,7 @@
 """Which broker wrote a store, as far as that shows: the profile that every verb goes on with.
 
 First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store
-without a message is not taken for an older one), and what topics.json has only there. Without them the 0x02 behind the
+without a message is not taken for an older one), and what topics.json has only there. Without them the 0x02 after the
 last property, which comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on. The
 signs of 5.4 are told by `rmqctl.store.read.tag_index`.
 """

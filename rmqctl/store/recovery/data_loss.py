@@ -1,6 +1,6 @@
 """What a repair, or a broker's restart, takes away, counted alike for all of them.
 
-A message is lost where its record, good or damaged, is behind the log's new end; where no record tells of it any more,
+A message is lost where its record, good or damaged, is after the log's new end; where no record reports it any more,
 a unit that pointed there does. So is one that a queue leads to no more, wherever it is.
 """
 
@@ -22,7 +22,7 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 
 
 class LossCounter:
-    """What ends up behind the log's end: messages, places that hold a record no more, and units without their message.
+    """What ends up after the log's end: messages, places that hold a record no more, and units without their message.
 
     `good` counts the messages that nothing is wrong with.
     """

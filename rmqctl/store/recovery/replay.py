@@ -1,7 +1,7 @@
 """The two ways in which a starting broker reads its log: the scan of recovery, and start()'s dispatch (4.x).
 
 Played, record by record. Both walk along with good messages that somebody else found, whole batches at once as long as
-these are what the broker reads next; else the broker's own look at one record decides.
+these are what the broker reads next; otherwise the broker's own look at one record decides.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RecoveryPass:
 class ScanEnd(NamedTuple):
     """Where recovery ends the log, and why.
 
-    `code` is that of the damage there, if `damage` told of it, else empty.
+    `code` is that of the damage there, if `damage` told of it, otherwise empty.
     """
 
     physical_offset: int
@@ -116,7 +116,7 @@ class RecoveryScan:
         self._damage: tuple[int, str] | None = None
 
     def on_messages(self, messages: Any) -> None:
-        """Good messages one behind the other (of DISPATCH_COLUMNS)."""
+        """Good messages one after the other (of DISPATCH_COLUMNS)."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
         while self.end is None and self.position < behind:
@@ -196,7 +196,7 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Any, limit: int) -> None:
-        """Good messages one behind the other.
+        """Good messages one after the other.
 
         Those from `limit` on are not for dispatch, or not yet.
         """

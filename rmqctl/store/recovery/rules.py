@@ -5,7 +5,7 @@ first, then the log, then both are cut to fit. start() comes after it.
 
 1. **Load.** A file of the log or of a queue that has not the configured length, or no offset for a name: the store does not load.
 2. **Queues** (ConsumeQueue.recover). Each by itself, from the third file from its end on: units in use (physicalOffset >= 0, size > 0)
-   up to the first that is not; there the queue ends, its files behind that are deleted. A queue may end too early by this, and its
+   up to the first that is not; there the queue ends, its files after that are deleted. A queue may end too early by this, and its
    last three files alone are looked at. The furthest end of a record that any queue's last unit points to is the *queues' end*.
 3. **Start file** of the scan of the log, and what the scan does with good records:
 
@@ -33,14 +33,14 @@ first, then the log, then both are cut to fit. start() comes after it.
    | PHYSICALOFFSET or `__CRC32#` wrong, checksum of an    | go on: nobody looks     | go on: nobody looks     |
    | empty body wrong, a file missing                      |                         |                         |
 
-   So *one flipped bit drops all that follows it*. The next file is the next that is there: where files are missing the log goes on
-   behind the hole, and where only a pre-allocated file follows, the log ends at its start.
+   So *one flipped bit drops all that follows it*. The next file is the existing next: where files are missing the log goes on
+   after the hole, and where only a pre-allocated file follows, the log ends at its start.
 5. **Cut.** The log is cut at its end (positions only: the bytes stay), later files are deleted. Only if the queues' end, as it was
-   before the scan, is the log's end or beyond it, each queue is cut to units that point in front of the log's end; a last file of a
-   queue that begins with one that does not is deleted, else its first unit stays, in use or not. 4.x cuts the log first, 5.3 the
+   before the scan, is the log's end or beyond it, each queue is cut to units that point before the log's end; a last file of a
+   queue that begins with one that does not is deleted, otherwise its first unit stays, in use or not. 4.x cuts the log first, 5.3 the
    queues. Without any file of the log all queues are deleted.
 6. **Min offsets** (correctMinOffset). 4.x: the first unit of the first file that points to the log's start or beyond; none: 0, or
-   what it was. 5.3: the queue's end where the last unit points in front of the log's start; else by bisection in the first file.
+   what it was. 5.3: the queue's end where the last unit points before the log's start; otherwise by bisection in the first file.
    5.3 does not load at all where the last file of a queue has no unit.
 7. **start()**. 4.x dispatches from the furthest end of any queue (the log's start at least) up to the log's end, and *waits*: where
    no file has an offset on that way it waits forever. It checks no checksums, passes over the rest of a file where it finds no
@@ -48,8 +48,8 @@ first, then the log, then both are cut to fit. start() comes after it.
 8. **Index** (IndexService.load). With abort, files whose endTimestamp is beyond the checkpoint's indexMsgTimestamp are deleted: this is
    always so for the one that is not full yet.
 
-Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends in front of
-the end of the last unit's is passed over, so is one with a QUEUEOFFSET in front of the queue's end, but not QUEUEOFFSET
+Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends before
+the end of the last unit's is passed over, so is one with a QUEUEOFFSET before the queue's end, but not QUEUEOFFSET
 0; any other is appended *at the queue's end*, whatever its QUEUEOFFSET. Only a queue without files begins at the
 QUEUEOFFSET, with pre-blank units in front.
 
@@ -263,7 +263,7 @@ class QueueView(Protocol):
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
-    """Why 5.x does not load a queue whose last file has no unit: it looks for the one in front of its first byte."""
+    """Why 5.x does not load a queue whose last file has no unit: it looks for the one before its first byte."""
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
     return "its last file has no unit: correctMinOffset fails"

@@ -47,7 +47,7 @@ class _File:
         return units
 
     def append(self, unit: Any) -> None:
-        """One more unit, behind those in use."""
+        """One more unit, after those in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -59,7 +59,7 @@ class RecoveredBatchQueue:
 
     `max_physical_offset` and queue offsets as BatchConsumeQueue has them. Methods raise OSError.
 
-    `deleted` names the files that recovery deletes, `cut_from` is the max offset in front of a cut that took batches
+    `deleted` names the files that recovery deletes, `cut_from` is the max offset before a cut that took batches
     away.
     """
 
@@ -110,7 +110,7 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = message.physical_offset, base + count
 
     def cut(self, log_end: int) -> None:
-        """Cut it to batches that point in front of the log's end.
+        """Cut it to batches that point before the log's end.
 
         The first unit of its last file stays if it does, in use or not.
         """
@@ -135,7 +135,7 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = NO_QUEUE, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
-        """Find its min offset: behind the last of the first file's first batches that point in front of the log's start."""
+        """Find its min offset: after the last of the first file's first batches that point before the log's start."""
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:
             units = self._files[0].units()[: self._files[0].wrote]

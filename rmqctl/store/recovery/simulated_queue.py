@@ -31,7 +31,7 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 class _OddUnit(NamedTuple):
     """A new unit whose record says another physical offset than its own.
 
-    `end_before`: of the record of the unit in front of it.
+    `end_before`: of the record of the unit before it.
     """
 
     queue_offset: int
@@ -178,7 +178,7 @@ class RecoveredQueue:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
-        """Cut it to units that point in front of the log's end (ConsumeQueue.truncateDirtyLogicFiles)."""
+        """Cut it to units that point before the log's end (ConsumeQueue.truncateDirtyLogicFiles)."""
         state, before = self._state, self.max_offset
         if state["appended_from"] >= 0:
             self._regions.append((int(state["appended_from"]), before))
@@ -293,7 +293,7 @@ class RecoveredQueue:
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
         """Return how far the last file is kept.
 
-        None: its first unit points to the log's end or beyond, else that one stays, in use or not.
+        None: its first unit points to the log's end or beyond, otherwise that one stays, in use or not.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -348,7 +348,7 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Units of `file` from `start` on, up to `end`, that are in use one behind the other and point in front of `bound`."""
+        """Units of `file` from `start` on, up to `end`, that are in use one after the other and point before `bound`."""
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):
             used = int(queue_simulate.used_units(raw, count, bound))

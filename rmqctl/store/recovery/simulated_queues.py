@@ -140,7 +140,7 @@ class RecoveredQueues:
         self._put(message, is_odd=True)
 
     def cut(self, log_end: int) -> None:
-        """Cut every queue to units that point in front of the log's end."""
+        """Cut every queue to units that point before the log's end."""
         for queue in self._queues.values():
             queue.cut(log_end)
 
@@ -178,7 +178,7 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Any) -> None:
         """Have a row for each queue that gets one of `messages`.
 
-        The describer numbers queues as its threads come to them, which may be far ahead, or behind the log's end: its
+        The request builder numbers queues as its threads come to them, which may be far ahead, or after the log's end: its
         list says nothing of what a broker dispatches.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)

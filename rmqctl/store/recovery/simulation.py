@@ -58,7 +58,7 @@ class RestartOutcome:
 
     `hangs`: start() never ends, as no file has physical offset `hangs_at`.
 
-    `lost` is what is behind the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`);
+    `lost` is what is after the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`);
     `deleted_log_files` lie there, too. `start_file_path` and `start_file` (which one, and why) are None for a log
     without files.
     """
@@ -170,7 +170,7 @@ class RestartSimulation:
         return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Good messages, one behind the other, in log order."""
+        """Good messages, one after the other, in log order."""
         messages = described.messages
         if self._scan is None or not len(messages):
             return
@@ -190,7 +190,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """One item of a scan of the log by this start's describer: `on_messages` or `damage`; a blank is nothing."""
+        """One item of a scan of the log by this start's request builder: `on_messages` or `damage`; a blank is nothing."""
         if isinstance(item, Damage):
             self.damage(item)
         elif isinstance(item, RecordRun):
@@ -334,7 +334,7 @@ class RestartSimulation:
         return reput.hangs_at
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Return the files behind the log's end, and a last one of 0 bytes."""
+        """Return the files after the log's end, and a last one of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 

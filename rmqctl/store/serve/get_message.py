@@ -7,7 +7,7 @@
 | offset = max | OFFSET_OVERFLOW_ONE | max |
 | offset > max | OFFSET_OVERFLOW_BADLY | max; up to 4.9.3, where min is 0: 0 |
 | no file has the unit | OFFSET_FOUND_NULL | the next file's first |
-| a message goes through | FOUND | behind the last unit that was looked at |
+| a message goes through | FOUND | after the last unit that was looked at |
 | none does | NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING | the same |
 
 One call reads one file of the queue, at most 800 units or as many as messages are asked for, and ends where the batch
@@ -66,7 +66,7 @@ class GetMessageResult(NamedTuple):
 class TransferLimits(NamedTuple):
     """maxTransferBytesOnMessageInMemory and its like: bytes and counts of messages, the broker's own by default.
 
-    What is further than `memory_bytes` behind the log's end counts as on disk; a broker takes 40 % of the machine's
+    What is further than `memory_bytes` after the log's end counts as on disk; a broker takes 40 % of the machine's
     memory. None: all is in memory.
     """
 

@@ -2,7 +2,7 @@
 
 A store that is only looked at is read as its files are. One that is open for writing grows meanwhile: what it has in
 its queues and its log is asked of who writes (`WritingSide`), and files that are new are found by listing a folder
-again when an offset lies behind those that are known. Nothing is read that is not written whole. Any thread may read;
+again when an offset lies after those that are known. Nothing is read that is not written whole. Any thread may read;
 one does at a time.
 """
 
@@ -42,7 +42,7 @@ TIME_MAX = 2**63 - 1
 
 
 class QueueEnd(NamedTuple):
-    """Where a queue ends: `max_offset` in units, `files_end` behind its last file in bytes."""
+    """Where a queue ends: `max_offset` in units, `files_end` after its last file in bytes."""
 
     max_offset: int
     files_end: int
@@ -125,13 +125,13 @@ class MessageReader:
         return message if message is not None and message.msg_id == msg_id.upper() else None
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue; 0 for a queue that is not there."""
+        """Return the first offset of a queue; 0 for a queue that does not exist."""
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind a queue's last message; 0 for a queue that is not there."""
+        """Return the offset after a queue's last message; 0 for a queue that does not exist."""
         with self._lock:
             end = self._writing.queue_end((topic, queue_id))
             return 0 if end is None else end.max_offset

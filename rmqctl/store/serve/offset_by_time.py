@@ -1,6 +1,6 @@
 """ConsumeQueue.getOffsetInQueueByTime: the queue offset that stands for a time.
 
-4.x takes the first file that was modified at that time or later, else the last one, and in it the message stored
+4.x takes the first file that was modified at that time or later, otherwise the last one, and in it the message stored
 nearest to it, the earlier of two; so it depends on files' modification times, and a copy that lost them gives other
 answers. 5.x takes the first file whose last message is not earlier, and in it the first message stored then or later;
 without one, the file's end.

@@ -51,6 +51,6 @@ class ReadableLog:
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return where the file behind the one of an offset begins."""
+        """Return where the file after the one of an offset begins."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

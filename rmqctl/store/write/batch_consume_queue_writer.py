@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class BatchConsumeQueueWriter:
     """Units of one queue.
 
-    `max_physical_offset` is behind the last one's record, `max_offset` the next queue offset. Methods raise OSError.
+    `max_physical_offset` is after the last one's record, `max_offset` the next queue offset. Methods raise OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:

@@ -1,6 +1,6 @@
 """CommitLog.putMessage: checks, encodes, and appends messages to the log.
 
-A record is placed only where eight bytes are left behind it: else a blank closes the file, and the record goes to the
+A record is placed only where eight bytes are left after it: else a blank closes the file, and the record goes to the
 next one; a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones
 go to SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
 """
@@ -370,7 +370,7 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one behind the other, each for itself.
+        """Append records one after the other, each for itself.
 
         Fewer results where the store fails.
         """

@@ -56,10 +56,10 @@ class ConsumeQueueExtWriter:
 
 
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
-    """Return where the extension of `queue` is gone on with, as a broker that loads it cuts it: a byte offset.
+    """Return where the extension of `queue` is continued, as a broker that loads it cuts it: a byte offset.
 
     Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they
-    have none, behind the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
+    have none, after the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -1,7 +1,7 @@
 """A consume queue, written: units appended at the queue's end, in the order of the log.
 
 A queue that does not begin at 0 begins with pre-blank units in the file of its first offset
-(ConsumeQueue.fillPreBlank); never without a real unit behind them: 4.x would fill no queue any more.
+(ConsumeQueue.fillPreBlank); never without a real unit after them: 4.x would fill no queue any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ConsumeQueueWriter:
     """Units of one queue.
 
-    `max_physical_offset` is behind the last one's record. Methods raise OSError. With an `ext` the tags codes go there,
+    `max_physical_offset` is after the last one's record. Methods raise OSError. With an `ext` the tags codes go there,
     and units have addresses.
     """
 
@@ -35,7 +35,7 @@ class ConsumeQueueWriter:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last unit."""
+        """Queue offset after the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
     def put(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> int:

@@ -2,7 +2,7 @@
 
 A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are
 written when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader
-never follows a slot to an entry that is not there.
+never follows a slot to an entry that does not exist.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Fill a file that is there already, if it has room.
+        """Fill an existing file already, if it has room.
 
         Else the next one begins where it ends.
         """
@@ -195,7 +195,7 @@ class IndexWriter:
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
     def _free_name(self, at: int) -> Path:
-        """Return a name that sorts behind all others: the local time, a millisecond later where that is taken."""
+        """Return a name that sorts after all others: the local time, a millisecond later where that is taken."""
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
         if _name_of(at) <= self._last_name:

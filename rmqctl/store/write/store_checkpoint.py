@@ -45,7 +45,7 @@ class StoreCheckpoint:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
 
     def flush(self) -> None:
-        """Write it and have it on the disk; what is behind the fields stays as it is."""
+        """Write it and have it on the disk; what is after the fields stays as it is."""
         path = self._path
         if self._storage.entry(path).kind is not Kind.FILE or self._storage.entry(path).size < CHECKPOINT_FILE_SIZE:
             self._storage.unlink(path)

@@ -43,7 +43,7 @@ class TopicConfigs:
     `now` gives the time in ms since 1970. Any thread may tell it of queues.
 
     `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts
-    as deleted. `problem` says why the file cannot be gone on with; then it is left as it is. Raises OSError.
+    as deleted. `problem` says why the file cannot be continued; then it is left as it is. Raises OSError.
     """
 
     def __init__(

@@ -234,7 +234,7 @@ class Swapper:
         try:
             path.rename(self._aside)
             path.symlink_to(self._outside / name)
-        except OSError:  # it is not there, or comes back meanwhile
+        except OSError:  # it does not exist, or comes back meanwhile
             pass
         else:
             self.swaps += 1

@@ -613,7 +613,7 @@ def test_an_output_that_cannot_be_written_is_told_beside_what_is_stored(
 def test_a_full_disk_ends_it_at_the_first_line(
     output: str, at: int, store: Path, tmp_path: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the kernel and without; what is behind that line is not stored, also where it would fit."""
+    """By the kernel and without; what is after that line is not stored, also where it would fit."""
     lines = tmp_path / "my lines"
     lines.write_text("".join(json.dumps({"topic": "T", "body": "b" * 500}) + "\n" for _ in range(1000)))
     append, written = WritableMappedFile.append, 0

@@ -308,7 +308,7 @@ def test_a_store_that_changes_under_it_is_left_alone(
 def test_a_signal_among_the_changes_does_not_end_them(
     number: int, golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor one behind them: the exit status says what was done."""
+    """Nor one after them: the exit status says what was done."""
     store = golden("497-basic")
     shutil.rmtree(store / "consumequeue" / "OrderPaid" / "0")
     rename = WritableStorage.rename

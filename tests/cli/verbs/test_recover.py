@@ -433,7 +433,7 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
 def test_a_unit_that_points_behind_the_log_loses_no_message(
     base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is made anew."""
+    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is rebuilt."""
     store = unpack(base, tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
     units = rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows()
@@ -448,7 +448,7 @@ def test_a_unit_that_points_behind_the_log_loses_no_message(
 
 
 def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """One that points behind the log, in the place of a message, and two behind the queue's end, whose messages the log has no more."""
+    """One that points after the log, in the place of a message, and two after the queue's end, whose messages the log has no more."""
     store = unpack("497-basic", tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
     end = rmqctl("recover", store, "--dry-run", "-o", "json").document()["maxPhyOffset"]
@@ -485,7 +485,7 @@ def test_a_checkpoint_that_verify_minds_is_set(content: bytes | None, tmp_path: 
 def test_an_index_that_the_checkpoint_vouches_for_stays(
     base: str, vouched: bool, lacks_file: bool, made_anew: bool, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """As the real brokers keep its files after an abnormal end, but they go on behind the last of them."""
+    """As the real brokers keep its files after an abnormal end, but they go on after the last of them."""
     store = unpack(base, tmp_path)
     (store / "abort").touch()
     if vouched:
@@ -651,7 +651,7 @@ def test_units_follow_the_marks_of_a_recovery_that_was_not_asked_for_any(
 
 @pytest.mark.parametrize("position", [8, 40 + 4 * 30, 40 + 400 + 20 * 30, None])
 def test_a_broken_index_is_made_anew(position: int | None, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Also in a store that was shut down in order; None: its last file is gone."""
+    """Also in a store that was shut down cleanly; None: its last file is gone."""
     store = unpack("471-tx", tmp_path)
     newest = max((store / "index").iterdir())
     if position is None:
@@ -735,7 +735,7 @@ def test_messages_whose_queue_offsets_others_have_count_as_lost(first: int, tmp_
 
 @pytest.mark.parametrize("has_queues", [True, False])
 def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves nothing behind it.
+    """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves nothing after it.
 
     As the real 4.9.7 does: 282 messages of this store without its queues, 300 after recover, after a crash as well.
     """

@@ -48,7 +48,7 @@ def test_every_boundary_is_taken_and_nothing_between(name: str, tmp_path: Path, 
 
 
 def test_a_wrong_unit_in_between_takes_no_others_along(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """One that points behind the end, where those behind it do not: the queue does not end there."""
+    """One that points after the end, where those after it do not: the queue does not end there."""
     store = unpack("497-basic", tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
     with queue.open("r+b") as file:
@@ -95,7 +95,7 @@ def test_keep_tail_says_what_comes_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
     records = boundaries(rmqctl, store)
     in_file = [at for at in records if 65536 <= at < 131072]
     plan = rmqctl("truncate", store, "--to", in_file[-7], "--keep-tail", "--dry-run", "-o", "json").document()
-    assert [note.split(":")[0] for note in plan["notes"]] == [f"7 good messages behind {in_file[-7]} stay in the file"]
+    assert [note.split(":")[0] for note in plan["notes"]] == [f"7 good messages after {in_file[-7]} stay in the file"]
     assert rmqctl("truncate", store, "--to", in_file[-7], "--keep-tail", "--yes").code == 3
     assert boundaries(rmqctl, store) == records[: records.index(in_file[-1]) + 1]
     assert rmqctl("truncate", store, "--to", in_file[-7], "--dry-run", "-o", "json").document()["notes"] == []

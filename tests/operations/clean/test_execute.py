@@ -34,7 +34,7 @@ MESSAGES = 60
 NEW_MIN = 3 * FILE_SIZE
 RETIRED = "Retired"  # a topic that is no more; its messages stand at the log's begin
 WHY = "72 h are over"
-# all calls, which takes minutes; else a sample
+# all calls, which takes minutes; otherwise a sample
 STEPS = pytest.mark.parametrize(
     "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(13, id="some")]
 )
@@ -236,14 +236,14 @@ def test_an_error_at_every_call(fault: Fault, step: int, whole: Path, tmp_path: 
         failed += bool(error)
         assert not error or "nothing is missing in the middle" in error or content(system.root) == content(whole)
         expected.check(system.root, with_receipts=fault is not Fault.FULL_DISK)
-    assert failed > 0 or fault in (Fault.TORN_WRITE, Fault.SHORT_WRITE, Fault.NO_SPACE)  # which are gone on with
+    assert failed > 0 or fault in (Fault.TORN_WRITE, Fault.SHORT_WRITE, Fault.NO_SPACE)  # which are continued
 
 
 def test_a_full_disk_does_not_keep_files_from_being_deleted(whole: Path, tmp_path: Path) -> None:
     """No room for a folder nor for receipts: what goes goes, and then says that it has no receipts."""
     root = shutil.copytree(whole, tmp_path / "store")
     expected = Expected(whole, tmp_path)
-    with FaultySystem(root, Fault.FULL_DISK, 3), pytest.raises(ChangeFailed, match="No space left"):  # behind the lock
+    with FaultySystem(root, Fault.FULL_DISK, 3), pytest.raises(ChangeFailed, match="No space left"):  # after the lock
         clean(root)
     assert not [path for path in expected.going if (root / path).exists()]
 
@@ -288,7 +288,7 @@ def test_it_stops_between_two_files(whole: Path, tmp_path: Path) -> None:
 def test_the_pace(
     interval_ms: int, bytes_per_second: int | None, seconds: float | None, whole: Path, tmp_path: Path
 ) -> None:
-    """Between two files, not in front of the first nor behind the last; of 4096 bytes each."""
+    """Between two files, not before the first nor after the last; of 4096 bytes each."""
     root = shutil.copytree(whole, tmp_path / "store")
     slept: list[float] = []
     done = clean(root, pace=Pace(interval_ms, bytes_per_second, slept.append))

@@ -225,7 +225,7 @@ def test_a_disk_that_is_not_helped_forces_one_round(tmp_path: Path) -> None:
 
 
 def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
-    """A broker takes its zero for an offset in front of the log."""
+    """A broker takes its zero for an offset before the log."""
     root = write_aged(tmp_path / "store", OLD)
     queue = root / "consumequeue" / "OrderPaid" / "1"
     with (queue / f"{100:020d}").open("r+b") as file:
@@ -240,7 +240,7 @@ def test_a_queue_file_whose_last_unit_is_none_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("length", "why"), [(76, "which the log has"), (12, "its last unit is empty")])
 def test_of_a_queue_file_that_is_too_short_the_last_whole_unit_counts(length: int, why: str, tmp_path: Path) -> None:
-    """Its last 20 bytes are parts of two units: they would point in front of the log."""
+    """Its last 20 bytes are parts of two units: they would point before the log."""
     root = write_aged(tmp_path / "store", OLD)
     os.truncate(root / "consumequeue" / "OrderPaid" / "1" / f"{200:020d}", length)
     decisions = [(file.goes, file.why) for file in plan(root, **TIME).files if file.kind == "consumequeue"]
@@ -319,7 +319,7 @@ def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
     ]
     assert found.rises == (MinOffsetAdvance("OrderPaid", 1, 0, 3 * RECORDS_A_FILE),)
     assert [file.why for file in found.files if file.kind == "consumequeue"][1:] == [
-        f"its last unit points to {2 * FILE_SIZE + unit_offset(1)}, in front of the log",
+        f"its last unit points to {2 * FILE_SIZE + unit_offset(1)}, before the log",
         f"its last unit points to {3 * FILE_SIZE + unit_offset(2)}, which the log has",
         "the last file never goes",
     ]
@@ -360,7 +360,7 @@ def test_the_extension_begins_with_the_first_unit_left(conf: BrokerConf, goes: i
 
 @pytest.mark.parametrize("settings", [TIME, {"keep_files": 0}, {"manual": True}])
 def test_a_gap_is_never_reached(settings: dict[str, Any], tmp_path: Path) -> None:
-    """The file in front of it stays, so that it stays a gap: what is missing may lie in a folder that nobody named."""
+    """The file before it stays, so that it stays a gap: what is missing may lie in a folder that nobody named."""
     root = write_aged(tmp_path / "store", ALL_OLD)
     log_files(root)[2].unlink()
     for goes in (1, 0):

@@ -81,7 +81,7 @@ def test_a_mark_has_nothing_that_clients_reject() -> None:
 
 
 def filled(records: Iterable[PlaceholderRecord], of: Span) -> list[tuple[PlaceholderRecord, Message | Blank]]:
-    """The records decoded; they fill the span one behind the other."""
+    """The records decoded; they fill the span one after the other."""
     at = of.begin
     found = []
     for record in records:

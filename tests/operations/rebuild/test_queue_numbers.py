@@ -44,7 +44,7 @@ def test_where_a_queue_begins(found: int, following: list[Following], in_queue: 
         (20, after(21, 22), None, False),  # what is between was lost
         (4, after(5, 6), None, False),  # a broker gave out numbers again
         (11, after(14, 15), None, False),
-        (300, after(14, 15), None, True),  # three were lost behind it
+        (300, after(14, 15), None, True),  # three were lost after it
         (4, [], None, True),
         (4, [], 4, False),
         (300, [], 10, True),

@@ -51,7 +51,7 @@ MESSAGES = 20
 MIDDLE = 11  # the message that is damaged, and at which the log is cut
 BODY_AT = 88  # in a record
 UNFINISHED = (JournalState.BEGUN, JournalState.UNDOING)
-CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_WITHIN)  # behind a call is in front of the next one
+CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_WITHIN)  # after a call is before the next one
 KILLS = 30
 SAMPLED = 61  # a sample has every 61st call
 
@@ -306,7 +306,7 @@ class Expected:
 
 NAMES = pytest.mark.parametrize("name", REPAIRS)
 EACH_CRASH = pytest.mark.parametrize("fault", CRASHES)
-# all calls, which takes a minute or two; else a sample
+# all calls, which takes a minute or two; otherwise a sample
 STEPS = pytest.mark.parametrize(
     "step", [pytest.param(1, marks=pytest.mark.slow, id="each"), pytest.param(SAMPLED, id="some")]
 )
@@ -445,7 +445,7 @@ def test_an_error_at_every_call_of_a_repair(name: str, fault: Fault, step: int, 
 
 
 class InterruptedSystem(FaultySystem):
-    """Ctrl-C comes in front of a call."""
+    """Ctrl-C comes before a call."""
 
     def _crash(self) -> None:
         raise KeyboardInterrupt

@@ -26,7 +26,7 @@ EVERY_NTH_CASE = 6
 
 @pytest.fixture(autouse=True)
 def _jobs_find_the_session(spark: SparkSession) -> None:
-    """A job without --master takes the session that is there."""
+    """A job without --master takes the existing session."""
 
 
 @pytest.fixture(scope="package")

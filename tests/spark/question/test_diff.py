@@ -104,7 +104,7 @@ def test_one_is_behind_and_one_has_expired_files(
 
 
 def test_missing_and_extra_are_listed_up_to_the_limit(tmp_path: Path, document: Callable[..., Row]) -> None:
-    """In b one message is longer than in a, so that those behind it lie elsewhere."""
+    """In b one message is longer than in a, so that those after it lie elsewhere."""
     records = [Record(queue_offset=number) for number in range(8)]
     write_log(tmp_path / "a", records, file_size=FILE_SIZE)
     write_log(

@@ -1,4 +1,4 @@
-"""Units of consume queues as tasks read them: those that the real brokers tell of, and that `rmqctl queue` lists. No Spark runs here."""
+"""Units of consume queues as tasks read them: those that the real brokers report, and that `rmqctl queue` lists. No Spark runs here."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ POOL = "transientStorePoolEnable=true\ntransientStorePoolSize=2\n"
 
 def test_a_pool_writes_the_same(tmp_path: Path) -> None:
     store = created(tmp_path, POOL)
-    for start in range(0, 200, 50):  # buffers are used again, and blanks have nothing behind them
+    for start in range(0, 200, 50):  # buffers are used again, and blanks have nothing after them
         put(store, 50)
         store.dispatch()
         assert len(stored(tmp_path / "s")) == start + 50

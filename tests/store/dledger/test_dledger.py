@@ -1,4 +1,4 @@
-"""The log of a DLedger group: records behind headers, damaged or not."""
+"""The log of a DLedger group: records after headers, damaged or not."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.written_under_faults import Written, assert_goes_on, assert_w
 
 GOLDEN = Geometry(64 * 1024, 1000, 100, 400)  # the sizes of the golden stores
 
-ONCE = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.TORN_WRITE)  # the put behind the one that failed is taken
+ONCE = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.TORN_WRITE)  # the put after the one that failed is taken
 
 
 def written_with(system: FaultySystem, geometry: Geometry, *, puts: int, size: int, sync: bool) -> Written:

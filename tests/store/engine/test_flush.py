@@ -1,4 +1,4 @@
-"""The flush services: a put that waits is told, in time or not; nothing is left behind at the end."""
+"""The flush services: a put that waits is told, in time or not; nothing is left after at the end."""
 
 from __future__ import annotations
 

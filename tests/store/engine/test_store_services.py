@@ -1,4 +1,4 @@
-"""A store open for long: puts from many threads, dispatch behind their backs, synchronous and asynchronous flush."""
+"""A store open for long: puts from many threads, dispatch after their backs, synchronous and asynchronous flush."""
 
 from __future__ import annotations
 

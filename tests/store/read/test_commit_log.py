@@ -30,7 +30,7 @@ STALE = b"\xee"
 
 
 def blank(room: int) -> bytes:
-    """A blank with stale bytes behind it, as brokers up to 4.9.0 leave them."""
+    """A blank with stale bytes after it, as brokers up to 4.9.0 leave them."""
     return struct.pack(">iI", room, BLANK) + STALE * (room - 8)
 
 

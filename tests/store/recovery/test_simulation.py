@@ -95,7 +95,7 @@ def test_it_listens_to_one_message_after_the_other_as_well(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", sorted(CASES)[::5])
 def test_it_needs_nobody_to_tell_it_of_messages(name: str, tmp_path: Path) -> None:
-    """Then it reads the log by itself; only what is lost behind the end it does not know."""
+    """Then it reads the log by itself; only what is lost after the end it does not know."""
     store = damaged(CASES[name], tmp_path)
     alone = RestartSimulation(store, profile_of(CASES[name]), DispatchRequestBuilder(with_keys=False)).finish()
     assert alone.to_json().get("queues") == plan_restart(store, profile_of(CASES[name])).to_json().get("queues")
@@ -131,7 +131,7 @@ def test_a_healthy_store_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("profile", list(PROFILES.values()))
 def test_what_start_dispatches_again_is_not_lost(profile: Profile, tmp_path: Path) -> None:
-    """A unit in the middle points behind the log: the queue is cut there. The real 4.x fill it again, 5.3.3 does not."""
+    """A unit in the middle points after the log: the queue is cut there. The real 4.x fill it again, 5.3.3 does not."""
     store = MessageStore.create(tmp_path / "s", PutSettings(profile), Geometry(65536, 1000, 100, 400))
     for number in range(20):
         store.put_message(message(number, queue_id=0))

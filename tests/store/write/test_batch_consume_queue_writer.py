@@ -46,7 +46,7 @@ def with_batch_topics(
 
 
 def inner_batch(number: int, count: int, **changes: Any) -> MessageExtBrokerInner:
-    """A record that stands for `count` messages where its topic can have one, else an ordinary message."""
+    """A record that stands for `count` messages where its topic can have one, otherwise an ordinary message."""
     made = message(number, **changes)
     if made.topic not in ("bcq", "topic-0"):
         return made

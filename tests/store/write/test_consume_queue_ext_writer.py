@@ -1,4 +1,4 @@
-"""Extensions, written: as the real broker wrote the golden one's, and gone on with where a broker would."""
+"""Extensions, written: as the real broker wrote the golden one's, and continued where a broker would."""
 
 from __future__ import annotations
 

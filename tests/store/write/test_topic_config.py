@@ -172,7 +172,7 @@ def test_what_is_refused_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_a_bad_file_and_its_backup(tmp_path: Path) -> None:
-    """The backup is gone on with, as a broker would, and kept: it may be all that there is."""
+    """The backup is continued, as a broker would, and kept: it may be all that there is."""
     root = unpack("broker-533", tmp_path)
     backup = root / "config" / "topics.json.bak"
     kept = backup.read_bytes()
