@@ -92,7 +92,7 @@ _INDEX = "Only look-ups by key suffer; the index can be built again from the log
 
 CATALOGUE: dict[str, Explanation] = {
     "bad-magic": Explanation(
-        "The magic code is none that RocketMQ writes: a record was overwritten, or its start is not here.", _RESTART
+        "RocketMQ does not write this magic code: a record was overwritten, or no record starts here.", _RESTART
     ),
     "bad-size": Explanation("TOTALSIZE is too small for a record, or larger than what is left of the file.", _RESTART),
     "bad-length": Explanation("The lengths of body, topic and properties do not add up to TOTALSIZE.", _RESTART),
@@ -102,11 +102,11 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "bad-property-crc": Explanation(
         "The record's CRC-32 (property __CRC32#, 5.2 and later) differs: some byte of the record changed.",
-        "Brokers look only with forceVerifyPropCRC; compare the message with its producer's or a slave's.",
+        "Brokers check this only with forceVerifyPropCRC. Compare the message with the producer's copy, or a slave's.",
     ),
     "bad-physical-offset": Explanation(
         "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a wrong name.",
-        "No broker checks this: it would serve the record. Check the file's name against its neighbours.",
+        "No broker checks this: brokers serve the record. Compare the name of the file with its neighbours.",
     ),
     "bad-port": Explanation(
         "A host of the record has a port outside 0 to 65535: a bit of the record changed; no checksum covers this field.",
@@ -124,12 +124,12 @@ CATALOGUE: dict[str, Explanation] = {
         "queue is right: `recover` and `rebuild` keep the message at its place, and leave the record as it is.",
     ),
     "bad-blank-size": Explanation(
-        "A blank record, which ends a file, does not say how much is left of it: it is damaged, or was written over a record.",
-        "4.x takes it for the file's end; 5.3 ends the log here when it is too large.",
+        "A blank record, which ends a file, has a wrong size: the blank is damaged, or was written over a record.",
+        "4.x treats the blank as the end of the file; 5.3 ends the log here if the size is too large.",
     ),
     "bad-entry": Explanation(
         "The header of 48 bytes that DLedger puts before a record is damaged, or it does not continue where the entry before it ended. "
-        "The record after it is still read where it is whole.",
+        "The record after the header is still read if it is whole.",
         "A broker that scans this place at its start ends its log here, and gets what follows from the other members of its group, as "
         "far as they have it.",
     ),
@@ -156,10 +156,11 @@ CATALOGUE: dict[str, Explanation] = {
         "are gone, too. Look for the file; `recover --keep-going` puts a file full of placeholders in its place.",
     ),
     "file-overlap": Explanation(
-        "Two files claim the same offsets.", "Keep the right one: a broker takes them in the order of their names."
+        "Two files claim the same offsets.",
+        "Keep the right file and move the other away: a broker reads both, in the order of their names.",
     ),
     "file-length": Explanation(
-        "A file has not the length of the others: it was cut or only partly copied.", "No broker loads such a store."
+        "The file is not as long as the others: it was cut, or only partly copied.", "No broker loads such a store."
     ),
     "queue-in-both-folders": Explanation(
         "A topic has queues in consumequeue/ and in batchconsumequeue/: the same queue in both, or different ones. All queues of a topic "
@@ -175,41 +176,48 @@ CATALOGUE: dict[str, Explanation] = {
         "lies elsewhere, give --broker-conf with the file that names its folders.",
     ),
     "foreign-file": Explanation(
-        "Something that RocketMQ did not put there.", "In commitlog/ it keeps a 4.x broker from starting: move it away."
+        "A file or folder that RocketMQ does not create.",
+        "In commitlog/ such a file prevents a 4.x broker from starting: move it away.",
     ),
     "link-not-followed": Explanation(
-        "A symbolic link leads out of the store and was not followed.", "Use --follow-links when that is meant."
+        "A symbolic link leads out of the store and was not followed.", "If the link is intended, use --follow-links."
     ),
     "unreadable": Explanation(
-        "A file or folder cannot be read, or became shorter while it was.",
-        "The answer is incomplete: mend permissions or copy the disk, then ask again.",
+        "A file or folder cannot be read, or became shorter during the read.",
+        "The answer is incomplete: correct the permissions or copy the disk, then try again.",
     ),
     "missing-unit": Explanation("Messages in the log have no unit in their queue: consumers never see them.", _REBUILD),
     "unit-mismatch": Explanation(
         "A unit does not point at the message with its topic, queue and queue offset.", _REBUILD
     ),
-    "unit-size": Explanation("A unit has not the size of its record: a consumer gets a torn message.", _REBUILD),
+    "unit-size": Explanation(
+        "A unit does not have the size of its record: a consumer receives a torn message.", _REBUILD
+    ),
     "unit-tags-code": Explanation(
-        "A unit's tags code is not that of its message: tag filters drop it, or a delay is wrong.", _REBUILD
+        "The tags code of a unit is not that of its message: tag filters drop the message, or its delay is wrong.",
+        _REBUILD,
     ),
     "unit-order": Explanation("Physical offsets in a queue do not ascend.", _REBUILD),
     "unit-hole": Explanation("An unused unit between used ones: a broker may end the queue here.", _REBUILD),
     "unit-behind-end": Explanation("Bytes after a queue's end that are no unit.", _REBUILD),
     "dangling-unit": Explanation(
-        "Units point after the end of the log: their messages are gone, or the log's last file is.",
+        "Units point after the end of the log: their messages, or the last file of the log, were removed.",
         "A restart cuts them off.",
     ),
     "unit-lost-message": Explanation(
-        "Units point at damaged bytes of the log: these messages are lost.", "The log's own finding says why."
+        "Units point at damaged bytes of the log: these messages are lost.",
+        "The finding for the log at that offset says why.",
     ),
     "ext-missing": Explanation("A unit's address leads to no unit of consumequeue_ext.", _REBUILD),
-    "index-length": Explanation("An index file has not the length of the others.", _INDEX),
+    "index-length": Explanation("The index file is not as long as the others.", _INDEX),
     "index-header": Explanation("The header of an index file contradicts its content.", _INDEX),
     "index-chain": Explanation(
         "An entry's predecessor, or a slot, is not what the entries before say: look-ups miss keys.", _INDEX
     ),
-    "index-order": Explanation("Entries of the index go back in the log.", _INDEX),
-    "index-time": Explanation("An entry's time is not its message's: look-ups with a time range miss it.", _INDEX),
+    "index-order": Explanation("Entries of the index point back in the log.", _INDEX),
+    "index-time": Explanation(
+        "The time of an entry is not that of its message: look-ups with a time range miss the message.", _INDEX
+    ),
     "index-dangling": Explanation("Entries lead to no message of the log with that key.", _INDEX),
     "index-missing": Explanation(
         "Messages with keys are not in the index: look-ups by key miss them.",
@@ -218,7 +226,7 @@ CATALOGUE: dict[str, Explanation] = {
     "log-start-missing": Explanation(
         "Queues point to messages before the log's first file, and these are too young to have expired: the file was lost, "
         "or deleted by hand or for want of disk.",
-        "Look for the file; nothing is to do where it was deleted on purpose. What `rmqctl clean` deleted is no finding, as long as "
+        "Look for the file. If it was deleted on purpose, there is nothing to do. What `rmqctl clean` deleted is no finding, as long as "
         "its receipts are in the store (rmqctl-clean.log). The receipts came with the store: `verify --ignore-receipts` ignores them. "
         "The retention is fileReservedTime of --broker-conf, or 72 h.",
     ),
@@ -227,7 +235,7 @@ CATALOGUE: dict[str, Explanation] = {
         "Look for the commit log (storePathCommitLog in broker.conf): a broker would destroy the queues.",
     ),
     "abort": Explanation(
-        "`abort` is there and no broker on this host holds the store: it was not shut down cleanly.",
+        "`abort` exists and no broker on this host has the store open: the store was not shut down cleanly.",
         "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where verify finds nothing "
         "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
     ),
@@ -236,7 +244,7 @@ CATALOGUE: dict[str, Explanation] = {
         "An abnormal recovery then scans the whole log and drops the open index file.",
     ),
     "checkpoint-length": Explanation(
-        "The checkpoint has not 4096 bytes.", "Brokers map 4096 bytes: it was cut or written over."
+        "The checkpoint does not have 4096 bytes.", "Brokers map 4096 bytes: the file was cut, or overwritten."
     ),
     "checkpoint-behind": Explanation(
         "The checkpoint is zero or older than the last message, although the store was shut down cleanly.",
@@ -252,7 +260,7 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "offset-beyond-queue": Explanation(
         "A group's offset, or a delay level's, is after the end of its queue: messages were lost, or the queue was cut.",
-        "New messages up to that offset would be skipped: reset the group's offset.",
+        "The group would skip new messages up to that offset: reset the offset of the group.",
     ),
 }
 

@@ -75,7 +75,9 @@ class Search:
         queue = self._store.queues.get(key)
         if queue is None and self._store.is_unread(*key):
             raise Unreadable(
-                "the queue's folder, or one above it, was not read", path=f"{key[0]}/{key[1]}", hint=READ_ALL_HINT
+                "the folder of the queue, or a folder above it, could not be read",
+                path=f"{key[0]}/{key[1]}",
+                hint=READ_ALL_HINT,
             )
         if queue is None:
             hint = "`rmqctl queue STORE` lists them; --scan reads the log instead"

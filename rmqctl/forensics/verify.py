@@ -273,7 +273,7 @@ class Verification:
             self._queues.lost(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether a broker that scans the log at its start continues after a damage."""
+        """Return whether a broker whose start scans the log at its start continues after a damage."""
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
         return damage.code in BROKER_OVERLOOKS or is_empty_body(damage)

@@ -1,8 +1,8 @@
 """Where compiled kernels are kept between runs, so that only the first one compiles.
 
 In the user's cache folder; where that cannot be written (a read-only home), in a folder of the user's own below the
-temporary one; otherwise nowhere. Below it is a folder for each state of the kernels' sources: numba itself looks only at the
-file of each function, not at what it calls. Nobody else's folder is ever used: what is loaded from there is run.
+temporary one; otherwise nowhere. Below it is a folder for each state of the kernels' sources: numba itself looks only
+at the file of each function, not at what it calls. Nobody else's folder is ever used: what is loaded from there is run.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class WritableMappedFile(MappedFile):
     Positions in bytes of the file. Methods that touch it raise OSError.
 
     `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; otherwise,
-    `mapped`, into the file's pages by memory, which is several times as fast for small appends; otherwise by a write each.
-    With `kept` the storage closes it when too many files are open: it must be used by one thread at a time.
+    `mapped`, into the file's pages by memory, which is several times as fast for small appends; otherwise by a write
+    each. With `kept` the storage closes it when too many files are open: it must be used by one thread at a time.
     """
 
     def __init__(

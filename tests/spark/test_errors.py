@@ -87,7 +87,7 @@ def test_a_master_that_nobody_knows(tmp_path: Path, rmqctl: Rmqctl) -> None:
     is_one_line(
         rmqctl("job", "verify", unpack("533-basic", tmp_path), "--master", "cloud"),
         2,
-        r"no master that Spark knows: cloud \(spark://",
+        r"Spark does not know this master: cloud \(spark://",
     )
 
 

@@ -121,7 +121,7 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(
     assert result.code == 4
     assert f"rmqctl: {second}/commitlog/" in result.err
     assert (
-        ": an executor finds there: another file than the driver sees (each must see the store under the same path)\n"
+        ": an executor finds there: another file than the driver sees (every executor must see the store under the same path)\n"
         in result.err
     )
     assert tree_hash(first) == before

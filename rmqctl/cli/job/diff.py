@@ -65,17 +65,18 @@ COLUMNS = {
     type=COUNT,
     default=DEFAULT_LIMIT,
     show_default=True,
-    help="List at most so many, in the order of the log.",
+    help="List at most this many, in the order of the log.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: Any) -> int:
-    """How two copies of one log differ, as a master's and its slave's: records missing in B, extra in B, or different.
+    """Compare two copies of one log, such as a master's and its slave's: missing, extra or different records.
 
-    Records are compared at the same physical offset: size, topic, queue, queue offset, store time, body checksum, and damage. Where one log
-    begins later (files expired) or ends earlier (it is behind), what the other has there is told on stderr and in JSON, but is no
-    difference. Exit 1 with differences, damage, or where the logs have no offset in common.
+    Records at the same physical offset are compared: size, topic, queue, queue offset, store time, body checksum, and
+    damage. If one log begins later (files expired) or ends earlier (it is behind), stderr and JSON report the records
+    that only the other log has; they are not differences. Exits with 1 if there are differences or damage, or if the
+    logs have no offset in common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask

@@ -35,17 +35,18 @@ COLUMNS = {
 )
 @stores_argument
 @click.option(
-    "--all-topics", is_flag=True, help="The brokers' own topics, too: delays, half messages, retries, dead letters."
+    "--all-topics", is_flag=True, help="Include the brokers' own topics: delays, half messages, retries, dead letters."
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: Any) -> int:
-    """Messages that were stored more than once: a producer sent again what a broker had taken.
+    """List messages that were stored more than once: a producer sent again what a broker had stored.
 
-    They have the same topic, UNIQ_KEY and body. What a broker itself copies is none: a delayed message and its delivery, a half message
-    and its commit, retries and dead letters. Give one copy of each broker's store, not its slave's, too. Messages of one batch have one
-    UNIQ_KEY from brokers of 4.9 on: those of one queue and millisecond are one. Exit 1 where there are any, or damage in the log.
+    Such messages have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: the delivery
+    of a delayed message, the commit of a half message, retries and dead letters. Give the store of each broker once,
+    without its slaves. Since 4.9, all messages of one batch have the same UNIQ_KEY: those of one queue and one
+    millisecond count as one. Exits with 1 if there are duplicates, or if the log is damaged.
     """
     from rmqctl.spark.question.duplicates import COLUMNS as NEEDED
     from rmqctl.spark.question.duplicates import duplicates

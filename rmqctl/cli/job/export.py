@@ -37,7 +37,7 @@ from rmqctl.errors import BadRequest, Unreadable
     type=click.Choice(("binary", "none")),
     default="binary",
     show_default=True,
-    help="Bodies as stored (base64 in text).",
+    help="Write bodies as stored (as base64 in text formats).",
 )
 @click.option("--raw", is_flag=True, help=RAW_HELP)
 @spark_options
@@ -46,12 +46,12 @@ from rmqctl.errors import BadRequest, Unreadable
 def command(
     stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any
 ) -> int:
-    """Write the messages of the log into files: Parquet in folders topic=T/day=D (UTC), or JSON Lines, or CSV.
+    """Write the messages of the log to files: Parquet in folders topic=T/day=D (UTC), JSON Lines, or CSV.
 
-    Only whole messages are written. They go to a hidden folder beside DIR, which gets its name when all of the log was read: there is
-    never a part of an export. If an export is killed, the next one to the same DIR removes that folder. Executors must see it under
-    the same path. Characters of a topic's name that a folder must not have are
-    written as %XX, as Hive does; readers of such folders give it back. Exit 1 with damage in the log.
+    Only whole messages are written. They go to a hidden folder beside DIR first, which is renamed to DIR when the whole
+    log is read: an incomplete export never appears. If an export is killed, the next one to the same DIR removes that
+    folder. Every executor must see the folder under the same path. A character that a folder name must not have is
+    written as %XX, as Hive does; readers of such folders decode it. Exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.spark.question.log_records import ask
@@ -60,14 +60,14 @@ def command(
     _check_outside(target, stores)
     left = remove_leftovers(target)
     for folder in left.removed:
-        remark(f"{folder}: removed, an export that was killed left it")
+        remark(f"{folder}: removed, a killed export had left it")
     for folder in left.unknown:
         remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
     with new_folder(target) as folder, job_run("export", stores, **asked) as run:
         _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
         if run.is_partial or read[0].counts.unreadable:
             raise Unreadable(
-                "a part of the log could not be read: nothing is exported", hint="`rmqctl verify` says which"
+                "a part of the log could not be read: nothing was exported", hint="`rmqctl verify` says which"
             )
     document = {"stores": run.names, "to": str(target.absolute()), "format": file_format} | scanned(read[0])
     if output == "json":
@@ -82,5 +82,7 @@ def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
     for store in stores:
         if target.resolve().is_relative_to(store.resolve()):
             raise BadRequest(
-                "is inside the store", path=str(target), hint="nothing is ever written into a store that is looked at"
+                "is inside the store",
+                path=str(target),
+                hint="choose a folder outside the store: rmqctl never writes into a store that it inspects",
             )

@@ -50,12 +50,13 @@ COLUMNS = columns_of(
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
-    """Messages in the log that no queue reaches, by queue: no consumer ever sees them.
+    """List messages of the log that no queue reaches, by queue: no consumer ever receives them.
 
-    WHY is missing-unit where consumers should see them (`rmqctl verify` calls them missing-unit or unit-mismatch; `rmqctl rebuild` mends
-    it); deleted-topic where neither config/topics.json nor a group's offsets have the topic, and it has no queue; superseded for messages
-    from before the topic was deleted and created again. Prepared and rolled back messages are in no queue by design. Exit 1 for
-    missing-unit, or damage in the log.
+    WHY is `missing-unit` if consumers should receive them (`rmqctl verify` reports missing-unit or unit-mismatch;
+    `rmqctl rebuild` repairs it). It is `deleted-topic` if neither config/topics.json nor the offset of a group names
+    the topic, and the topic has no queue. It is `superseded` for messages from before a topic was deleted and created
+    again. Prepared and rolled back messages are in no queue by design. Exits with 1 for missing-unit, or if the log is
+    damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED

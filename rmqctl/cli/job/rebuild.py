@@ -59,15 +59,15 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
             "rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes",
             "make it, with the logs read by a cluster whose workers see /mnt, too",
         ),
-        ("rmqctl undo /mnt/incident/broker-a/store --yes", "take it back"),
+        ("rmqctl undo /mnt/incident/broker-a/store --yes", "undo the change"),
     ),
 )
 @stores_argument
-@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What is rebuilt.")
+@click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What to rebuild.")
 @click.option(
-    "--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones."
+    "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
-@profile_option("Make the index as brokers of this version do.")
+@profile_option("Write the index as brokers of this version do.")
 @spark_options
 @change_options
 @output_option("table", "json", "jsonl")
@@ -87,23 +87,24 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Rebuild queues and index from the log, byte for byte as `rmqctl rebuild`, with the logs read by Spark's tasks.
+    """Rebuild queues and index from the log, byte for byte as `rmqctl rebuild` does; Spark's tasks read the logs.
 
-    One store after the other: its plan, the question, and the change, which `rmqctl undo` takes back. What is wrong with one store
-    does not stop the others; the exit status is that of the worst. All are looked at before Spark is asked. Ctrl-C leaves the store
-    that it comes in as it was.
+    Stores are rebuilt one after the other: the plan, the question, and the change, which `rmqctl undo` takes back. A
+    problem with one store does not stop the others; the exit code is that of the worst one. rmqctl checks all stores
+    before it starts Spark. Ctrl-C leaves the current store unchanged.
 
-    Every executor must see STORE under the same path, and have rmqctl's libraries (numba, numpy, ...) installed; rmqctl itself is sent.
-    Tasks only read: queues and index are written here, beside the old ones, and put in their places once they are checked. A task
-    that dies with its worker is done again by another. Needs the extra: pip install 'rmqctl[spark]'.
+    Every executor must see STORE under the same path, and have the libraries of rmqctl (numba, numpy, ...) installed;
+    rmqctl sends itself. Tasks only read. Queues and index are written on this machine, beside the old ones, and put in
+    place after a check. If a task dies with its worker, another worker runs it again. Needs the extra: pip install
+    'rmqctl[spark]'.
 
-    Where root becomes the owner, Spark starts as that user too: all stores of one run must belong to one user, who must be able to
-    read Python, rmqctl and Java.
+    If root becomes the owner of a store, Spark runs as that user too: all stores of one run must belong to one user,
+    who can read Python, rmqctl and Java.
     """
     if len(stores) > 1 and broker_conf is not None:
-        raise click.UsageError("--broker-conf reports one broker: give one STORE")
+        raise click.UsageError("--broker-conf describes one broker: give only one STORE")
     if len(stores) > 1 and output == "json":
-        raise click.UsageError("-o json is one document: of several stores -o jsonl is a line each")
+        raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
     selected = selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics})
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
@@ -133,7 +134,7 @@ def _opened(
     """
     if is_remote(store):
         raise BadRequest(
-            "a store is rebuilt where it is, on this host's own file systems", path=root_text(store), hint="copy it"
+            "only a store on this host's own file systems can be rebuilt", path=root_text(store), hint="copy it"
         )
     opened = open_store(store, broker_conf, follow_links)
     try:
@@ -167,7 +168,7 @@ def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
         if not os.access(path, os.R_OK):
             hint = "install rmqctl where that user may read it, or give --as-root"
             raise ChangeFailed(
-                "the owner of the store may not read it, so that Spark cannot run as that user",
+                "the owner of the store cannot read it, so Spark cannot run as that user",
                 path=str(path),
                 hint=hint,
             )

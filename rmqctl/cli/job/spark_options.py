@@ -50,7 +50,7 @@ def spark_options(command: F) -> F:
     """--master, --remote, --split-mib."""
     mib = click.IntRange(1, SPLIT_MIB_MAX)
     split = click.option(
-        "--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="MiB of the log for each task."
+        "--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="How many MiB of the log each task reads."
     )
     remote = click.option("--remote", help="A Spark Connect server: sc://HOST:15002.")
     master = click.option(
@@ -66,7 +66,7 @@ def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSessi
     Raises BadRequest without PySpark, Unreadable where nobody answers.
     """
     if master and remote:
-        raise click.UsageError("--master or --remote, not both")
+        raise click.UsageError("give --master or --remote, not both")
     if find_spec("pyspark") is None:
         raise BadRequest("PySpark is not installed", hint="pip install 'rmqctl[spark]'")
     from rmqctl.spark.session.session import Target, session

@@ -43,18 +43,20 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> int:
-    """Ask QUERY, a SELECT in Spark's SQL, of the views messages, damage, queues and index.
+    """Run QUERY, a SELECT in Spark's SQL, over the views messages, damage, queues and index.
 
-    messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag bornTimestamp bornHost
-    storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode tags keys uniqKey properties body. damage:
-    broker store path physicalOffset size damage detail, and of a record that tells: topic queueId queueOffset storeTimestamp. queues, the
-    units of consume queues: broker store topic queueId queueOffset physicalOffset size tagsCode batchSize. index, its entries: broker
-    store path entry slot keyHash phyOffset timeDiff storeTimestamp prevIndex.
+    messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
+    bornTimestamp bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode
+    tags keys uniqKey properties body. damage: broker store path physicalOffset size damage detail, and if the record
+    shows them: topic queueId queueOffset storeTimestamp. queues (the units of consume queues): broker store topic
+    queueId queueOffset physicalOffset size tagsCode batchSize. index (its entries): broker store path entry slot
+    keyHash phyOffset timeDiff storeTimestamp prevIndex.
 
-    QUERY may do all that Spark's SQL can, with your rights: read any file that you may read, such as csv.`/etc/passwd`, and call any
-    Java method by reflect(). Run no QUERY that you do not understand, and do not pass on one that others wrote.
+    QUERY runs with your rights: it can read any file that you can read, such as csv.`/etc/passwd`, and call any Java
+    method by reflect(). Do not run a QUERY that you do not understand, and do not pass on a QUERY that someone else
+    wrote.
 
-    Bytes are shown as base64, times as RFC 3339. For many rows `rmqctl job export` is the better way.
+    Bytes are printed as base64, times as RFC 3339. For many rows, use `rmqctl job export`.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select

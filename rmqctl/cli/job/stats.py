@@ -46,10 +46,10 @@ DIGITS = 3
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
-    """How many messages of what size, since when, and how fast: by broker, topic and queue.
+    """Count messages and bytes by broker, topic and queue: how many, how large, since when, how fast.
 
-    Messages are those of the log that are whole, as `rmqctl dump` has them, in a queue or not. A rate is that between the first and the
-    last message. Exit 1 with damage in the log.
+    stats counts the whole messages of the log, as `rmqctl dump` prints them, in a queue or not. The rate is that
+    between the first and the last message. Exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.stats import COLUMNS as NEEDED

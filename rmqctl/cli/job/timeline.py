@@ -56,23 +56,23 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     type=Interval(),
     default="1m",
     show_default=True,
-    help="Length of each line's time, 1s to 1d.",
+    help="The length of an interval, 1s to 1d.",
 )
 @click.option(
     "--by",
     type=click.Choice(("broker", "topic")),
     default="broker",
     show_default=True,
-    help="A line a broker, or also a topic.",
+    help="One line for each broker, or for each topic too.",
 )
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
 def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, **asked: Any) -> int:
-    """How many messages were stored when: by interval and broker, or topic too.
+    """Count the messages that were stored in each interval, by broker, or also by topic.
 
-    Times are those of storing, in UTC; an interval begins at a multiple of its length. One without messages has no line. Exit 1 with
-    damage in the log.
+    Times are store times in UTC. An interval begins at a multiple of its length. An interval without messages has no
+    line. Exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.timeline import COLUMNS as NEEDED

@@ -44,10 +44,11 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Is the store whole? As `rmqctl verify`, finding by finding, with the log read by Spark's tasks.
+    """Check whether a store is whole, as `rmqctl verify` does; Spark's tasks read the log.
 
-    STORE is a path that every executor sees, too, or a URL (s3://bucket/store). Executors need rmqctl's libraries (numba, numpy, ...);
-    rmqctl itself is sent. The queues and the index are read here. Needs the extra: pip install 'rmqctl[spark]'.
+    Every executor must see STORE under the same path, or STORE is a URL (s3://bucket/store). Executors need the
+    libraries of rmqctl (numba, numpy, ...); rmqctl sends itself. The queues and the index are read on this machine.
+    Needs the extra: pip install 'rmqctl[spark]'.
     """
     from rmqctl.cli.verbs.verify import print_report
     from rmqctl.spark.question.verify import verification

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def change_options(command: F) -> F:
     """--yes, --dry-run and --as-root."""
     command = as_root_option(command)
-    command = click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+    command = click.option("--yes", is_flag=True, help="Make the change without asking.")(command)
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
 
@@ -35,7 +35,7 @@ def check_can_ask(*, yes: bool) -> None:
     Raises NotConfirmed where nobody can be asked.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise NotConfirmed("not confirmed, nothing was changed", hint="--yes does it without asking")
+        raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -63,7 +63,7 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
         flush_output()
     except BrokenPipeError:
         if not dry_run:
-            remark("nothing was changed: the reader of the plan went away")
+            remark("nothing was changed: stdout was closed before the plan was printed")
         raise
 
 

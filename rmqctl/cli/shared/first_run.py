@@ -23,9 +23,7 @@ def warmed_up(warm_up: Callable[[], None]) -> None:
     def watch() -> None:
         while not done.wait(PATIENCE_SECONDS):
             if compiling():
-                remark(
-                    "the first run of a verb compiles for this machine, which takes some seconds; it is kept for the next time"
-                )
+                remark("compiling for this machine; this takes a few seconds once, then it is cached")
                 return
 
     cache_in(find_folder())

@@ -24,7 +24,7 @@ def message_of_options(asked: dict[str, Any]) -> MessageExtBrokerInner:
 
     if not is_topic(asked["topic"]):
         raise click.BadParameter(
-            f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic"
+            f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only", param_hint="--topic"
         )
     given = _given_properties(asked)
     try:
@@ -48,7 +48,7 @@ def _given_properties(asked: dict[str, Any]) -> dict[str, str]:
     for name, value in said:
         if name in given:
             raise click.UsageError(
-                f"the property {name} is given twice (--tags, --keys and --delay-level give TAGS, KEYS and DELAY)"
+                f"the property {name} is given twice (--tags, --keys and --delay-level set TAGS, KEYS and DELAY)"
             )
         given[name] = value
     return given

@@ -26,7 +26,7 @@ THREADS_MAX = 256
 CORES_USED_MAX = 8  # more wait for the disk, and each holds buffers
 BODIES = click.Choice(("none", "utf8", "hex", "base64"))
 PROFILES = ("4.7", "4.9", "5.3", "5.4")
-RAW_HELP = "CSV: put no ' before texts that begin with = + - or @, which a spreadsheet takes for formulas."
+RAW_HELP = "CSV: do not put ' before texts that begin with = + - or @. A spreadsheet may run them as formulas."
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
@@ -64,7 +64,7 @@ def layout_options(command: F) -> F:
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
-        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it they are read off the files.",
+        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it, rmqctl reads the sizes off the files.",
     )(command)
 
 
@@ -106,7 +106,7 @@ def progress_option(command: F) -> F:
 
 def ignore_receipts_option(command: F) -> F:
     """--ignore-receipts."""
-    text = "Do not believe STORE/rmqctl-clean.log: report a missing start of the log although `rmqctl clean` is said to have deleted it."
+    text = "Ignore STORE/rmqctl-clean.log: report a missing start of the log even if a receipt says that `rmqctl clean` deleted it."
     return click.option("--ignore-receipts", is_flag=True, help=text)(command)
 
 
@@ -186,10 +186,10 @@ def note_unfinished_change(store: ReadOnlyStore) -> None:
         entries = list_journals(store.storage, root)
         check_finished(root, entries)
     except (Unreadable, PermissionError) as error:
-        remark(f"note: whether a change was left half done is not known: {error}")
+        remark(f"note: cannot tell whether a change was left unfinished: {error}")
         return
     except NeedsRecovery as error:
         remark(f"note: {error.what}; `rmqctl undo {quoted(root)}` brings it back")
         return
     for fault in (entry.fault for entry in entries if entry.fault is not None):
-        remark(f"note: a change by rmqctl cannot be taken back: {fault}")
+        remark(f"note: a change by rmqctl cannot be undone: {fault}")

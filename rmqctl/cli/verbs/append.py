@@ -49,23 +49,30 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 )
 @click.argument("store", type=LocalPath())
 @click.option(
-    "--broker-conf", type=click.Path(path_type=Path), help="The broker's broker.conf: write as a broker with it does."
+    "--broker-conf",
+    type=click.Path(path_type=Path),
+    help="The broker's broker.conf: write as a broker with these settings does.",
 )
-@click.option("--topic", help="Topic of the one message.")
-@click.option("--body", help="Its body, as text.")
-@click.option("--body-file", type=click.File("rb"), help="Its body, from a file; - is stdin.")
-@click.option("--tags", help="Its TAGS.")
-@click.option("--keys", help="Its KEYS, words separated by spaces.")
+@click.option("--topic", help="The topic of the message.")
+@click.option("--body", help="The body of the message, as text.")
+@click.option("--body-file", type=click.File("rb"), help="The body of the message, from a file; - is stdin.")
+@click.option("--tags", help="The TAGS of the message.")
+@click.option("--keys", help="The KEYS of the message, words separated by spaces.")
 @click.option(
     "--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A property; may be given several times."
 )
 @click.option(
-    "--queue", "queue_id", type=QUEUE_ID, help="Its queueId; the topic gets as many queues as that takes.  [default: 0]"
+    "--queue",
+    "queue_id",
+    type=QUEUE_ID,
+    help="The queueId of the message. The topic gets as many queues as needed.  [default: 0]",
 )
 @click.option(
-    "--delay-level", type=POSITIVE, help="Deliver later: 1s 5s 10s 30s 1m ... 2h; above the last level, by that."
+    "--delay-level",
+    type=POSITIVE,
+    help="Deliver later, by the delay of this level: 1s 5s 10s 30s 1m ... 2h. Above the last level, the last one applies.",
 )
-@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="Its transaction kind.")
+@click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="The transaction kind of the message.")
 @click.option(
     "--from", "source", type=click.File("rb"), help="Messages as JSON Lines with dump's keys, from a file; - is stdin."
 )
@@ -74,20 +81,20 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Append so many at once where they follow in one queue.",
+    help="Append this many messages at once if they go to the same queue.",
 )
-@click.option("--sync", is_flag=True, help="Have each message on the disk before the next.")
-@click.option("--stop-on-error", is_flag=True, help="End at the first line that cannot be stored.")
-@click.option("--create", is_flag=True, help="Make a new store; STORE must be empty, or not exist.")
+@click.option("--sync", is_flag=True, help="Write each message to the disk before the next one.")
+@click.option("--stop-on-error", is_flag=True, help="Stop at the first line that cannot be stored.")
+@click.option("--create", is_flag=True, help="Create a new store. STORE must be empty, or must not exist.")
 @profile_option("Write as brokers of this version do; with --create the default is the newest.")
-@click.option("--property-crc", is_flag=True, help="Append __CRC32# to each record, as 5.2 and later can.")
+@click.option("--property-crc", is_flag=True, help="Add the property __CRC32# to each record, as 5.2 and later can.")
 @click.option("--commitlog-file-size", type=SIZE, help="With --create: bytes.  [default: 1 GiB]")
 @click.option(
     "--consumequeue-file-size", type=click.IntRange(20, 2**31 - 1), help="With --create: bytes.  [default: 6000000]"
 )
 @click.option("--index-slots", type=COUNT, help="With --create.  [default: 5000000]")
 @click.option("--index-entries", type=click.IntRange(2, 2**31 - 1), help="With --create.  [default: 20000000]")
-@click.option("--stats", is_flag=True, help="Say at the end how puts went: how fast, how large, how long.")
+@click.option("--stats", is_flag=True, help="Report at the end how fast puts were, how large, and how long they took.")
 @click.option(
     "-o",
     "--output",
@@ -101,25 +108,28 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
     """Append messages to a store as a broker would: log, queues and index.
 
-    The store must have been shut down cleanly, be in use by nobody, and its log's last three files must be whole, as a
-    broker checks them. Offsets and store times are given anew, those of copied messages, too.
+    The store must have been shut down cleanly, no broker may use it, and the last three files of its log must be whole.
+    Each message gets a new offset and a new store time, a copied message too.
 
-    Topics and queues that config/topics.json lacks are added to it, or a broker would give none of their messages to anyone.
+    Topics and queues that config/topics.json lacks are added to it, because a broker serves no message of a topic that
+    it does not know.
 
-    A line has dump's keys; of a new message: topic, and any of body, bodyEncoding (utf8, hex, base64), queueId (at most
-    65535), properties (TAGS, KEYS, and your own), flag, sysFlag, bornTimestamp, bornHost, storeHost, reconsumeTimes. Where it
-    has bodyCrc, as dump's have, its body must match it: `dump --body base64` gives the exact body of every message.
+    A line is a JSON object with the keys that `dump` prints. A new message needs only `topic`; it may have body,
+    bodyEncoding (utf8, hex, base64), queueId (at most 65535), properties (TAGS, KEYS, and your own), flag, sysFlag,
+    bornTimestamp, bornHost, storeHost, reconsumeTimes. If a line has bodyCrc, its body must match it: `dump --body
+    base64` prints the exact body of every message.
 
-    A line that cannot be stored is reported with its number and the reason; the other lines are stored, and the exit status is 4.
-    Of several such lines in a row with the same fault the first is reported, then the number of the last.
+    A line that cannot be stored is reported with its number and the reason. The other lines are stored, and the exit
+    code is 4. If several lines in a row have the same fault, only the first one and the number of the last one are
+    reported.
 
-    `rmqctl undo` does not take an append back: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+    Ctrl-C, a full disk, --stop-on-error or a closed stdout stops append cleanly: the last line on stderr reports how
+    many messages are stored, and which line to resume from. If --create has stored no message by then, nothing of the
+    new store remains.
 
-    Ctrl-C, a full disk, --stop-on-error or a reader of stdout that goes away stops it cleanly: the last line on stderr reports
-    how many messages are stored, and which line to resume from. If --create has stored no message then, nothing of the new
-    store is left.
+    `rmqctl undo` does not undo an append: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
 
-    -o jsonl prints where each message went, the other formats each queue's new offsets.
+    -o jsonl prints where each message went; the other formats print the new offsets of each queue.
     """
     _check_usage(source, asked)
     from rmqctl.cli.views.append_report import AppendReport
@@ -188,20 +198,22 @@ def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
 
     given = [name for name in OF_ONE_MESSAGE if asked[name] not in (None, ())]
     if (source is None) == (not given):
-        raise click.UsageError("say what to append: --topic and --body, or --from FILE")
+        raise click.UsageError("nothing to append: give --topic and --body, or --from FILE")
     if source is None and asked["topic"] is None:
-        raise click.UsageError("a message needs its --topic")
+        raise click.UsageError("a message needs a topic: give --topic")
     if source is None and (asked["body"] is None) == (asked["body_file"] is None):
-        raise click.UsageError("a message needs one of --body and --body-file")
+        raise click.UsageError("a message needs a body: give --body or --body-file")
     sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
     if sizes and not asked["create"]:
-        raise click.UsageError(f"{sizes[0]} is for --create: a store keeps the sizes that it has")
+        raise click.UsageError(f"{sizes[0]} works only with --create: an existing store keeps its file sizes")
     if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
         raise click.BadParameter(
             f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size"
         )
     if asked["property_crc"] and asked["profile"] in ("4.7", "4.9"):
-        raise click.UsageError("--property-crc is for --profile 5.3 and later: older brokers do not know it")
+        raise click.UsageError(
+            "--property-crc works only with --profile 5.3 and later: older brokers do not know __CRC32#"
+        )
 
 
 def _prepare(*, with_lines: bool) -> None:
@@ -246,7 +258,7 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         raise BadRequest(
             "already exists and is not empty",
             path=error.filename,
-            hint="to append to an existing store, leave out --create",
+            hint="to append to this store, leave out --create",
         ) from error
     except NotADirectoryError as error:
-        raise NotAStore("a store is a folder, but this is a file", path=str(store)) from error
+        raise NotAStore("this is a file, but a store is a folder", path=str(store)) from error

@@ -28,21 +28,27 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples=(
-        ("rmqctl checkpoint store show", "each field, raw and as a time"),
+        ("rmqctl checkpoint store show", "show each field, raw and as a time"),
         (
             "rmqctl checkpoint store set --physic-msg-timestamp 0 --yes",
             "the next start after a crash reads the whole log",
         ),
-        ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "what that would change"),
+        ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "show what would change"),
     ),
 )
 @store_argument
 @click.argument("action", type=click.Choice(("show", "set")), default="show")
-@click.option("--physic-msg-timestamp", type=TimeType(), help="The log is on the disk up to a message of this time.")
-@click.option("--logics-msg-timestamp", type=TimeType(), help="The queues are.")
-@click.option("--index-msg-timestamp", type=TimeType(), help="The index is; moves when an index file is full.")
-@click.option("--master-flushed-offset", type=OFFSET, help="5.x: bytes.")
-@click.option("--confirm-phy-offset", type=OFFSET, help="5.x: where the last valid record begins, bytes.")
+@click.option("--physic-msg-timestamp", type=TimeType(), help="The log is on the disk up to the message of this time.")
+@click.option(
+    "--logics-msg-timestamp", type=TimeType(), help="The queues are on the disk up to the message of this time."
+)
+@click.option(
+    "--index-msg-timestamp",
+    type=TimeType(),
+    help="The index is on the disk up to the message of this time; it changes when an index file is full.",
+)
+@click.option("--master-flushed-offset", type=OFFSET, help="5.x only: an offset in the log, in bytes.")
+@click.option("--confirm-phy-offset", type=OFFSET, help="5.x only: where the last valid record begins, in bytes.")
 @change_options
 @output_option("table", "json")
 def command(
@@ -57,19 +63,20 @@ def command(
 ) -> int:
     """Show the checkpoint, or set its fields.
 
-    After a crash a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. Times that are too late make it
-    miss messages; zero makes it read everything. Index files that end after indexMsgTimestamp are deleted then.
+    After a crash, a broker reads the log from min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s on. With times that are
+    too late, it misses messages; with zero, it reads the whole log. It deletes index files that end after
+    indexMsgTimestamp.
 
-    show: exit 1 where the checkpoint is missing or of a wrong length. set: exit 0 when it is set, which repairs nothing; 1 with
-    --dry-run where there is something to set. While a broker has the store open there is only `show` (else exit 11).
+    show exits with 1 if the checkpoint is missing or has a wrong length. set exits with 0; with --dry-run it exits with
+    1 if it would change something. While a broker has the store open, only show works; set exits with 11.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     if action == "show" and (given or yes or dry_run):
         raise click.UsageError("to change the checkpoint: rmqctl checkpoint STORE set")
     if action == "set" and not given:
-        raise click.UsageError("say which field to set")
+        raise click.UsageError("no field to set: give at least one, such as --physic-msg-timestamp 0")
     if not all(0 <= value < 2**63 for value in given.values()):
-        raise click.UsageError("a checkpoint has no such time: 0, or a time after 1970")
+        raise click.UsageError("the checkpoint takes 0 or a time after 1970")
     from rmqctl.operations.repair.checkpoint_plan import plan_checkpoint
     from rmqctl.store.journal.journals import check_none_unfinished, check_not_in_use
 
@@ -85,7 +92,7 @@ def command(
     with plan_shown(dry_run=dry_run):
         _print(store, _document(plan) | {"actions": [change.to_json() for change in changes]}, output)
     if not changes:
-        remark("nothing to do: the checkpoint says that already")
+        remark("nothing to do: the checkpoint already has these values")
         return int(ExitCode.CLEAN)
     _warn(opened, given)
     if dry_run:
@@ -108,9 +115,7 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
     for name, field in zip(TIMES, CHECKPOINT.fields, strict=False):
         if given.get(name, 0) > newest:
             of = f"the log's last message, {rfc3339(newest)}" if newest else "what the log has: no message"
-            remark(
-                f"warning: {field.name} is later than {of}: after a crash brokers look at fewer files than they must"
-            )
+            remark(f"warning: {field.name} is later than {of}: after a crash, a broker would scan too few files")
 
 
 def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:

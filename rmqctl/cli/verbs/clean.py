@@ -41,16 +41,16 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples=(
-        ("rmqctl clean store --dry-run", "each file, whether a broker would delete it now, and why"),
+        ("rmqctl clean store --dry-run", "show for each file whether a broker would delete it now, and why"),
         (
             "rmqctl clean store --broker-conf broker.conf --yes",
-            "what the broker would do in this hour; one line says what was done",
+            "do what the broker would do in this hour, and report it in one line",
         ),
-        ("rmqctl clean store --reserved-hours 48 --manual --yes", "whatever hour it is, what is older than two days"),
-        ("rmqctl clean store --keep-bytes 500GB --yes", "the oldest files go, until the log has 500 GB at most"),
+        ("rmqctl clean store --reserved-hours 48 --manual --yes", "delete files older than two days, in any hour"),
+        ("rmqctl clean store --keep-bytes 500GB --yes", "delete the oldest files until the log has at most 500 GB"),
         (
             "rmqctl clean copy --by store-timestamp --dry-run",
-            "a copy made without `cp -p`: the files' times say nothing",
+            "for a copy made without `cp -p`, where file times are wrong",
         ),
     ),
 )
@@ -59,50 +59,54 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours of this host's clock in which files of that age go, 04 or 04;05; 24 or more: never.  [default: deleteWhen, 04]",
+    help="Hours of this host's clock in which files of that age are deleted, such as 04 or 04;05; 24 or more: never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="On a fuller disk files of that age go in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
+    help="If the disk is fuller than this, files of that age are deleted in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
     type=PERCENT,
-    help="On a fuller disk files go whatever their age; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
+    help="If the disk is fuller than this, files of any age are deleted; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
 @click.option(
-    "--manual", is_flag=True, help="Files of that age go in any hour, as after mqadmin deleteExpiredCommitLog."
+    "--manual", is_flag=True, help="Delete files of that age in any hour, as after mqadmin deleteExpiredCommitLog."
 )
 @click.option(
     "--keep-bytes",
     type=SizeType(),
-    help="Instead of all these rules: files go until the log has at most so many bytes (500GB, 465GiB), and no further.",
+    help="Ignore these rules: delete files until the log has at most this many bytes (500GB, 465GiB).",
 )
-@click.option("--keep-files", type=POSITIVE, help="The same, until the log has at most so many files.")
+@click.option(
+    "--keep-files", type=POSITIVE, help="Ignore these rules: delete files until the log has at most this many files."
+)
 @click.option(
     "--batch",
     type=POSITIVE,
-    help="Files of the log in a broker's round; --manual: 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]",
+    help="How many log files a broker deletes in one round; --manual runs 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]",
 )
-@click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait so many ms between two files.")
-@click.option("--max-bytes-per-second", type=SizeType(), help="Free at most so many bytes a second; 0: no limit.")
-@click.option("--now", type=TimeType(), help="What is expired at this time.  [default: now]")
+@click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait this many ms between two files.")
+@click.option("--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second; 0: no limit.")
+@click.option("--now", type=TimeType(), help="Decide as of this time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
     default="mtime",
     show_default=True,
-    help="A file's age: by its time, as brokers have it, or by its last message.",
+    help="The age of a file: by its modification time, as brokers do, or by its last message.",
 )
 @click.option(
-    "--protect-unconsumed", is_flag=True, help="Keep files with messages that someone waits for, and all after them."
+    "--protect-unconsumed",
+    is_flag=True,
+    help="Keep files with messages that a consumer still waits for, and all files after them.",
 )
 @click.option(
-    "--unused-topics", is_flag=True, help="Empty queues of topics that config/topics.json does not have go as a whole."
+    "--unused-topics", is_flag=True, help="Also remove empty queues of topics that config/topics.json does not list."
 )
 @click.option(
-    "--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait so many seconds for a store that is in use."
+    "--lock-wait", type=SECONDS, default=0, show_default=True, help="Wait this many seconds for a store that is in use."
 )
 @click.option(
     "--log-json",
@@ -110,21 +114,24 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
     help="Append the receipts to this file as well; STORE/rmqctl-clean.log always gets them.",
 )
 @click.option(
-    "--metrics", type=click.Path(path_type=Path, dir_okay=False), help="Write what the run came to, for Prometheus."
+    "--metrics",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the results of the run to this file, for Prometheus.",
 )
 @change_options
 @output_option("table", "json", "jsonl", "csv")
 def command(
     store: Path, broker_conf: Path | None, follow_links: bool, output: str, metrics: Path | None, **asked: Any
 ) -> int:
-    """Delete expired files, as a broker would: by age, by the disk, or by hand.
+    """Delete expired files, by the rules of a broker: by age, by disk usage, or by a limit.
 
-    Files of the log go, the oldest first, never the last; queues, extensions and the index follow the log. Each is taken out of the
-    store first, then deleted, and a receipt reports it. A run that was interrupted leaves nothing missing in the middle, and the
-    next one goes on with it.
+    clean deletes files of the log, the oldest first, and never the last one. Queues, extensions and the index follow
+    the log. It moves each file out of the store, then deletes it, and writes a receipt. An interrupted run leaves no
+    gap in the log; the next run finishes it.
 
-    There is no undo: --dry-run shows each file that goes or stays, and why, and what still waits for a consumer in it. The
-    broker must be down (exit 11 where it runs): it deletes its own files, and would keep the space of those that we delete.
+    There is no undo. --dry-run shows for each file whether it is deleted, and why, and what consumers have not read
+    yet. The broker must be down (otherwise exit 11): it deletes its own files, and it would keep the disk space of
+    files that rmqctl deletes.
     """
     files = {"--metrics": metrics, "--log-json": asked["log_json"]}
     _check_places([store], files)
@@ -165,7 +172,8 @@ def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> Non
         place = Path(os.path.realpath(file))
         if any(place.is_relative_to(os.path.realpath(folder)) for folder in folders):
             raise click.BadParameter(
-                f"{file} is in the store, where a broker may take it for one of its own", param_hint=option
+                f"{file} is inside the store, where a broker may mistake it for its own: choose another place",
+                param_hint=option,
             )
         if not place.parent.is_dir():
             raise click.BadParameter(f"there is no folder {file.parent}", param_hint=option)
@@ -232,7 +240,7 @@ class _Run:
         if asked["dry_run"] or not looked.has_work:
             self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
-        confirm(f"Delete what goes of {self._root}? Nothing brings it back.", yes=asked["yes"])
+        confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked["yes"])
         return self._delete(looked)
 
     def _note_kept(self) -> None:
@@ -242,7 +250,7 @@ class _Run:
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
         if kept:
             remark(
-                f"note: what repairs changed is kept, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them"
+                f"note: rmqctl keeps the bytes that repairs changed, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them"
             )
 
     def _look(self) -> _Looked:

@@ -49,12 +49,12 @@ def command() -> None:
 @store_argument
 @output_option("table", "json")
 def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
-    """Topics, consumer groups, and the offsets of groups and delay levels.
+    """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    `behind` is how many messages a group has still to consume: from its offset on, or from the queue's MINOFFSET where the offset lies
-    before it, because the messages in between were deleted. A queue of a topic that the group reads may have no offset of
-    the group: then the offset is "none" (null in JSON), and all messages of the queue count as behind. If a broker rejects
-    a file (not JSON, or a value of a wrong type), its .bak is read instead, as a broker does; stderr reports it (exit 1).
+    `behind` counts the messages that a group has not consumed yet. If messages before the queue's minimum offset were
+    deleted, counting begins there. A group may read a queue for which it has no offset: then the offset is "none" (null
+    in JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, its .bak
+    is read instead, as a broker does: stderr reports it, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems = configuration(opened)
@@ -69,7 +69,7 @@ def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str)
         )
         _print_part("Offsets of delay levels", delays, ("level", "offset", "minOffset", "maxOffset", "behind"))
     if not any(document.values()):
-        remark("there is no configuration in this store")
+        remark("this store has no configuration: config/ is missing or empty")
     for problem in problems:
         remark(problem)
     for damage in opened.foreign:

@@ -78,14 +78,14 @@ CONDITIONS = (
     help="Stored at or after: RFC 3339 (local without a zone), epoch ms or s, -2h, yesterday, yyyy-MM-dd#HH:mm:ss:SSS.",
 )
 @click.option("--until", type=TimeType(), help="Stored at or before.")
-@click.option("--from-offset", type=OFFSET, help="Physical offset to begin at; inside a record: at the next one.")
-@click.option("--to-offset", type=OFFSET, help="Physical offset to end before.")
+@click.option("--from-offset", type=OFFSET, help="Physical offset to begin at. Inside a record, begin at the next one.")
+@click.option("--to-offset", type=OFFSET, help="Stop before this physical offset.")
 @click.option(
     "--transaction",
     type=click.Choice(list(TRANSACTIONS)),
-    help="Only records of this transaction kind; prepared: half messages, of all versions.",
+    help="Only records of this transaction kind; prepared: half messages of all broker versions.",
 )
-@click.option("--body-match", metavar="REGEX", help="Only messages whose body (zlib inflated) has a match.")
+@click.option("--body-match", metavar="REGEX", help="Only messages whose body matches, after zlib bodies are inflated.")
 @click.option(
     "--body",
     type=BODIES,
@@ -93,20 +93,24 @@ CONDITIONS = (
     show_default=True,
     help="Show bodies: utf8 inflates zlib; hex and base64 are as stored.",
 )
-@click.option("--limit", type=COUNT, help="At most so many records.")
-@click.option("--tail", type=POSITIVE, help="Only the last so many records.")
+@click.option("--limit", type=COUNT, help="Print at most this many records.")
+@click.option("--tail", type=POSITIVE, help="Print only this many records from the end.")
 @click.option(
-    "--around", type=OFFSET, metavar="OFFSET", help="The record that holds a physical offset, and its neighbours."
+    "--around", type=OFFSET, metavar="OFFSET", help="The record at a physical offset, and the records around it."
 )
 @click.option(
-    "--context", type=COUNT, default=DEFAULT_CONTEXT, show_default=True, help="Neighbours on each side for --around."
+    "--context",
+    type=COUNT,
+    default=DEFAULT_CONTEXT,
+    show_default=True,
+    help="How many records on each side for --around.",
 )
 @click.option(
     "--follow",
     is_flag=True,
-    help="Go on with what a broker appends, until Ctrl-C or --limit. Never a record that is half written.",
+    help="Continue with what a broker appends, until Ctrl-C or --limit. Half-written records are never printed.",
 )
-@click.option("--damaged", is_flag=True, help="Damaged places as rows, too, with `damage` and `detail`.")
+@click.option("--damaged", is_flag=True, help="Print damaged places as rows too, with `damage` and `detail`.")
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
@@ -121,9 +125,9 @@ def command(
     progress_mode: str,
     **asked: Any,
 ) -> int:
-    """Print the log's records in their order, those that meet all conditions.
+    """Print the records of the log, in order, that meet all conditions.
 
-    Damage does not end it: what is wrong is said on stderr (exit 1), and it goes on at the next whole record.
+    Damage does not stop dump: it reports the damage on stderr, continues at the next whole record, and exits with 1.
     """
     from rmqctl.forensics.dump import Dump
     from rmqctl.forensics.message_row import ROW_KEYS
@@ -183,10 +187,12 @@ def _filter(asked: dict[str, Any]) -> Any:
 
     conditions = [name for name in CONDITIONS if asked[name] not in (None, ())]
     if asked["around"] is not None and (conditions or asked["tail"] is not None or asked["follow"]):
-        raise click.UsageError("--around shows a place as it is: give no other condition with it")
+        raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
     for low, high in (("since", "until"), ("from_offset", "to_offset")):
         if asked[low] is not None and asked[high] is not None and asked[low] > asked[high]:
-            raise click.UsageError(f"nothing can match: --{low.replace('_', '-')} is after --{high.replace('_', '-')}")
+            raise click.UsageError(
+                f"no record can match: --{low.replace('_', '-')} is after --{high.replace('_', '-')}"
+            )
     try:
         pattern = re.compile(os.fsencode(asked["body_match"]), re.DOTALL) if asked["body_match"] is not None else None
     except (re.error, OverflowError, RecursionError) as error:

@@ -21,7 +21,7 @@ UNIT_STEP = 1024
     cls=Verb,
     exit_codes=STORE_VERB,
     examples=(
-        ("rmqctl info /data/rocketmq/store", "what is in this store"),
+        ("rmqctl info /data/rocketmq/store", "show what a store holds"),
         ("rmqctl info store -o json | jq .commitLog.maxPhyOffset", "one number for a script"),
         ("rmqctl info store --broker-conf /etc/rocketmq/broker.conf", "a store whose commit log is elsewhere"),
     ),
@@ -29,9 +29,10 @@ UNIT_STEP = 1024
 @store_argument
 @output_option("table", "json")
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
-    """Show what a store holds: files, offsets, times, topics, checkpoint, locks, and the broker's version.
+    """Show what a store holds: files, offsets, times, topics, checkpoint, and the broker version.
 
-    Reads folders, small files and the ends of the log; it does not scan the log and says nothing of its health: that is `verify`.
+    info reads folders, small files and the two ends of the log. It does not scan the log; `verify` checks whether the
+    store is whole.
     """
     from rmqctl.forensics.survey import survey
 

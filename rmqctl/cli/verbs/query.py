@@ -64,7 +64,7 @@ WAYS = (
 @click.option("--unique-key", help="The UNIQ_KEY (client message id).")
 @click.option("--queue", "queue_id", type=OFFSET, help="The queueId.")
 @click.option("--offset", type=OFFSET, help="The queue offset.")
-@click.option("--at", type=TimeType(), help="The first message stored then or later.")
+@click.option("--at", type=TimeType(), help="The first message stored at or after this time.")
 @click.option("--scan", is_flag=True, help="Read the whole log instead of index and queues.")
 @click.option("--body", type=BODIES, default="none", show_default=True, help="Show bodies.")
 @output_option(*OUTPUTS)
@@ -81,10 +81,10 @@ def command(
     progress_mode: str,
     **asked: Any,
 ) -> int:
-    """Find messages: by key, by id, by place in a queue, or by time.
+    """Find messages by key, by id, by queue offset, or by time.
 
-    Keys are looked up in the index, and every message found there is checked: hashes collide. Where there is no index, or
-    not all of it, --scan reads the log. Nothing found is no error: stdout stays empty.
+    query looks keys up in the index, and then reads each message, because hashes collide. If the index is missing or
+    incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the exit code is 0.
     """
     from rmqctl.forensics.message_row import ROW_KEYS
     from rmqctl.forensics.search import Search

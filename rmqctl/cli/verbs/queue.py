@@ -38,11 +38,13 @@ Row = dict[str, Any]
 @click.argument("topic", required=False)
 @click.argument("queue_id", metavar="[QUEUEID]", required=False, type=OFFSET)
 @click.option(
-    "--from-offset", type=OFFSET, help="Queue offset to begin at (default: the first message that is still in the log)."
+    "--from-offset",
+    type=OFFSET,
+    help="Queue offset to begin at.  [default: the first message that the log still holds]",
 )
-@click.option("--to-offset", type=OFFSET, help="Queue offset to end before.")
-@click.option("--limit", type=COUNT, help="At most so many units.")
-@click.option("--tail", type=POSITIVE, help="Only the last so many units.")
+@click.option("--to-offset", type=OFFSET, help="Stop before this queue offset.")
+@click.option("--limit", type=COUNT, help="Print at most this many units.")
+@click.option("--tail", type=POSITIVE, help="Print only this many units from the end.")
 @output_option(*OUTPUTS)
 def command(
     store: Path,
@@ -53,14 +55,14 @@ def command(
     output: str,
     **asked: Any,
 ) -> int:
-    """List the queues; with TOPIC those of a topic; with QUEUEID the units of one.
+    """List the queues; with TOPIC, the queues of a topic; with QUEUEID, the units of one queue.
 
-    minOffset is the first message that the log still has. A unit has the place of its message in the log, the message's
-    size, and its tags code: the hash of its tags, or the delivery time of a scheduled message.
+    minOffset is the first message that the log still holds. A unit has the offset of its message in the log, the size
+    of the message, and its tags code: the hash of its tags, or the delivery time of a delayed message.
     """
     if queue_id is None and any(value is not None for value in asked.values()):
         raise click.UsageError(
-            "--from-offset, --to-offset, --limit and --tail choose units of one queue: give TOPIC and QUEUEID"
+            "--from-offset, --to-offset, --limit and --tail select units of one queue: give TOPIC and QUEUEID"
         )
     opened = open_store(store, broker_conf, follow_links)
     if topic is not None and queue_id is not None:
@@ -101,7 +103,9 @@ def _no_such_queue(store: ReadOnlyStore, topic: str, queue_id: int | None, what:
     from rmqctl.store.read.topic_names import unknown_topic
 
     if store.is_unread(topic, queue_id):
-        return Unreadable("the queue's folder, or one above it, was not read", path=what, hint=READ_ALL_HINT)
+        return Unreadable(
+            "the folder of the queue, or a folder above it, could not be read", path=what, hint=READ_ALL_HINT
+        )
     unknown = unknown_topic(store, topic)
     said = f"there is no queue {what}"
     return BadRequest(f"{said}: {unknown}" if unknown else said, hint="`rmqctl queue STORE` lists them")

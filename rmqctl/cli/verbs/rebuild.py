@@ -43,11 +43,11 @@ WHAT = ("queues", "index", "all")
     examples=(
         (
             "rmqctl rebuild store all --dry-run",
-            "what would be made, and how many units differ from those that are there",
+            "show how many units would differ from the existing ones",
         ),
         ("rmqctl rebuild store queues --topic OrderPaid --yes", "the queues of one topic"),
         ("rmqctl rebuild store index --yes", "the index alone"),
-        ("rmqctl undo store --yes", "take it back"),
+        ("rmqctl undo store --yes", "undo the change"),
     ),
 )
 @store_argument
@@ -55,10 +55,10 @@ WHAT = ("queues", "index", "all")
 @click.option("--topic", help="Only the queues of this topic.")
 @click.option("--queue", "queue_id", type=OFFSET, help="Only this queueId of the topic.")
 @click.option(
-    "--all-topics", is_flag=True, help="Queues of topics, too, that config/topics.json does not list: deleted ones."
+    "--all-topics", is_flag=True, help="Also rebuild queues of deleted topics, which config/topics.json does not list."
 )
-@profile_option("Make the index as brokers of this version do.")
-@click.option("--resume", is_flag=True, help="Go on with a rebuild that was interrupted.")
+@profile_option("Write the index as brokers of this version do.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted rebuild.")
 @change_options
 @output_option("table", "json")
 @threads_option
@@ -79,16 +79,18 @@ def command(
 ) -> int:
     """Rebuild queues and index from the log.
 
-    They are made beside the old ones, checked, and put in their places; the old ones are kept until `rmqctl undo --drop`. Each
-    message that is in the log gets its unit, those after damage too; no body is checked (verify does that). A queue begins with its
-    first message that the log still has; a queue without one stays as it is. Topics that were deleted get none.
+    rmqctl builds them beside the old ones, checks them, and puts them in place. The old ones are kept until `rmqctl
+    undo --drop`. Each message of the log gets its unit, messages after damage too. Bodies are not checked; `verify`
+    does that. A queue begins with its first message that the log still holds. A queue without a message in the log
+    stays unchanged. Deleted topics get no queue.
 
-    File sizes are those of the existing files. Where there are none, give --broker-conf, or they are the broker's own.
+    Files have the sizes of the existing files. If there are none, rmqctl takes the sizes from --broker-conf, or the
+    broker's defaults.
 
-    Exit 3: made, and what was there differed from it; 0: made, and nothing differed. With --dry-run 1 where something differs, 0
-    where nothing does. The plan also simulates the broker's next start: messages that it would no longer serve count as lost.
-    Ctrl-C leaves the store as it was; --resume then continues the rebuild. While a broker has the store open nothing
-    is looked at either: exit 11.
+    Exits with 3 if the rebuilt queues or index differ from the old ones, with 0 if not. With --dry-run: 1 if something
+    differs, 0 if not. The plan also simulates the broker's next start: messages that it would no longer serve count as
+    lost. Ctrl-C leaves the store unchanged, and --resume continues the rebuild. While a broker has the store open,
+    rebuild exits with 11.
     """
     selected = selection(what, asked)
     opened = open_store(store, broker_conf, follow_links)
@@ -131,9 +133,9 @@ def selection(what: str, asked: dict[str, Any]) -> Selection:
     from rmqctl.operations.rebuild.rebuild import Selection
 
     if asked["queue_id"] is not None and asked["topic"] is None:
-        raise click.UsageError("--queue is a queue of a topic: give --topic, too")
+        raise click.UsageError("--queue needs --topic")
     if what != "queues" and asked["topic"] is not None:
-        raise click.UsageError("the index is one for all topics: --topic goes with `queues`")
+        raise click.UsageError("the index covers all topics: use --topic with `queues`")
     return Selection(queues=what != "index", index=what != "queues", **asked)
 
 
@@ -141,7 +143,9 @@ def check_store(store: ReadOnlyStore) -> None:
     """Before anything is read. Raises BadRequest, and as `check_writable`."""
     check_writable(store)
     if not store.commit_log.queue.files:
-        raise BadRequest("there is no commit log file to make anything from", path=str(store.path.root))
+        raise BadRequest(
+            "the store has no commit log file: there is nothing to rebuild from", path=str(store.path.root)
+        )
 
 
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
@@ -202,7 +206,7 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
         if not finished:
             journal.suspend()
             remark(
-                f"interrupted at offset {rebuild.result.log.position}; nothing was changed, and --resume goes on from there"
+                f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from there"
             )
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
@@ -210,7 +214,7 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
         with plan_shown(dry_run=False):
             plan.print_all(how.output)
         with interruption.waiting():
-            confirm("Put them in their places?", yes=how.yes)
+            confirm("Put the rebuilt files in place?", yes=how.yes)
         store.check_as_it_was(fingerprint)  # once more: a starting broker does not mind the lock
         store.close()
         journal.execute(plan.todo, interruption.commit)

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples=(
-        ("rmqctl recover store --dry-run", "what there is to do, what is lost, and what a plain restart would lose"),
-        ("rmqctl recover store --yes", "do it"),
-        ("rmqctl recover store --keep-going --yes", "keep what stands after a damaged record"),
-        ("rmqctl undo store --yes", "take it back"),
+        ("rmqctl recover store --dry-run", "show the plan, what it loses, and what a plain restart would lose"),
+        ("rmqctl recover store --yes", "repair the store"),
+        ("rmqctl recover store --keep-going --yes", "keep the messages after a damaged record"),
+        ("rmqctl undo store --yes", "undo the change"),
     ),
 )
 @store_argument
@@ -58,20 +58,20 @@ if TYPE_CHECKING:
     type=click.Choice(("auto", "normal", "abnormal")),
     default="auto",
     show_default=True,
-    help="Auto: as `abort` says.",
+    help="auto: abnormal if the file `abort` exists, otherwise normal.",
 )
 @profile_option("Recover as brokers of this version do.")
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="A damaged record does not end the log: a placeholder takes its place, the messages after it stay.",
+    help="Do not end the log at a damaged record: replace the record with a placeholder, and keep the messages after it.",
 )
 @click.option(
     "--placeholders-limit",
     type=SizeType(),
     default="4GiB",
     show_default=True,
-    help="Refuse where placeholders are needed for more bytes of the log than this, missing files included.",
+    help="Refuse to write placeholders for more bytes of the log than this, missing files included.",
 )
 @click.option(
     "--explain", is_flag=True, help="Show each step, each queue, and why the recovery starts and ends where it does."
@@ -89,22 +89,25 @@ def command(
     progress_mode: str,
     **asked: Any,
 ) -> int:
-    """Make a store whole after a crash or damage, as a broker's start would, but losing less.
+    """Repair a store after a crash or damage, as a broker's start would, but with fewer losses.
 
-    The log ends where the broker's own recovery ends it; stale bytes after that are zeroed. Queues and index are brought to
-    what the log then holds, `abort` goes, the checkpoint follows. The plan says what is lost, and beside it what a plain
-    restart of the broker would have come to. Everything that is overwritten or deleted is kept: `rmqctl undo` brings it back.
+    The log ends where the broker's own recovery would end it, and bytes after that are zeroed. Queues and index are
+    changed to match the log, `abort` is removed, and the checkpoint is set. The plan shows what is lost, and what a
+    plain restart of the broker would lose. rmqctl keeps everything that it overwrites or deletes: `rmqctl undo`
+    restores it.
 
-    Counted as lost, for both: messages after the new end of the log, damaged messages, and messages that only a queue still points
-    to. `already gone` (`missing` in JSON) counts those of them that no file of the log has: a file is missing or too short, and
-    the repair does not lose them. A restart may also cut messages out of a queue that are still in the log; recover keeps those.
+    These count as lost: messages after the new end of the log, damaged messages, and messages that only a queue still
+    points to. `already gone` (`missing` in JSON) counts lost messages whose bytes no file of the log has, because a
+    file is missing or too short: the repair does not lose them. A restart may also cut messages out of a queue that the
+    log still has; recover keeps them.
 
-    --keep-going writes a placeholder where a message is damaged or missing, of its size and in its place in the queue: a message with the
-    property RMQCTL_DAMAGED (what was wrong), and a body like {"RMQCTL_DAMAGED":"bad-size"} where its own is not whole. Consumers
-    get placeholders as they get any message: they must know what to do with them. `verify` counts the placeholders of a store. A file of the
-    log that is too short, or missing, is filled up with placeholders, too, up to --placeholders-limit in all: a wrong file name may ask for any number.
+    --keep-going replaces each damaged or missing message with a placeholder: a message of the same size, at the same
+    queue offset, with the property RMQCTL_DAMAGED, which names the damage. If the body is damaged, the placeholder's
+    body is {"RMQCTL_DAMAGED":"bad-size"} or the like. Consumers receive placeholders like any other message: let them
+    check for the property. `verify` counts the placeholders of a store. Placeholders also fill log files that are
+    missing or too short, up to --placeholders-limit, because a wrong file name could ask for any amount.
 
-    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
+    While a broker has the store open, recover exits with 11, with --dry-run too.
     """
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)

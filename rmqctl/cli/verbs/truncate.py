@@ -38,18 +38,18 @@ from rmqctl.text import counted
     cls=Verb,
     exit_codes=REPAIR_VERB,
     examples=(
-        ("rmqctl truncate store --to 40668 --dry-run", "what would go"),
-        ("rmqctl truncate store --to 40668 --yes", "end the log there"),
+        ("rmqctl truncate store --to 40668 --dry-run", "show what would be removed"),
+        ("rmqctl truncate store --to 40668 --yes", "end the log at an offset"),
         ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left after the log's end"),
     ),
 )
 @store_argument
-@click.option("--to", type=OFFSET, help="Physical offset at which the log is to end: where a record begins or ends.")
-@click.option("--dirty", is_flag=True, help="At its end: only what stands after that goes.")
+@click.option("--to", type=OFFSET, help="End the log at this physical offset, where a record begins or ends.")
+@click.option("--dirty", is_flag=True, help="End the log where its messages end, and remove only what is after that.")
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the end in its file, as a broker does. Good messages there are part of the log again at once.",
+    help="Leave the bytes after the end in their file, as a broker does. Good messages among them remain part of the log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")
@@ -74,23 +74,22 @@ def command(
 ) -> int:
     """End the log at a record boundary; queues and index follow.
 
-    Whole files after the end go, the rest of its file is zeroed. What is overwritten or deleted is kept: `rmqctl undo`
-    brings it back.
+    Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps everything that it
+    overwrites or deletes: `rmqctl undo` restores it.
 
-    --keep-tail leaves the rest of its file. Where good messages stand there the log has not really ended: rmqctl takes them for
-    the log's own at once, a broker at its next start, and for --dirty they are not dirt. The files after go all the same.
+    --keep-tail leaves the bytes after the end in their file. If good messages are among them, the log has not really
+    ended: rmqctl counts them as part of the log at once, a broker does so at its next start, and --dirty does not
+    remove them. Files after that are removed all the same.
 
-    The plan also simulates the broker's next start: with fewer files it may begin at an earlier file, and end the log at damage there.
-    Messages that it would no longer serve count as lost.
+    The plan also simulates the broker's next start. With fewer files, a start may begin at an earlier file, and end the
+    log at damage there. Messages that it would no longer serve count as lost.
 
-    While a broker has the store open there is no plan either: exit 11, with --dry-run, too.
+    While a broker has the store open, truncate exits with 11, with --dry-run too.
     """
     if to is not None and dirty:
-        raise click.UsageError(
-            "--to OFFSET says where the log is to end, --dirty that it stays where it is: give one of them"
-        )
+        raise click.UsageError("give --to OFFSET or --dirty, not both: --dirty leaves the end of the log where it is")
     if to is None and not dirty:
-        raise click.UsageError("say where the log is to end: --to OFFSET, or --dirty")
+        raise click.UsageError("missing the end of the log: give --to OFFSET, or --dirty")
     opened = open_store(store, broker_conf, follow_links)
     check_writable(opened)
     from rmqctl.format.profile import PROFILES

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     cls=Verb,
     exit_codes=CHANGE_VERB,
     examples=(
-        ("rmqctl undo store", "take the newest change back, after a look at what that means"),
-        ("rmqctl undo store --list", "what rmqctl changed in this store and can take back"),
-        ("rmqctl undo store --drop --yes", "the repair is good: forget what was before, and free its space"),
+        ("rmqctl undo store", "undo the newest change, after showing what that does"),
+        ("rmqctl undo store --list", "list the changes that can be undone"),
+        ("rmqctl undo store --drop --yes", "accept the repair: forget the old bytes, and free their space"),
         ("rmqctl undo store --drop-damaged 0002-recover --yes", "forget the one change whose journal is damaged"),
     ),
 )
 @store_argument
-@click.option("--list", "only_list", is_flag=True, help="List the changes that can be taken back, the oldest first.")
-@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they cannot be taken back any more.")
+@click.option("--list", "only_list", is_flag=True, help="List the changes that can be undone, the oldest first.")
+@click.option("--drop", "is_drop", is_flag=True, help="Forget all changes: they can no longer be undone.")
 @click.option(
     "--drop-damaged",
     metavar="NAME",
-    help="Forget one change whose journal is damaged, by the name of its folder, as --list shows it.",
+    help="Forget one change whose journal is damaged; --list shows the name of its folder.",
 )
-@click.option("--force", is_flag=True, help="Undo although the store was written to since: part of that is lost.")
+@click.option("--force", is_flag=True, help="Undo even if the store was written to since: part of that is lost.")
 @change_options
 @output_option("table", "json", "jsonl")
 def command(
@@ -55,25 +55,24 @@ def command(
     dry_run: bool,
     output: str,
 ) -> int:
-    """Take back the newest change that rmqctl made in a store, byte for byte.
+    """Undo the newest change that rmqctl made in a store, byte for byte.
 
-    What a change deletes or overwrites is kept in STORE/.rmqctl until it is undone or dropped; after the last one nothing of that
-    is left. A change that was left half done (the process was killed, the disk was full) is taken back the same way.
+    A change keeps what it deletes or overwrites in STORE/.rmqctl, until you undo or drop it. A change that was
+    interrupted (the process was killed, the disk was full) is undone in the same way.
 
-    A journal is followed only as far as rmqctl itself could have written it: into the store, and into those folders of the log
-    elsewhere that --broker-conf names. A journal that leads anywhere else, or that cannot be read, is damaged: --list shows it and
-    exits with 4, and no change of the store begins while it is there. A newer change can still be taken back. --drop-damaged forgets a
-    damaged one whose change came to its end; --drop leaves it.
+    rmqctl follows a journal only into the store, and into log folders that --broker-conf names. A journal that leads
+    anywhere else, or that cannot be read, counts as damaged: --list shows it and exits with 4, and no new change of the
+    store begins while it exists. A newer change can still be undone. --drop-damaged forgets a damaged journal of a
+    change that was finished; --drop keeps it.
 
-    An append is not undone: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+    If a broker or `rmqctl append` has written to the store since, undo would lose that: it refuses and exits with 1. An
+    append cannot be undone: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
 
-    Where a broker or `rmqctl append` wrote to the store since, an undo would lose that: it is refused (exit 1).
-
-    Exit 0: undone, or dropped; 1: with --dry-run, where there is something to take back. While a broker has the store open there is
-    only --list (else exit 11).
+    Exits with 0 if a change was undone or dropped; with 1 after --dry-run if there is a change to undo. While a broker
+    has the store open, only --list works; anything else exits with 11.
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
-        raise click.UsageError("--list, --drop, --drop-damaged and --force do not go together")
+        raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
     from rmqctl.store.journal.journals import check_not_in_use, has_traces, list_journals
 
     storage = _storage(store, broker_conf, follow_links=follow_links)
@@ -116,7 +115,7 @@ def command(
 def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: str) -> int:
     print_journals(store, journal_rows(storage, entries), output, as_list=True)
     if not entries:
-        remark("nothing to undo: no change by rmqctl is kept here")
+        remark("nothing to undo: rmqctl has changed nothing in this store, or the changes were dropped")
     return _note_damaged(storage.root, entries)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 3),
     default=3,
     show_default=True,
-    help="1: the log. 2: and the queues. 3: and index, checkpoint, configuration.",
+    help="1: the log. 2: also the queues. 3: also index, checkpoint and configuration.",
 )
 @ignore_receipts_option
 @output_option("table", "json", "jsonl", "csv")
@@ -61,13 +61,15 @@ def command(
     threads: int,
     progress_mode: str,
 ) -> int:
-    """Check whether the store is whole.
+    """Check whether a store is whole.
 
-    Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at each file's end, zeros
-    after the log's end. Level 2 compares every message with its queue unit, and every unit with its message. Level 3 adds
-    the index, the checkpoint, abort, and config/*.json. Damage does not end the reading: it goes on at the next whole record.
+    Level 1 reads the whole log: structure, checksums, continuity of offsets, the blank record at the end of each file,
+    and zeros after the end of the log. Level 2 also compares every message with its queue unit, and every unit with its
+    message. Level 3 also checks the index, the checkpoint, abort, and config/*.json. Damage does not stop verify: it
+    continues at the next whole record.
 
-    -o jsonl and csv print a finding a line; -o json is one document. Exit 1 with findings; 4 when something could not be read.
+    -o jsonl and -o csv print one finding a line; -o json prints one document. Exits with 1 if there are findings, with
+    4 if some input could not be read.
     """
     from rmqctl.forensics.verify import Verification
 
@@ -118,10 +120,10 @@ def _remark_summary(report: VerifyReport) -> None:
             f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain placeholder`)"
         )
     if any(finding.code == "file-length" for finding in report.findings):
-        remark("a broker does not load this store as it is: a file has a wrong length")
+        remark("no broker loads this store as it is: a file has a wrong length")
     elif report.broker_stops_at is not None:
         remark(
-            f"a broker that scans {report.broker_stops_at} at its start ends the log there and drops what is after it: "
+            f"a broker whose start scans {report.broker_stops_at} ends the log there, and drops what follows: "
             f"{counted(report.behind_damage_messages, 'good message')}, {counted(report.behind_damage_bytes, 'byte')}"
         )
 

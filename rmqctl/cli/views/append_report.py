@@ -105,20 +105,20 @@ class AppendReport:
             self._to_stdout(_print_queues, self._root, appender, self.lines_refused, self._output, stats)
             self._to_stdout(sys.stdout.flush)
         if store.topic_configs.problem:
-            remark(f"config/topics.json is left as it is, new topics are not in it: {store.topic_configs.problem}")
+            remark(f"config/topics.json is unchanged and lacks the new topics: {store.topic_configs.problem}")
         if stats is not None:
             remark_fields(_flat(stats))
         if appender.unqueued:
             how = f"`rmqctl dump {quoted(self._root)} --transaction prepared` or rollback shows them"
             remark(
-                f"{appender.unqueued} prepared or rollback messages are in the log alone, as brokers have them: in no queue; {how}"
+                f"{appender.unqueued} prepared or rollback messages are only in the log, in no queue, as with brokers; {how}"
             )
         if store.is_removed:
             remark(f"{self._root} was not created: no message was stored")
         if not self._is_closed:
             why = f" ({self._close_error.strerror})" if self._close_error is not None else ""
             how = f"`rmqctl recover {quoted(self._root)}` makes them whole"
-            remark(f"queues and index are not whole{why}, and `abort` is left there: {how}")
+            remark(f"queues and index are incomplete{why}, and `abort` remains: {how}")
         if self._source is not None or appender.stored:
             speed = (
                 f" in {seconds:.2f} s: {appender.stored / max(seconds, 1e-9):,.0f} a second"

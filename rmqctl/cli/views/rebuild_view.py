@@ -141,7 +141,9 @@ class RebuildView:
         if result.unchanged:
             remark(f"{counted(len(result.unchanged), 'queue')} without a message in the log: left unchanged")
         if result.removed:
-            remark(f"{len(result.removed)} queues go: their topic is not listed, or they point to what the log has not")
+            remark(
+                f"{len(result.removed)} queues are removed: their topic is not listed, or they point to offsets that the log does not have"
+            )
 
 
 def _with_next_start(
@@ -164,7 +166,7 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
     what = f"no {name}: there are neither queues nor messages of it"
     hint = "`rmqctl queue` lists the queues"
     if topic in result.left_out:
-        what, hint = f"{name} is not in config/topics.json: it was deleted", "--all-topics makes it all the same"
+        what, hint = f"{name} is not in config/topics.json: it was deleted", "--all-topics rebuilds it anyway"
     raise BadRequest(what, path=str(store.path.root), hint=hint)
 
 

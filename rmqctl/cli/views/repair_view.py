@@ -56,7 +56,8 @@ def check_complete(store: ReadOnlyStore) -> None:
     """Raise NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
 
     LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file
-    sizes. What was not read must not be taken for what does not exist: without the log every queue would be one too many.
+    sizes. What was not read must not be taken for what does not exist: without the log every queue would be one too
+    many.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -73,7 +74,9 @@ def check_complete(store: ReadOnlyStore) -> None:
     store.check_size_of_conf()
     if queues and not store.commit_log.queue.files:
         raise Unreadable(
-            f"there are {queues} queues, but no log", path=str(store.path.root), hint="--broker-conf says where it lies"
+            f"there are {queues} queues, but no log",
+            path=str(store.path.root),
+            hint="if the log is elsewhere, give --broker-conf",
         )
 
 
@@ -94,10 +97,10 @@ def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> No
     sized = [queue for queue in store.queues.values() if queue.queue.files]
     if queues and not sized and not store.conf.consumequeue_file_size:
         size = f"the broker's own size, {usual.consumequeue_file_size} bytes"
-        remark(f"no queue shows how large its files are: they get {size} (--broker-conf says otherwise)")
+        remark(f"no queue file shows a file size: using {size} (override with --broker-conf)")
     if index and not store.conf.index_slots and index_shape(store) is None:
         size = f"the broker's own, {usual.index_slots} slots, {usual.index_entries} entries"
-        remark(f"no index file shows its size: it gets {size} (--broker-conf says otherwise)")
+        remark(f"no index file shows a size: using {size} (override with --broker-conf)")
 
 
 def words_of_loss(plan: RepairPlan) -> str:

@@ -60,7 +60,7 @@ def plan_expiry(
     unknown = [*_unknown_offsets(store), *outstanding.problems]
     if unknown and settings.protect_unconsumed:
         raise Unreadable(
-            f"cannot find out which messages are not consumed yet, so cannot protect them: {unknown[0]}",
+            f"cannot tell which messages are not consumed yet, so cannot protect them: {unknown[0]}",
             path=str(store.path.root),
         )
     room = Room(settings, profile, disks, logics_disk, stored_bytes(store))

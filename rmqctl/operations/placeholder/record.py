@@ -140,8 +140,8 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
-    `claims` are those that it satisfies: none for a filler placeholder or a blank (of which `data` is the first 8 bytes). A record
-    is not always as large as its unit says: what is written into the queue must follow.
+    `claims` are those that it satisfies: none for a filler placeholder or a blank (of which `data` is the first 8
+    bytes). A record is not always as large as its unit says: what is written into the queue must follow.
     """
 
     physical_offset: int

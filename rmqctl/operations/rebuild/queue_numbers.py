@@ -186,8 +186,9 @@ def _may_stand_in(rows: Any) -> Any:
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
     """Return the place of the first message of a queue, which says `found`.
 
-    `in_queue` is its place in the existing queue. Where the queue agrees with the message both are right, otherwise most of
-    the messages decide. A number that is too low may be right: the messages between were lost with bytes of the log.
+    `in_queue` is its place in the existing queue. Where the queue agrees with the message both are right, otherwise
+    most of the messages decide. A number that is too low may be right: the messages between were lost with bytes of the
+    log.
     """
     if in_queue == found:
         return found

@@ -579,5 +579,7 @@ class Rebuild:
 
 def _not_as_made(what: str) -> Unreadable:
     return Unreadable(
-        "what was written is not what is there now", path=what, hint="nothing was changed; the disk may be failing"
+        "a file does not have the bytes that were written",
+        path=what,
+        hint="nothing was changed; the disk may be failing",
     )

@@ -508,7 +508,7 @@ class RecoveryAnalysis:
             f"placeholders are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the limit of {limit}; "
             f"{told}; nothing was changed",
             path=self.store.commit_log.path_of(good),
-            hint=f"move this file away where it does not belong to this log{hint}",
+            hint=f"if this file does not belong to this log, move it away{hint}",
         )
 
     def _count_replaced(self, placeholders: list[PlaceholderBlock], damages: list[Damage]) -> None:

@@ -358,7 +358,7 @@ class _Steps:
         elif is_abnormal and self._index_end() < self._look.last[0]:
             yield Step(RebuildIndex(), "it ends before the log does")
         elif self._look.placeholders.blocks:
-            yield Step(RebuildIndex(), "placeholders do not have all keys of what stood there")
+            yield Step(RebuildIndex(), "placeholders do not have all keys of the messages that they replace")
         elif steps := [*index_steps(self._store.index, end)]:
             yield from steps
         elif self._look.index is not None and self._look.index.findings:
@@ -385,7 +385,7 @@ class _Steps:
             why = wrong.detail if wrong is not None else "all of the log, and its queues, are on the disk"
             yield Step(SetCheckpoint(values, is_wrong=wrong is not None), why)
         if self._store.path.has_abort:
-            yield Step(Delete(store_path.ABORT), "the store is as after a shutdown in order")
+            yield Step(Delete(store_path.ABORT), "the store is as after a clean shutdown")
 
     def _outcomes(self, rebuilt: set[QueueKey]) -> Iterator[QueueOutcome]:
         lost_of = self._look.replaced_of + Counter(self._look.losses.of_queues())

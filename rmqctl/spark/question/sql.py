@@ -70,7 +70,8 @@ def select(spark: SparkSession, query: str) -> DataFrame:
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
         raise BadRequest(
-            f"two columns of the answer are called {twice[0]}", hint="AS renames one; JOIN ... USING makes one of both"
+            f"two columns of the result have the name {twice[0]}",
+            hint="AS renames one; JOIN ... USING makes one of both",
         )
     return answer
 

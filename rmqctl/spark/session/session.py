@@ -78,7 +78,7 @@ def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[Spark
         return
     if target.master and not target.master.startswith(_MASTERS):
         raise BadRequest(
-            f"no master that Spark knows: {target.master}",
+            f"Spark does not know this master: {target.master}",
             hint="spark://HOST:7077, yarn, k8s://https://HOST:443, local[4]",
         )
     for url in filter(None, target):
@@ -125,7 +125,7 @@ def _remote(url: str) -> SparkSession:
         return SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:
         raise BadRequest(
-            f"a client of Spark Connect needs more: {one_line(error)}", hint="pip install 'rmqctl[connect]'"
+            f"Spark Connect needs another package: {one_line(error)}", hint="pip install 'rmqctl[connect]'"
         ) from error
 
 

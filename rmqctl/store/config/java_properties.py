@@ -27,7 +27,7 @@ class JavaProperties:
         storage = Storage(path.parent, follow_links=True)
         try:
             if storage.entry(path).kind is not Kind.FILE:
-                raise BadRequest("there is no such broker.conf", path=str(path))
+                raise BadRequest("broker.conf does not exist", path=str(path))
             self._said: dict[str, str] = javaproperties.loads(
                 storage.read_file(path, BROKER_CONF_SIZE_MAX).decode("latin-1")
             )
@@ -76,8 +76,6 @@ class JavaProperties:
             if name in self._said:
                 text = self.text(name)
                 if not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX or int(text) < least:
-                    raise BadRequest(
-                        f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a number that it can have", path=str(self.path)
-                    )
+                    raise BadRequest(f"{name}={text[:NUMBER_DIGITS_MAX]!r} is not a valid number", path=str(self.path))
                 return int(text)
         return None

@@ -179,7 +179,7 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
         if entry.kind is Kind.MISSING:
             raise NotAStore("no such folder", path=root_text(root))
         if entry.kind is not Kind.DIRECTORY:
-            raise NotAStore("a store is a folder, but this is a file", path=root_text(root))
+            raise NotAStore("this is a file, but a store is a folder", path=root_text(root))
         return {found.name: found for found in storage.listing(root)}
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}", path=root_text(root)) from error
@@ -203,7 +203,7 @@ def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Pa
     if len(wanted) > 1:
         hint = "give --broker-conf: its dLegerSelfId says which log is this broker's"
         raise LayoutNotSupported(
-            f"a DLedger store with several logs: {', '.join(wanted)}", path=root_text(root), hint=hint
+            f"this DLedger store has several logs: {', '.join(wanted)}", path=root_text(root), hint=hint
         )
     return root / wanted[0] / DLEDGER_DATA
 

@@ -220,11 +220,11 @@ class MessageStore:
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
-                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {failure.strerror}"
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {failure.strerror}"
             )
         if self.running_flags is not RunningFlags.NONE and not self.running_flags.is_writeable:
             return PutMessageResult(
-                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store takes no messages: {self.running_flags!r}"
+                PutMessageStatus.SERVICE_NOT_AVAILABLE, remark=f"the store accepts no messages: {self.running_flags!r}"
             )
         if self._log.is_os_page_cache_busy:
             return PutMessageResult(

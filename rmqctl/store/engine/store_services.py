@@ -44,8 +44,8 @@ class StoreServices:
     """Services over `store`.
 
     With `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH). With `deliver` delayed
-    messages go to their topics when they are due, otherwise they wait for a broker. Raises Unreadable where it is not known
-    how far that went. What is not given is as the store's broker.conf says.
+    messages go to their topics when they are due, otherwise they wait for a broker. Raises Unreadable where it is not
+    known how far that went. What is not given is as the store's broker.conf says.
 
     A context manager: leaving it stops the threads, dispatches and flushes what is left, and closes the store.
     """

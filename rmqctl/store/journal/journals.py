@@ -216,7 +216,7 @@ def _not_ours(manifest: Manifest, folder: Path, fault: str) -> Unreadable:
     if any(Path(touched).is_absolute() for touched in manifest.touched):
         what = f"this journal is of a log elsewhere, or rmqctl did not write it: {fault}"
         return Unreadable(what, path=path, hint="give --broker-conf with the file that names the folders of this log")
-    return Unreadable(f"rmqctl did not write this journal as it is: {fault}", path=path)
+    return Unreadable(f"this journal is not as rmqctl writes it: {fault}", path=path)
 
 
 def _read(storage: Storage, path: Path, of_type: Any) -> Any:
@@ -322,7 +322,7 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
     changed = changed_since(storage, root, entry)
     if changed:
         what = f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was changed"
-        raise ChangedSince(what, path=str(root), hint="--force undoes it all the same")
+        raise ChangedSince(what, path=str(root), hint="--force undoes the change anyway")
 
 
 def first_of(paths: list[str]) -> str:

@@ -205,7 +205,10 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return those of what stands at `path`; otherwise of what is near it; otherwise of the log."""
+        """Return those of what stands at `path`.
+
+        Otherwise of what is near it; otherwise of the log.
+        """
         near = [
             self._root / path,
             *(self._root / above for above in Path(path).parents if above != Path()),

@@ -34,7 +34,10 @@ class ConsumeQueueExt:
 
     @property
     def end(self) -> int:
-        """Byte offset after the last unit of the last file, read from the file's start on. Raises OSError."""
+        """Byte offset after the last unit of the last file, read from the file's start on.
+
+        Raises OSError.
+        """
         if not self.queue.files:
             return 0
         file = self.queue.files[-1]

@@ -90,7 +90,7 @@ class ReadOnlyStore:
         }
         if said is not None and len(files) > 1 and len(sizes) == 1 and said not in sizes:
             what = f"broker.conf says mappedFileSizeCommitLog={said}, but all {len(files)} files of the log have {sizes.pop()} bytes"
-            raise BadRequest(what, path=str(self.path.root), hint="is this the broker.conf of this store?")
+            raise BadRequest(what, path=str(self.path.root), hint="check that this is the broker.conf of this store")
 
     def check_one_queue_type(self) -> None:
         """Raise LayoutNotSupported where a topic has queues in both folders: which are right, only the store's owner knows."""
@@ -249,7 +249,10 @@ class ReadOnlyStore:
         return tags_code(message.properties) if found is None else found
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
-        """Return the unit of a queue offset; None when the queue or the unit does not exist."""
+        """Return the unit of a queue offset.
+
+        None when the queue or the unit does not exist.
+        """
         queue = self.queues.get((topic, queue_id))
         return queue.find(queue_offset) if queue else None
 

@@ -178,8 +178,8 @@ class RecoveredQueues:
     def _know_queues_of(self, messages: Any) -> None:
         """Have a row for each queue that gets one of `messages`.
 
-        The request builder numbers queues as its threads come to them, which may be far ahead, or after the log's end: its
-        list says nothing of what a broker dispatches.
+        The request builder numbers queues as its threads come to them, which may be far ahead, or after the log's end:
+        its list says nothing of what a broker dispatches.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:

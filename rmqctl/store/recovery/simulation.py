@@ -190,7 +190,10 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """One item of a scan of the log by this start's request builder: `on_messages` or `damage`; a blank is nothing."""
+        """One item of a scan of the log by this start's request builder: `on_messages` or `damage`.
+
+        A blank is nothing.
+        """
         if isinstance(item, Damage):
             self.damage(item)
         elif isinstance(item, RecordRun):

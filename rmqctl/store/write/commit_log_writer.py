@@ -192,7 +192,7 @@ class CommitLogWriter:
             batch.append(encoded)
         if sum(encoded.size for encoded in batch) > self._settings.max_message_size:
             return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than a message may be"
+                PutMessageStatus.MESSAGE_ILLEGAL, remark="the batch is larger than the largest allowed message"
             )
         return self._put(first, batch)
 
@@ -292,7 +292,7 @@ class CommitLogWriter:
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
         """Return a topic as it is stored, or why it cannot be one."""
         if not is_topic(topic):
-            remark = f"a topic has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
+            remark = f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
         field = topic_field(topic, long_topics=self._long_topics)
         if field is None:

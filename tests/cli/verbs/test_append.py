@@ -559,7 +559,7 @@ def test_create_where_a_file_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
     (tmp_path / "file").write_text("x")
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         result = rmqctl("append", root, "--create", "--topic", "T", "--body", "x")
-        assert (result.code, result.err) == (10, f"rmqctl: {root}: a store is a folder, but this is a file\n")
+        assert (result.code, result.err) == (10, f"rmqctl: {root}: this is a file, but a store is a folder\n")
 
 
 def test_a_store_with_abort_is_for_recover(tmp_path: Path, rmqctl: Rmqctl) -> None:
@@ -668,7 +668,7 @@ def test_a_flush_that_fails_ends_it_at_its_line(
     why = "cannot be flushed: Input/output error; it may be there all the same"
     assert (result.code, len(result.rows())) == (4, 4)
     assert result.err.splitlines() == [
-        f"queues and index are not whole (Input/output error), and `abort` is left there: `rmqctl recover {store}` makes them whole",
+        f"queues and index are incomplete (Input/output error), and `abort` remains: `rmqctl recover {store}` makes them whole",
         f"4 messages appended as 4.9 does; ended at line 5: {why}; go on with line 5 (`tail -n +5 {lines}`)",
     ]
 
@@ -699,7 +699,7 @@ def test_queues_that_cannot_be_written_are_for_recover(
         result = rmqctl("append", store, "--from", lines)
     assert result.code == 4
     assert result.err.splitlines() == [
-        f"queues and index are not whole (No space left on device), and `abort` is left there: `rmqctl recover {store}` makes them whole",
+        f"queues and index are incomplete (No space left on device), and `abort` remains: `rmqctl recover {store}` makes them whole",
         told.format(lines=lines),
     ]
     assert rmqctl("recover", store, "--yes").code == 3

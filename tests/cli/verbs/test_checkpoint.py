@@ -54,7 +54,7 @@ def test_set(text: str, golden: Golden, rmqctl: Rmqctl) -> None:
     assert values(store) == (MOMENT, *old[1:4], 77)
     assert (store / "checkpoint").stat().st_mtime_ns == mtime
     again = rmqctl(*arguments, "--yes")
-    assert (again.code, again.err) == (0, "nothing to do: the checkpoint says that already\n")
+    assert (again.code, again.err) == (0, "nothing to do: the checkpoint already has these values\n")
     assert rmqctl("undo", store, "--yes").code == 0
     assert tree_hash(store) == before
 

@@ -522,7 +522,7 @@ def test_sizes_that_nothing_tells_are_told(tmp_path: Path, rmqctl: Rmqctl) -> No
         if path.is_file():
             path.unlink()
     result = rmqctl("recover", store, "--profile", "5.3", "--dry-run")
-    assert "6000000 bytes (--broker-conf says otherwise)" in result.err
+    assert "6000000 bytes (override with --broker-conf)" in result.err
     assert "5000000 slots" in result.err
     assert "rebuild 4 queues of OrderPaid\n" in result.out
     assert "rebuild the index: there is none\n" in result.out

@@ -77,7 +77,7 @@ def test_no_view_at_all(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
         ("select\nnope from messages", "line 2 pos 0\n"),
         (
             "select m.topic, q.topic from messages m join queues q using (physicalOffset)",
-            "two columns of the answer are called topic (AS ",
+            "two columns of the result have the name topic (AS ",
         ),
         ("select * from nowhere", "`nowhere` cannot be found"),
         ("select 1/0", "Division by zero"),

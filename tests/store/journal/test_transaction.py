@@ -460,7 +460,7 @@ def test_what_was_written_since_is_not_lost(path: str, tmp_path: Path) -> None:
     (root / path).write_bytes(b"by a broker")
     before = tree(root)
     with pytest.raises(
-        ChangedSince, match=f"written to since `rmqctl recover`: {path}; .*\\(--force undoes it all the same\\)"
+        ChangedSince, match=f"written to since `rmqctl recover`: {path}; .*\\(--force undoes the change anyway\\)"
     ):
         undo(root)
     assert tree(root) == before
