@@ -85,7 +85,10 @@ class NotAStore(RmqctlError):
 
 
 class LayoutNotSupported(RmqctlError):
-    """A store, but of a kind that rmqctl does not read: RocksDB queues, or a DLedger group's log, where more than that is asked for."""
+    """A store, but of a kind that rmqctl does not read.
+
+    RocksDB queues, or a DLedger group's log, where more than that is asked for.
+    """
 
     exit_code = ExitCode.LAYOUT
 

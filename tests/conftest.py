@@ -44,7 +44,8 @@ from tests.support.golden_archive import blocks_of, write_archive
 
 DATA = Path(__file__).parent / "data"
 GOLDEN_NAMES = sorted(path.name.removesuffix(".expected.json.xz") for path in DATA.glob("*.expected.json.xz"))
-# versions that write as others do: tests that cost much leave these to those that compare every store with what its broker says
+# versions that write as others do: tests that cost much leave these to those that compare every store with what its
+# broker says
 LIKE_OTHERS = ("410", "432", "452", "470", "494", "514", "540", "550", "broker-550")
 READABLE_NAMES = [name for name in GOLDEN_NAMES if not name.startswith(LIKE_OTHERS)]
 

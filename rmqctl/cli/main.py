@@ -36,7 +36,8 @@ VERBS = {
     "schema": ("verbs.schema", "Print the JSON Schema of a verb's JSON document."),
     "completion": ("completion", "Print the shell completion for bash, zsh or fish."),
 }
-# objects; runs of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of the time
+# objects; runs of a log are no cycles: looking for some among them, and among all that numba makes, takes a tenth of
+# the time
 GARBAGE_THRESHOLD = 100_000
 
 

@@ -219,7 +219,10 @@ class Dump:
             self._on_damage(damage)
 
     def _first_file(self) -> int | None:
-        """Return where to begin reading: the file of the offset asked for, or the last one whose first message is older than `since`."""
+        """Return where to begin reading.
+
+        The file of the offset asked for, or the last one whose first message is older than `since`.
+        """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
             return file.file_from_offset if file else None

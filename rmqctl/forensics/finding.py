@@ -271,6 +271,7 @@ TERMS: dict[str, Explanation] = {
         "message's own where that is whole, else "
         '{"RMQCTL_DAMAGED":"..."} and spaces; its PREPAREDTRANSACTIONOFFSET is 5930485633935736832.',
         "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` shows it with the "
-        "property; `rmqctl undo` takes all placeholders of a recovery back. Bytes that no queue knows of get filler placeholders, which nobody is served.",
+        "property; `rmqctl undo` removes all placeholders of a recovery. Bytes that no queue knows of are filled with "
+        "placeholders that no consumer receives.",
     ),
 }

@@ -19,7 +19,10 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def _must_be_decoded(text: str) -> bool:
-    """Return whether a text cannot be compared as bytes: U+FFFD stands for any that are no UTF-8, lone surrogates for none."""
+    """Return whether a text cannot be compared as bytes.
+
+    U+FFFD stands for any that are no UTF-8, lone surrogates for none.
+    """
     return _MUST_BE_DECODED.search(text) is not None
 
 

@@ -77,7 +77,10 @@ def _encoded(message: Message, encoding: str) -> str:
 
 
 def damage_row(damage: Damage, *, path: str, body: str = "none") -> dict[str, Any]:
-    """Return a damaged place as a row: what its record says of itself where the frame is whole, with `damage` and `detail`."""
+    """Return a damaged place as a row.
+
+    What its record says of itself where the frame is whole, with `damage` and `detail`.
+    """
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, body=body) if damage.message is not None else place
     return row | {"damage": damage.code, "detail": damage.detail}

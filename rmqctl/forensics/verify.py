@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 LEVEL_QUEUES, LEVEL_ALL = 2, 3
-# what a broker's scan at its start does not look at, or does not exist for (the store does not load, or we alone cannot read)
+# what a broker's scan at its start does not look at, or does not exist for (the store does not load, or we alone cannot
+# read)
 BROKER_OVERLOOKS = frozenset(
     {
         "bad-physical-offset", "bad-property-crc", "torn-properties", "bad-blank-size", "file-overlap", "file-gap",

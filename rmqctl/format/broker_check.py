@@ -122,7 +122,10 @@ def _crc32(read: Read, start: int, size: int) -> int:
 
 
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
-    """Return whether Java reads as numbers what it takes for some: the delay level of a scheduled message, and in 5.x an inner batch's offsets."""
+    """Return whether Java reads as numbers what it takes for some.
+
+    The delay level of a scheduled message, and in 5.x an inner batch's offsets.
+    """
     given = found.properties
     level = given.get(properties.DELAY)
     if level is not None and found.topic == SCHEDULE_TOPIC and not _is_number(level, _INT_BITS):

@@ -1,7 +1,7 @@
-"""What a consumer's client cannot decode, though every broker serves it: it rejects the message and all that follow it in the same pull.
+"""What a consumer's client cannot decode, though every broker serves it.
 
-Measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3: the client returns the messages before such a
-one, and no other.
+It rejects the message and all that follow it in the same pull. Measured with MessageDecoder.decodes of 4.7.1, 4.9.7,
+5.0.0 and 5.3.3: the client returns the messages before such a one, and no other.
 
 | record | clients |
 |---|---|

@@ -66,7 +66,10 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
 class CqUnit(NamedTuple):
-    """A unit of a queue: `queue_offset` is its place in the queue, `batch_size` the messages that it stands for (1, or a batch's)."""
+    """A unit of a queue: `queue_offset` is its place in the queue, `batch_size` the messages that it stands for.
+
+    1, or a batch's.
+    """
 
     queue_offset: int
     physical_offset: int

@@ -46,7 +46,10 @@ class MessageExtBrokerInner(NamedTuple):
 
 
 class _Hosts(NamedTuple):
-    """What two hosts make of a record: the V6 bits of SYSFLAG, size and packing of its head, both as they are stored."""
+    """What two hosts make of a record.
+
+    The V6 bits of SYSFLAG, size and packing of its head, both as they are stored.
+    """
 
     flags: int
     head_size: int

@@ -91,12 +91,18 @@ def decode_entry(raw: bytes) -> IndexEntry:
 
 
 def slots_of_file(file_size: int) -> int:
-    """Return how many slots a file of `file_size` bytes has at the usual 1 : 4 ratio of slots to entries (maxHashSlotNum, maxIndexNum)."""
+    """Return how many slots a file of `file_size` bytes has at the usual ratio of slots to entries.
+
+    The ratio is 1 : 4 (maxHashSlotNum, maxIndexNum).
+    """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 
 def is_whole_file(file_size: int) -> bool:
-    """Return whether a file of `file_size` bytes has only whole slots and entries at that ratio: one that was cut has not."""
+    """Return whether a file of `file_size` bytes has only whole slots and entries at that ratio.
+
+    One that was cut has not.
+    """
     return (
         file_size > INDEX_HEADER.size
         and (file_size - INDEX_HEADER.size) % (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size) == 0

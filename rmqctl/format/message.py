@@ -41,7 +41,7 @@ MAGIC_OFFSET = 4
 _PROPERTY_END = properties.PROPERTY_SEPARATOR.encode()
 _LIGHT_OFFSETS = (properties.INNER_MULTI_QUEUE_OFFSET + properties.NAME_VALUE_SEPARATOR).encode()
 BLANK_SIZE = 8
-# PREPAREDTRANSACTIONOFFSET, which nobody reads, of what `recover --keep-going` wrote (rmqctl/operations/placeholder/record.py)
+# PREPAREDTRANSACTIONOFFSET of placeholders (operations/placeholder/record.py): no broker and no client reads this field
 PLACEHOLDER_SIGN = int.from_bytes(b"RMQCTL\0\0", "big")
 
 
@@ -296,6 +296,9 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message, where it is whole enough to tell its place in a queue: it says itself that it belongs here."""
+        """Return the message, where it is whole enough to tell its place in a queue.
+
+        It says itself that it belongs here.
+        """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -35,17 +35,17 @@ class Profile(NamedTuple):
     half_messages_take_light_offsets: bool
     """Whether prepared and rollback records, which get no unit, take queue offsets in LMQ (since 5.2)."""
     loads_around_folders: bool
-    """Whether a folder among the files of the log or of a queue is passed over, and a last file of 0 bytes deleted (5.x); otherwise no load."""
+    """Whether folders among log or queue files are ignored, and a last file of 0 bytes is deleted (5.x); else no load."""
     checks_room: bool
     """Whether a record or blank that claims more than is left of its file is none (5.x); otherwise a blank's TOTALSIZE is not looked at."""
     recovers_from_queues: bool
-    """Whether recovery without abort begins where the queues end, and fills them (since 5.3.2); otherwise at the third file from the end."""
+    """Whether a normal recovery begins where the queues end (since 5.3.2); otherwise at the third file from the end."""
     dispatches_in_start: bool
     """Whether start() dispatches what lies after the queues' end, and waits for it (4.x)."""
     counts_usable_space: bool
     """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); otherwise of the whole disk."""
     force_level_asks: bool
-    """Whether a disk over the force level alone asks for deletion, and the levels have bounds (5.x); otherwise diskMaxUsedSpaceRatio asks."""
+    """Whether only a disk over the force level asks for deletion (5.x); otherwise diskMaxUsedSpaceRatio does, too."""
     indexes_tags: bool
     """Whether the index has an entry for TAGS, too: `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 

@@ -86,7 +86,8 @@ def keep_nothing() -> None:
 
 def inline_kernel(function: Callable[..., Any]) -> Any:
     """Return a piece of kernels, compiled with each of them."""
-    # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what most parts do
+    # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what
+    # most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
     return njit(nogil=True, **options)(function)
 
@@ -155,7 +156,10 @@ put_i64: Any = _storer(64)
 
 
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Numba's intrinsic (array of one dimension, index): have that element, which is going to be written, on its way into the cache; 0."""
+    """Numba's intrinsic (array of one dimension, index).
+
+    Have that element, which is going to be written, on its way into the cache; 0.
+    """
     del typing_context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -233,7 +237,10 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 
 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
-    """Numba's intrinsic (array of uint8, position, uint8) -> a bit for each of the 64 bytes from there on: whether it is that one."""
+    """Numba's intrinsic (array of uint8, position, uint8) -> a bit for each of the 64 bytes from there on.
+
+    Whether it is that one.
+    """
     del typing_context, wanted
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -249,7 +256,10 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 
 
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
-    """Numba's intrinsic (array of uint8, position, another array, position) -> a bit for each of 64 bytes: whether both have the same."""
+    """Numba's intrinsic (array of uint8, position, another array, position) -> a bit for each of 64 bytes.
+
+    Whether both have the same.
+    """
     del typing_context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -337,7 +347,10 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 
 @inline_kernel
 def _hash_of_eight(eight: Any) -> Any:
-    """Return the hash of eight ASCII characters, the first one in the lowest byte: of all pairs at once, then of all fours, then of the eight."""
+    """Return the hash of eight ASCII characters, the first one in the lowest byte.
+
+    Of all pairs at once, then of all fours, then of the eight.
+    """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
     return (fours & _HALF) * _P4 + (fours >> np.uint64(32))

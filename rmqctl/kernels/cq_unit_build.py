@@ -16,8 +16,8 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import kernel, put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 
-# of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which is row `row`;
-# `delay` (ms) is that of its level, for a queue of scheduled messages, else -1
+# of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which
+# is row `row`; `delay` (ms) is that of its level, for a queue of scheduled messages, else -1
 PLACE_STATES = np.dtype(
     [("kind", np.int32), ("row", np.int32), ("next", np.int64), ("fill", np.int64), ("delay", np.int64)]
 )

@@ -16,7 +16,8 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPATCH
 
-# of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from window_start on
+# of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from
+# window_start on
 QUEUE_STATES = np.dtype(
     [
         ("kind", np.int32),

@@ -42,7 +42,8 @@ from rmqctl.kernels.compile import (
 from rmqctl.kernels.scan import RECORD_COLUMNS
 from rmqctl.kernels.tail_template import NAME_END, PROPERTY_END, QUEUE_IDS, layout_of, learn, no_layouts
 
-# offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start + hashes_count)
+# offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start +
+# hashes_count)
 DISPATCH_COLUMNS = np.dtype(
     [
         ("physical_offset", np.int64),
@@ -57,9 +58,9 @@ DISPATCH_COLUMNS = np.dtype(
         ("traits", np.int32),
     ]
 )
-# traits of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it is a placeholder that
-# `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS; clients reject a port, or its body
-# (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
+# traits of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it
+# is a placeholder that `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS;
+# clients reject a port, or its body (`rmqctl.format.client_check`), unless it is a rollback, which nobody gets
 UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_PORT, WRONG_COMPRESSION = (
     1,
     2,

@@ -15,8 +15,8 @@ _ENTRY = INDEX_ENTRY.size
 _PHY_OFFSET, _TIME_DIFF, _PREV_INDEX = (INDEX_ENTRY.offset(name) for name in ("phyOffset", "timeDiff", "prevIndex"))
 _AHEAD = 24  # entries; the table of slots is larger than most caches
 _SLOT = SLOT_SIZE
-# of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done, `pending` counts
-# entries and `changed` slots since somebody wrote them
+# of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done,
+# `pending` counts entries and `changed` slots since somebody wrote them
 BUILD_STATE = np.dtype(
     [
         ("row", np.int64),

@@ -15,7 +15,8 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 
-# what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is what was expected
+# what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is
+# what was expected
 INDEX_EVENTS = np.dtype(
     [
         ("kind", np.int32),
@@ -29,8 +30,9 @@ INDEX_EVENTS = np.dtype(
 CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
     10
 )  # an int makes a kernel of its own
-# of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before the first of these;
-# `tags_open` have none since the last of these, the first of them at physical offset `tags_open_from`
+# of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before
+# the first of these; `tags_open` have none since the last of these, the first of them at physical offset
+# `tags_open_from`
 MERGE_STATE = np.dtype(
     [
         ("row", np.int64),
@@ -84,7 +86,9 @@ def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -
 def check_entries(
     entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any
 ) -> Any:
-    """Return the entries of a block (bytes; the first one's number is `first`) against `heads` (int32, a slot's newest entry so far).
+    """Return the entries of a block (bytes; the first one's number is `first`) against `heads`.
+
+    Int32, a slot's newest entry so far.
 
     `last_offset` is where the last entry in order before leads to, `following` where the first after the block does
     (-1: none is behind). Out of order is an entry after the one before, or so far ahead that only for its sake the

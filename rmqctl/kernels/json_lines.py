@@ -161,9 +161,10 @@ def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 @inline_kernel
 def _is_plain(buffer: Any, start: int, end: int) -> bool:
-    """Return whether a text stands in JSON as it is: ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF.
+    """Return whether a text stands in JSON as it is.
 
-    Except U+3164, which is invisible.
+    ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF. Except U+3164, which is
+    invisible.
     """
     p = start
     while p < end:

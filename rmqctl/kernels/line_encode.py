@@ -1,8 +1,8 @@
-"""JSON Lines -> the commit log's records, many at once: `encode` writes plain lines as records, `place` says where they came to.
+"""JSON Lines -> the commit log's records, many at once.
 
-The bytes are the same as of the one-line way (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a
-test compares both. What is rare is left to that, and so is every line with something wrong: only it says what. A line
-is plain iff
+`encode` writes plain lines as records, `place` says where they came to. The bytes are the same as of the one-line way
+(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares both. What is rare is left to
+that, and so is every line with something wrong: only it says what. A line is plain iff
 
   (1) it is one flat JSON object of ASCII without a backslash, with what comes after a string or an integer where it must
   (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer

@@ -16,8 +16,9 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 
-# of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`, `wrote` units of it
-# are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at pre_blank_end, if it has any new ones.
+# of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`,
+# `wrote` units of it are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at
+# pre_blank_end, if it has any new ones.
 FILL_STATES = np.dtype(
     [
         ("max_physical_offset", np.int64),
@@ -83,7 +84,10 @@ def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, w
 
 
 def are_dispatched(messages: Any) -> Any:
-    """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it: those of transactions that are open or rolled back are not."""
+    """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
+
+    Those of transactions that are open or rolled back are not.
+    """
     kind = messages["sys_flag"] & _MASK
     return (kind != _PREPARED) & (kind != _ROLLBACK)
 

@@ -1,8 +1,8 @@
-"""What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns: the rest of the head, and where texts stand.
+"""What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns.
 
-Texts come as spans, and `gather` puts the bytes of many one after the other, as Arrow's arrays have them. Nothing is
-decoded: whether bytes are UTF-8 is for who makes the text of them. Topics and hosts, which are few, come as numbers of
-a `QueueTable`.
+The rest of the head, and where texts stand. Texts come as spans, and `gather` puts the bytes of many one after the
+other, as Arrow's arrays have them. Nothing is decoded: whether bytes are UTF-8 is for who makes the text of them.
+Topics and hosts, which are few, come as numbers of a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from rmqctl.kernels.dispatch_scan import (
 )
 from rmqctl.kernels.scan import RECORD_COLUMNS
 
-# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not exist
+# numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not
+# exist
 ROW_COLUMNS = np.dtype(
     [
         ("body_crc", np.int64),
@@ -255,7 +256,10 @@ def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
 
 
 def pairs(buffer: Any, rows: Any) -> tuple[Any, Any]:
-    """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them: (offsets, PAIR_COLUMNS), as `gather` gives bytes."""
+    """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them.
+
+    (offsets, PAIR_COLUMNS), as `gather` gives bytes.
+    """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)
     found = np.empty(room, PAIR_COLUMNS)

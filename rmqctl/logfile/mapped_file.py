@@ -68,7 +68,10 @@ class MappedFile:
         self.close()
 
     def apart(self) -> MappedFile:
-        """Return the same file with a descriptor of its own, which is closed by nobody but its owner: for another thread."""
+        """Return the same file with a descriptor of its own, which is closed by nobody but its owner.
+
+        For another thread.
+        """
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # who reads it is told
             apart._descriptor = self._storage.duplicate(self._open())

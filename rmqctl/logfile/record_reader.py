@@ -70,7 +70,10 @@ class RecordReader:
         return message.decode(self._window, at, physical_offset, room)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """Return the first position in [position, stop) of a record or blank whose frame is whole and in its own place; None: none is there."""
+        """Return the first position in [position, stop) of a record or blank.
+
+        Its frame is whole, and it is in its own place. None: there is no such record.
+        """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
             at = self._load(position, BLANK_SIZE)
@@ -135,7 +138,10 @@ class RecordReader:
             return self.file.read_exact(position, need)
 
     def _claims_its_place(self, position: int) -> bool:
-        """Return whether a blank, or a record with the right PHYSICALOFFSET, could be here: spares a decode of each stray magic code."""
+        """Return whether a blank, or a record with the right PHYSICALOFFSET, could be here.
+
+        Spares a decode of each stray magic code.
+        """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
             return True
@@ -143,7 +149,10 @@ class RecordReader:
         return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
 
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
-        """Return what is wrong with a record that reaches beyond the window, before it is loaded: a size that lies costs no memory."""
+        """Return what is wrong with a record that reaches beyond the window, before it is loaded.
+
+        A size that lies costs no memory.
+        """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
         body_at = position + head.size

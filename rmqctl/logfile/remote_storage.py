@@ -1,9 +1,9 @@
-"""A store on another file system than this host's, for reading: S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL.
+"""A store on another file system than this host's, for reading.
 
-Such a store has a URL, s3://bucket/store. As a Path, which would make one slash of two and look for it in the working
-directory, it is /:s3:/bucket/store. A URL that names no host, hdfs:///store, is /:hdfs:/@/store. A query
-(?endpoint_override=http://host:9000) is kept with the host, its slashes as %2F:
-/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
+S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL. Such a store has a URL, s3://bucket/store. As a Path,
+which would make one slash of two and look for it in the working directory, it is /:s3:/bucket/store. A URL that names
+no host, hdfs:///store, is /:hdfs:/@/store. A query (?endpoint_override=http://host:9000) is kept with the host, its
+slashes as %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
 """
 
 from __future__ import annotations
@@ -222,7 +222,10 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL, with an end to what pyarrow tries again for many minutes, and no signal stops: Google's, where nobody answers."""
+    """Return the URL, with an end to what pyarrow tries again for many minutes, and no signal stops.
+
+    Google's, where nobody answers.
+    """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={RETRY_SECONDS}"
@@ -230,9 +233,10 @@ def _that_ends(url: str) -> str:
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Around a question to a file system: pyarrow's errors have neither a number nor one line, and Azure's are none of the system's.
+    """Around a question to a file system.
 
-    Names that are not UTF-8, as a local file system by fsspec may have them, cannot be given to pyarrow.
+    Pyarrow's errors have neither a number nor one line, and Azure's are none of the system's. Names that are not UTF-8,
+    as a local file system by fsspec may have them, cannot be given to pyarrow.
     """
     from pyarrow import ArrowException
 

@@ -1,4 +1,7 @@
-"""Files that count only when all of them are there: who puts them in their place has them on the disk first, all at once."""
+"""Files that count only when all of them are there.
+
+Who puts them in their place has them on the disk first, all at once.
+"""
 
 from __future__ import annotations
 

@@ -55,9 +55,10 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times,
 
 
 class Stamp(NamedTuple):
-    """What a name itself stands for, a link not followed (it is OTHER): size in bytes, time in ns since 1970, mode as chmod takes it.
+    """What a name itself stands for, a link not followed (it is OTHER).
 
-    A time after TIME_NS_MAX reads as that, one as long before 1970 likewise.
+    Size in bytes, time in ns since 1970, mode as chmod takes it. A time after TIME_NS_MAX reads as that, one as long
+    before 1970 likewise.
     """
 
     kind: Kind

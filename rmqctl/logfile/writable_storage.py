@@ -151,7 +151,8 @@ class WritableStorage(Storage):
 
     def _link(self, descriptor: int, name: str, folder: int) -> None:
         try:
-            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is no matter
+            # only with a folder's descriptor does Python's link follow the link; the path is absolute, so which one is
+            # no matter
             os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
         except OSError:
             if place.is_same_file(
@@ -192,7 +193,10 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Have pages of a file's mapping at hand whose blocks are allocated: a page fault each costs more than what is written to it."""
+        """Have pages of a file's mapping at hand whose blocks are allocated.
+
+        A page fault each costs more than what is written to it.
+        """
         memory = ctypes.c_char.from_buffer(
             mapping, position
         )  # by ctypes, other threads run meanwhile; by `mapping.madvise` they would not
@@ -391,7 +395,10 @@ class WritableStorage(Storage):
         self.sync_folder(path.parent)
 
     def used_percent(self, folder: Path) -> int:
-        """Return how full the disk of a folder is, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent); 0 where there is no such folder yet."""
+        """Return how full the disk of a folder is, in percent, rounded up.
+
+        As UtilAll.getDiskPartitionSpaceUsedPercent does: 0 if the folder does not exist yet.
+        """
         if self.entry(folder).kind is Kind.MISSING:
             return 0
         disk = self._disk(folder)
@@ -455,7 +462,10 @@ class WritableStorage(Storage):
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """As `_in`, where it is the name that is made or goes: also of a folder that the user named, in the one above."""
+        """As `_in`, where it is the name that is made or goes.
+
+        Also of a folder that the user named, in the one above.
+        """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])
 

@@ -1,4 +1,7 @@
-"""What a repair is going to do, frozen: shown by `--dry-run`, carried out exactly so by `rmqctl.operations.repair.execute`."""
+"""What a repair is going to do, frozen.
+
+Shown by `--dry-run`, carried out exactly so by `rmqctl.operations.repair.execute`.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,10 @@ class Step:
 
 
 class Contested(NamedTuple):
-    """Queues to be rebuilt with messages whose places are in doubt: they are rebuilt `rounds` times, each time judged by the last."""
+    """Queues to be rebuilt with messages whose places are in doubt.
+
+    They are rebuilt `rounds` times, each time judged by the last.
+    """
 
     keys: frozenset[QueueKey] = frozenset()
     rounds: int = 1
@@ -118,7 +124,9 @@ class Contested(NamedTuple):
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None: not counted).
+    """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None.
+
+    Not counted).
 
     `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
     `fingerprint` are the store's files as they were when it was looked at. `placeholders` take the place of damage.

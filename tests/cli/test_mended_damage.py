@@ -22,7 +22,8 @@ CASES = (
     Case("ci/134", "432-crash", ("flip-topic",)),
     Case("ci/171", "533-ipv6", ("log-file-cut", "flip-queue-id")),
     Case("ci/186", "471-delay", ("flip-queue-id", "all-queues-deleted")),
-    # a queue that leads to its second message, whose record says another queue; one with a place that leads to the next message
+    # a queue that leads to its second message, whose record says another queue; one with a place that leads to the next
+    # message
     Case("ci/194", "470-basic", ("queue-deleted", "flip-queue-id")),
     Case("ci/108", "471-cqext", ("records-of-another-place", "all-queues-deleted", "abort-made")),
     # what stays of a queue that is not rebuilt as it would be the same

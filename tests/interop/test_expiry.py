@@ -45,7 +45,8 @@ USUAL = {"fileReservedTime": "72", "diskMaxUsedSpaceRatio": "95", "cleanFileForc
     "diskSpaceWarningLevelRatio": "90",
     "diskSpaceCleanForciblyRatio": "85",
 }
-# the real disk is what it is: 4.x is forced by a level below any use of it, 5.x by what the store itself may take of a very small part
+# the real disk is what it is: 4.x is forced by a level below any use of it, 5.x by what the store itself may take of a
+# very small part
 FORCED = {
     "cleanForciblyRatio": "-2",
     "replicasPerDiskPartition": "100000000",

@@ -1,4 +1,4 @@
-"""Stores with placeholders in the place of damage: every real version loads them, keeps all, and serves all messages but the damaged ones."""
+"""Stores with placeholders: every real version loads them, keeps all, and serves all but the damaged messages."""
 
 from __future__ import annotations
 

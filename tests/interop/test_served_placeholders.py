@@ -1,4 +1,4 @@
-"""Stores with placeholders, served by a real broker: delayed ones are delivered or discarded, never waited for, and a client gets the rest."""
+"""Stores with placeholders, served by a real broker: delayed ones never block, and a client gets the rest."""
 
 from __future__ import annotations
 

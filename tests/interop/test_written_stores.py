@@ -127,7 +127,8 @@ def test_the_real_store_reads_what_we_wrote(
     made = written(scenario, WRITTEN_FOR[version], tmp_path, capsys)
     for abort in (False, True):
         answer = real_answer(made, version, scenario, abort=abort, start=abort)
-        # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log alone: also on its own stores
+        # an abnormal start of 5.5.0 deletes the newest index file, and dispatches the last file of the log alone: also
+        # on its own stores
         assert_the_same(made, answer, keys=not (abort and version == "5.5.0"))
         assert_time_look_ups(made, answer, version)
 

@@ -1,4 +1,7 @@
-"""What every job on records does: stores looked at, a session, the records, tasks' progress, and what was read at the end."""
+"""What every job on records does.
+
+Stores looked at, a session, the records, tasks' progress, and what was read at the end.
+"""
 
 from __future__ import annotations
 

@@ -158,9 +158,10 @@ def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_
 
 
 def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Become the owner of the stores before Spark starts: its JVM and its workers then run as that user, since they share files.
+    """Become the owner of the stores before Spark starts.
 
-    Raises ChangeFailed where the stores belong to several users, or their owner may not use what Spark needs.
+    Its JVM and its workers then run as that user, since they share files. Raises ChangeFailed where the stores belong
+    to several users, or their owner may not use what Spark needs.
     """
     needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
     act_as_owner_of(stores)

@@ -1,11 +1,15 @@
-"""Text from a store made fit for a terminal or a spreadsheet: nothing in it can move the cursor, hide, reorder what is shown, or run."""
+"""Text from a store made fit for a terminal or a spreadsheet.
+
+Nothing in it can move the cursor, hide, reorder what is shown, or run.
+"""
 
 from __future__ import annotations
 
 import re
 
-# Unicode's control and format characters, its line separators, every blank but U+0020 and the ideographic one, all that it shows as
-# nothing (Default_Ignorable_Code_Point: filler placeholders, variation selectors, tags; and the Braille blank); and lone surrogates
+# Unicode's control and format characters, its line separators, every blank but U+0020 and the ideographic one, all that
+# it shows as nothing (Default_Ignorable_Code_Point: fillers, variation selectors, tags; and the Braille
+# blank); and lone surrogates
 _INVISIBLE = (
     "\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
     "\u2028-\u202f\u205f-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"

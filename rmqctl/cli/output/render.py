@@ -57,7 +57,9 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows in the format asked for, as they come: `keys` are CSV's columns, `columns` (heading, cell) the table's.
+    """Print rows in the format asked for, as they come.
+
+    `keys` are CSV's columns, `columns` (heading, cell) the table's.
 
     `head` has what a JSON document says before its rows: the store.
 

@@ -59,7 +59,7 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours of this host's clock in which files of that age are deleted, such as 04 or 04;05; 24 or more: never.  [default: deleteWhen, 04]",
+    help="Hours (local time) in which files of that age are deleted, such as 04 or 04;05; 24: never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",

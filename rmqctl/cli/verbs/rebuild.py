@@ -149,7 +149,10 @@ def check_store(store: ReadOnlyStore) -> None:
 
 
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
-    """Return the plan, and its execution where that is wanted, of a store whose files were as `fingerprint` say when it was opened; the exit status."""
+    """Show the plan of a rebuild, carry it out if that is wanted, and return the exit status.
+
+    `fingerprint` has the store's files as they were when the store was opened.
+    """
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
     return _look(store, how) if how.dry_run else _make(store, fingerprint, how, resume=resume)

@@ -568,7 +568,10 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """What is known before a slot that no message confirmed: the last physical offset that is a measure, and bounds of the log."""
+    """What is known before a slot that no message confirmed.
+
+    The last physical offset that is a measure, and bounds of the log.
+    """
 
     def __init__(self, log_start: int, log_end: int) -> None:
         self.log_start = log_start
@@ -592,7 +595,10 @@ class _Unconfirmed:
 
 
 def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
-    """Row numbers of the messages that are not simply confirmed: those of one queue and verdict together, in log order."""
+    """Row numbers of the messages that are not simply confirmed.
+
+    Those of one queue and verdict together, in log order.
+    """
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):
         return

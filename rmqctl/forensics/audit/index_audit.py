@@ -93,7 +93,10 @@ class IndexAudit:
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """Yield what an upgrade of the broker explains: messages at the log's begin, or end, without an entry for their TAGS."""
+        """Yield what an upgrade of the broker explains.
+
+        Messages at the log's begin, or end, without an entry for their TAGS.
+        """
         state = self._state[0]
         last = (
             state["tags_open"] if state["tags_open_from"] <= self._last_offset else 0

@@ -1,4 +1,7 @@
-"""What stands beside log, queues and index: abort, checkpoint, configuration, and whether the log's start is missing."""
+"""What stands beside log, queues and index.
+
+Abort, checkpoint, configuration, and whether the log's start is missing.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each journal in STORE/.rmqctl that is not as rmqctl writes it: to follow it could change anything."""
+    """Yield a finding for each journal in STORE/.rmqctl that is not as rmqctl writes it.
+
+    To follow it could change anything.
+    """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
     except Unreadable as error:
@@ -68,7 +74,10 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
-    """Yield the checkpoint against the store times (ms) of the youngest message and the last one (0: none), and the end of the log's files."""
+    """Yield what is wrong with the checkpoint.
+
+    It is compared with the store times (ms) of the youngest and of the last message (0: none), and with the end of the log's files.
+    """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
         return

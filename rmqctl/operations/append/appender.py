@@ -24,7 +24,10 @@ _Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of 
 
 
 class Refused(NamedTuple):
-    """Messages that were not stored: the numbers of their lines, and why, with PutMessageStatus's name where a put said so."""
+    """Messages that were not stored.
+
+    The numbers of their lines, and why, with PutMessageStatus's name where a put said so.
+    """
 
     lines: tuple[int, ...]
     why: str

@@ -54,7 +54,10 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Any, position: int) -> EncodedLines:
-        """Return the records of the plain lines that `lines` (uint8, writable) has from `position` on, up to the first that is not plain."""
+        """Return the records of the plain lines from `position` on, up to the first line that is not plain.
+
+        `lines` is an array of uint8, writable.
+        """
         defaults = line_encode.defaults_of(self._now(), *self._hosts)
         counter = UNIQUE_KEYS.counter
         end, count, UNIQUE_KEYS.counter = line_encode.encode(

@@ -1,4 +1,6 @@
-"""Carries the plan of `clean` out: expired files go, the oldest first, so that wherever it ends nothing is missing in the middle.
+"""Carries the plan of `clean` out.
+
+Expired files go, the oldest first, so that wherever it ends nothing is missing in the middle.
 
     out    the file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are synced
     told   its receipt is appended to the receipts, on the disk
@@ -150,7 +152,10 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Raise NeedsRecovery where another change was left half done, Unreadable, ChangeFailed: what was not done, the next run does."""
+        """Raise NeedsRecovery where another change was left half done, Unreadable, ChangeFailed.
+
+        What was not done, the next run does.
+        """
         check_none_unfinished(self._storage, self._root)
         try:
             self._receipts.open()

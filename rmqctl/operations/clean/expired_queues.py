@@ -1,9 +1,9 @@
-"""Which files of queues, their extensions and the index go when the log begins later: RocketMQ's CleanConsumeQueueService.
+"""Which files of queues, their extensions and the index go when the log begins later.
 
-A queue's leading files go whose last unit points before the log, never its last one
-(MappedFileQueue.deleteExpiredFileByOffset); then files of its extension that end before what the first unit left has
-there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is before the log,
-never the last one (IndexService.deleteExpiredFile). One that stays keeps those after it.
+RocketMQ's CleanConsumeQueueService. A queue's leading files go whose last unit points before the log, never its last
+one (MappedFileQueue.deleteExpiredFileByOffset); then files of its extension that end before what the first unit left
+has there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is before the log, never
+the last one (IndexService.deleteExpiredFile). One that stays keeps those after it.
 
 Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is
 in it is not known.

@@ -1,8 +1,8 @@
-"""Queues that messages of the log belong to and whose folder does not exist: what counts by queues misses those messages.
+"""Queues that messages of the log belong to and whose folder does not exist.
 
-No file in config/ lists every queue: a group may read a topic of which neither topics.json nor an offset names the
-queue. So each file of the log is read for such messages, except where the units of the queues lead to all that is in it
-(`unit_coverage.py`).
+What counts by queues misses those messages. No file in config/ lists every queue: a group may read a topic of which
+neither topics.json nor an offset names the queue. So each file of the log is read for such messages, except where the
+units of the queues lead to all that is in it (`unit_coverage.py`).
 
 Deleted topics leave messages without a queue as well. A topic counts as deleted when topics.json, the groups' offsets
 and what groups subscribe to leave it out.

@@ -114,7 +114,10 @@ class Outstanding:
         self._check_dispatched(reached)
 
     def _check_dispatched(self, reached: int) -> None:
-        """Report messages after the last unit of all queues (at `reached`), which no count has: someone deleted queues to rebuild them."""
+        """Report messages after the last unit of all queues (at `reached`), which no count has.
+
+        Someone deleted queues to rebuild them.
+        """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
             self.problems.append(
@@ -205,7 +208,10 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Queue offsets of half messages: the bodies of op messages have one (4.x), or several with commas between them (5.x)."""
+        """Queue offsets of half messages.
+
+        The bodies of op messages have one (4.x), or several with commas between them (5.x).
+        """
         queue = self._store.queues.get(key)
         decided: set[int] = set()
         strange: int | None = None

@@ -48,7 +48,9 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """Return what goes and what stays at `now_ms`, and why, of a store that was read as a whole (else a part of the log may look like a gap).
+    """Return what goes and what stays at `now_ms`, and why, of a store that was read as a whole.
+
+    Else a part of the log may look like a gap.
 
     `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder.
     Raises OSError; BadRequest where `now_ms` is no date; Unreadable where it is not known what waits although that is
@@ -99,7 +101,10 @@ def plan_expiry(
 
 
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
-    """Raise Unreadable where `files` have messages of a queue whose folder does not exist: nothing shows which group waits for them."""
+    """Raise Unreadable where `files` have messages of a queue whose folder does not exist.
+
+    Nothing shows which group waits for them.
+    """
     found = missing_queue(store, files)
     if found is not None:
         what = f"queue {found.topic} {found.queue_id} does not exist, and the log has messages of it"
@@ -187,7 +192,10 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 
 
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
-    """5.x in controller mode drops epochs with the files that they end in (AutoSwitchHAService.truncateEpochFilePrefix)."""
+    """5.x in controller mode drops epochs with the files that they end in.
+
+    AutoSwitchHAService.truncateEpochFilePrefix.
+    """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:
         return []
     return [

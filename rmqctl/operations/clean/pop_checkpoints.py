@@ -1,9 +1,9 @@
-"""Messages that groups popped and did not acknowledge (5.x): the group's offset is past them, a checkpoint still leads to them.
+"""Messages that groups popped and did not acknowledge (5.x).
 
-A broker stores checkpoints (tag `ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as
-the group CID_RMQ_SYS_REVIVE_GROUP, and copies each message that was not acknowledged in time from its own queue to a
-topic of retries. So until the group is past the checkpoint, the messages from `so` (queue offset) of the queue `q` of
-the topic `t` may still be read.
+The group's offset is past them, a checkpoint still leads to them. A broker stores checkpoints (tag `ck`, a JSON body)
+in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each
+message that was not acknowledged in time from its own queue to a topic of retries. So until the group is past the
+checkpoint, the messages from `so` (queue offset) of the queue `q` of the topic `t` may still be read.
 
 A checkpoint that is not due yet is a timer message: it lies in rmq_sys_wheel_timer with the property REAL_TOPIC, and
 the broker copies it to the queue above when it is due. config/timercheck says up to which time the broker has done so;
@@ -44,7 +44,10 @@ _CHECKPOINT_CODE = tags_code({TAGS: CHECKPOINT_TAG})
 
 
 class PopCheckpoint(msgspec.Struct):
-    """What the body of a checkpoint says: group `c` popped messages of queue `q` of topic `t` from queue offset `so` on."""
+    """What the body of a checkpoint says.
+
+    Group `c` popped messages of queue `q` of topic `t` from queue offset `so` on.
+    """
 
     c: str
     t: str
@@ -53,7 +56,10 @@ class PopCheckpoint(msgspec.Struct):
 
 
 class TimerProgress(NamedTuple):
-    """How far the broker's timer is: due times (ms) before `read_ms` were delivered, units from `queue_offset` on not looked at."""
+    """How far the broker's timer is.
+
+    Due times (ms) before `read_ms` were delivered, units from `queue_offset` on not looked at.
+    """
 
     read_ms: int
     queue_offset: int

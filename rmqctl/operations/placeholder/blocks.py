@@ -1,4 +1,7 @@
-"""Placeholders (`record.py`) until they are written: blocks of records, packed, since nearly all of a placeholder is spaces."""
+"""Placeholders (`record.py`) until they are written.
+
+Blocks of records, packed, since nearly all of a placeholder is spaces.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,10 @@ class PlaceholderBlocks:
 
 
 def are_served(messages: Any) -> Any:
-    """Of each row (of columns with a `sys_flag`) whether consumers get the message: filler placeholders are rollbacks."""
+    """Of each row (of columns with a `sys_flag`) whether consumers get the message.
+
+    Filler placeholders are rollbacks.
+    """
     return (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
 
 

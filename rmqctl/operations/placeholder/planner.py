@@ -1,4 +1,7 @@
-"""`recover --keep-going`: what takes the place of damaged bytes in the middle of the log (`record.py` makes the records)."""
+"""`recover --keep-going`: what takes the place of damaged bytes in the middle of the log.
+
+`record.py` makes the records.
+"""
 
 from __future__ import annotations
 

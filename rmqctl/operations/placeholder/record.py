@@ -1,15 +1,15 @@
-"""Damaged bytes in the middle of the log -> valid records of the same size that carry a placeholder, so that all after them stays consumable.
+"""Valid records of the same size in place of damaged bytes, so that all after them stays consumable.
 
 Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have
 no hole. A *filler* covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into
 a queue nor index. A *blank* covers what is left of a file.
 
-Placeholders and filler placeholders have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field), and where there is room the
-property RMQCTL_DAMAGED with the code of what was found. A placeholder's body is a small JSON object and spaces, and empty only where the
-message's own was, since
-- 5.3.3 delivers no delayed message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message;
-- 5.x reads bodies of its revive topics as JSON and stops at one that is none, or blank (PopReviveService);
-- op messages of transactions are offsets: a text that is no number placeholders no half message as done (TransactionalMessageServiceImpl).
+Placeholders and filler placeholders have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads
+that field), and where there is room the property RMQCTL_DAMAGED with the code of what was found. A placeholder's body
+is a small JSON object and spaces, and empty only where the message's own was, since - 5.3.3 delivers no delayed
+message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message; - 5.x reads bodies
+of its revive topics as JSON and stops at one that is none, or blank (PopReviveService); - op messages of transactions
+are offsets: a text that is no number placeholders no half message as done (TransactionalMessageServiceImpl).
 
 Where the frame of a record is whole (`placeholder_message`) everything but the body stays, and the body, too, where its own CRC vouches for
 it. Else the units that point into the range (`Claim`) say what was there (`placeholder_records`), and what they do not say is set so:
@@ -206,7 +206,10 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without what has clients reject it: a port that is none, a body that is not compressed as SYSFLAG says."""
+    """Return the message without what has clients reject it.
+
+    A port that is none, a body that is not compressed as SYSFLAG says.
+    """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
         message = message._replace(born_host_bytes=born, store_host_bytes=store)
@@ -267,7 +270,10 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Claims by the place where their record begins, in the order of the log: LMQ's queues share one with the message's own."""
+    """Claims by the place where their record begins, in the order of the log.
+
+    LMQ's queues share one with the message's own.
+    """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
         if claim.physical_offset is None:
@@ -284,7 +290,10 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Close the gap before `end`: by a piece of its own, or, where it has not `size_min` bytes, by letting the one before grow."""
+    """Close the gap before `end`.
+
+    By a piece of its own, or, where it has not `size_min` bytes, by letting the one before grow.
+    """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
     if gap >= size_min:
@@ -444,7 +453,10 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """Return the record with the placeholder's property, where there is room, and a body that makes it as large as it says: empty only without room."""
+    """Return the record with the property of a placeholder, and with a body that fills it.
+
+    Without room for them, the property is left out, and the body is empty.
+    """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
     head_size = HEADS[message.sys_flag & _V6_MASK].size
@@ -462,7 +474,10 @@ def _body(size: int, code: str) -> bytes:
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Properties with the placeholder in front, as far as they may be so long: it may cost what its producer's client and the broker added."""
+    """Properties with the placeholder in front, as far as they may be so long.
+
+    It may cost what its producer's client and the broker added.
+    """
     for kept in (raw, _without_additions(raw)):
         for value in (code, _SHORT_VALUE):
             replaced = _placeholder_property(value) + kept

@@ -1,4 +1,7 @@
-"""One consume queue, rebuilt: its units go to files where it is written, and are compared with those of the existing queue."""
+"""One consume queue, rebuilt.
+
+Its units go to files where it is written, and are compared with those of the existing queue.
+"""
 
 from __future__ import annotations
 

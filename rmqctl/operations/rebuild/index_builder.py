@@ -1,4 +1,7 @@
-"""Fills index files beside what else is made of the same messages: a kernel needs no lock of Python's, so a thread of its own pays."""
+"""Fills index files beside what else is made of the same messages.
+
+A kernel needs no lock of Python's, so a thread of its own pays.
+"""
 
 from __future__ import annotations
 

@@ -289,10 +289,10 @@ class QueueBuilder:
         return place != offset
 
     def _front(self, key: QueueKey, place: int, message: Any, following: Sequence[Following]) -> int:
-        """Return where a queue begins whose first message in the log has `place`: before it, where its places are known or were lost.
+        """Return where a queue begins whose first message in the log has `place`.
 
-        A queue that begins with a pre-blank, which leads to 0, is served from there by brokers whose log begins at 0:
-        they leave out the whole file then.
+        Before it, where its places are known or were lost. A queue that begins with a pre-blank, which leads to 0, is
+        served from there by brokers whose log begins at 0: they leave out the whole file then.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -309,9 +309,10 @@ class QueueBuilder:
         return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
 
     def _is_right(self, messages: Any, row: int, expected: int) -> bool:
-        """Return whether a number that is too high is right all the same: those after it go on from it, and no broker placed it at `expected`.
+        """Return whether a number that is too high is right all the same.
 
-        A record before it says that it is of another queue, by a flipped bit.
+        Those after it go on from it, and no broker placed it at `expected`. A record before it says that it is of
+        another queue, by a flipped bit.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -488,9 +489,10 @@ def is_folder_name(key: QueueKey) -> bool:
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1): as its newest units have it, otherwise as configured.
+    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1).
 
-    What brokers were told is not in the store, but the units that they made show it. Raises OSError.
+    As its newest units have it, otherwise as configured. What brokers were told is not in the store, but the units that
+    they made show it. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

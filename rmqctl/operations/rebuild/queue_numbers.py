@@ -1,7 +1,8 @@
-"""Which queue offset a record has, where its own QUEUEOFFSET may be damaged: judged by the messages after it in its queue.
+"""Which queue offset a record has, where its own QUEUEOFFSET may be damaged.
 
-No checksum covers QUEUEOFFSET. The numbers of a queue's messages ascend by one, so each message says where its queue
-begins; one record that differs from those around it is wrong, and must not move its queue.
+Judged by the messages after it in its queue. No checksum covers QUEUEOFFSET. The numbers of a queue's messages ascend
+by one, so each message says where its queue begins; one record that differs from those around it is wrong, and must not
+move its queue.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 
 
 class Following(NamedTuple):
-    """A later message of the same queue: its QUEUEOFFSET, and how many bytes on the way to it may have held others of the queue.
+    """A later message of the same queue.
 
-    Those are damaged ones, and records that are in no queue: what `recover --keep-going` fills a gap with is such a
-    record.
+    Its QUEUEOFFSET, and how many bytes on the way to it may have held others of the queue. Those are damaged ones, and
+    records that are in no queue: what `recover --keep-going` fills a gap with is such a record.
     """
 
     number: int
@@ -97,7 +98,10 @@ class QueueNumbers:
 
 
 def _first_of_queue(rows: Any, queue: Any) -> tuple[Any, Any]:
-    """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at: all, or as many as needed."""
+    """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at.
+
+    All, or as many as needed.
+    """
     count = FEW_ROWS
     while True:
         looked_at = rows[:count]

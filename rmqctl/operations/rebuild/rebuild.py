@@ -159,7 +159,9 @@ class Rebuilt:
 
 
 class Rebuild:
-    """Makes what `selection` says of `store`, in the folder `staging` (None: it only counts and compares), from the log's [begin, end).
+    """Makes what `selection` says of `store`, in the folder `staging`.
+
+    None: it only counts and compares), from the log's [begin, end.
 
     `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of
     `threads`. `placeholders` take the place of damage. `on_messages` is told of all messages, in log order, as
@@ -281,7 +283,10 @@ class Rebuild:
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
-        """Tell whether this rebuild could have written `found`, which lies in the store: its names become folders, its numbers places."""
+        """Tell whether this rebuild could have written `found`, which lies in the store.
+
+        Its names become folders, its numbers places.
+        """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
             all(map(self._is_plain, plain))
@@ -436,7 +441,10 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether a queue that does not exist comes of one record whose topic or queueId has a flipped bit: another queue leads to it."""
+        """Return whether a queue that does not exist comes of one record whose topic or queueId has a flipped bit.
+
+        Another queue leads to it.
+        """
         if (
             counts.key in self._store.queues
             or counts.units - counts.repeated - counts.kept != 1

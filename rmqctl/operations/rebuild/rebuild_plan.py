@@ -1,4 +1,7 @@
-"""What a rebuild changes in a store: new queues and index in the places of the old ones, and the checkpoint's index time."""
+"""What a rebuild changes in a store.
+
+New queues and index in the places of the old ones, and the checkpoint's index time.
+"""
 
 from __future__ import annotations
 

@@ -118,7 +118,10 @@ class RecoveryAnalysis:
         self.notes: list[str] = []
 
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
-        """Return the start that decides where the log ends: where load() refuses the store, that once its files have their lengths."""
+        """Return the start that decides where the log ends.
+
+        Where load() refuses the store, that once its files have their lengths.
+        """
         if self.restart.refused is None:
             return self.restart
         self._loadable = loadable(self.store)
@@ -186,7 +189,10 @@ class RecoveryAnalysis:
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
-        """Brokers serve a record that says another PHYSICALOFFSET only where a unit leads to it: what they dispatch leads elsewhere."""
+        """Brokers serve a record that says another PHYSICALOFFSET only where a unit leads to it.
+
+        What they dispatch leads elsewhere.
+        """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
         if unserved:
@@ -228,9 +234,10 @@ class RecoveryAnalysis:
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether a message after damage was there before those before it: it is older, and its queue does not lead to it.
+        """Return whether a message after damage was there before those before it.
 
-        Such are left where a broker cut the log, which moves positions only, and wrote on.
+        It is older, and its queue does not lead to it. Such are left where a broker cut the log, which moves positions
+        only, and wrote on.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -383,7 +390,10 @@ class RecoveryAnalysis:
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
-        """Return whether damage lies in a file that gets bytes anyway: its new end must not end the log at a later start."""
+        """Return whether damage lies in a file that gets bytes anyway.
+
+        Its new end must not end the log at a later start.
+        """
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
             self.store.commit_log.queue.file_size,

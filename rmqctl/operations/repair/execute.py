@@ -127,7 +127,10 @@ def _by_key(queues: list[QueuePlan]) -> dict[QueueKey, QueuePlan]:
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """Return the changes without deletions inside a folder that is itself deleted or replaced: what lies there goes with the folder."""
+    """Return the changes without deletions inside a folder that is itself deleted or replaced.
+
+    What lies there goes with the folder.
+    """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
         change

@@ -68,7 +68,10 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count what goes with the folders of rebuilt queues and index: files that do not belong there, units of expired messages."""
+    """Count what goes with the folders of rebuilt queues and index.
+
+    Files that do not belong there, units of expired messages.
+    """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild
     }

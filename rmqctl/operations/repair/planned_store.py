@@ -1,4 +1,7 @@
-"""A store as a plan is going to leave it, to be read before anything is written: the changes lie over its files in memory."""
+"""A store as a plan is going to leave it, to be read before anything is written.
+
+The changes lie over its files in memory.
+"""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
 CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be rebuilt
 FOLDERS_OF_FILES = (store_path.COMMITLOG, *store_path.QUEUE_PARTS)
-# what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own number is wrong;
-# brokers serve both
+# what no change of a queue mends: units of damaged records that a restart does not look at, and records whose own
+# number is wrong; brokers serve both
 LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 
@@ -255,7 +255,10 @@ class _Steps:
         if self._look.passed_over:
             root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
             where = f"damage remains: {places} before the place where this recovery begins; brokers serve the records there as they are"
-            yield f"{where}; `rmqctl verify {quoted(root)}` shows them, `rmqctl recover {quoted(root)} --keep-going` puts placeholders there"
+            yield (
+                f"{where}; `rmqctl verify {quoted(root)}` shows them, "
+                f"`rmqctl recover {quoted(root)} --keep-going` puts placeholders there"
+            )
 
     def _note_version(self) -> Iterator[str]:
         """5.x itself leaves `abort.bak`; a copy may lack it."""
@@ -372,7 +375,10 @@ class _Steps:
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """Yield the checkpoint, and `abort` last: without it a broker takes the store for one that was shut down cleanly."""
+        """Yield the checkpoint, and `abort` last.
+
+        Without it a broker takes the store for one that was shut down cleanly.
+        """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
         if not any_other and not self._store.path.has_abort and wrong is None:

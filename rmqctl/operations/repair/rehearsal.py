@@ -220,7 +220,10 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages of queues `served` brokers serve less: in queues that change those that the start drops, otherwise by their ends."""
+    """Return how many messages of queues `served` brokers serve less.
+
+    In queues that change those that the start drops, otherwise by their ends.
+    """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
-    """Yield what ends the log at `end`: files after it go, others get their full length, the tail is zeroed up to where anything is in it.
+    """Yield what ends the log at `end`.
 
-    With `keep_tail` nothing is zeroed.
+    Files after it go, others get their full length, the tail is zeroed up to where anything is in it. With `keep_tail`
+    nothing is zeroed.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):

@@ -1,8 +1,9 @@
-"""Ends the log at a record boundary: RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back.
+"""Ends the log at a record boundary.
 
-A broker only moves its positions: the bytes after stay, and a later crash can bring them back to life (its issue
-10666). Here whole files after the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at
-the first unit that points after the end; files of the index that lead there are rebuilt.
+RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back. A broker only moves its
+positions: the bytes after stay, and a later crash can bring them back to life (its issue 10666). Here whole files after
+the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at the first unit that points after
+the end; files of the index that lead there are rebuilt.
 
 Only what lies at the end or after it is read, and of each queue a few units. An extension (consumequeue_ext) stays:
 brokers cut it after the last address that is used.

@@ -108,7 +108,10 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 class Leftovers(NamedTuple):
-    """Hidden folders beside a target: `removed` are those of exports that were killed, `unknown` are not known to be ours."""
+    """Hidden folders beside a target.
+
+    `removed` are those of exports that were killed, `unknown` are not known to be ours.
+    """
 
     removed: list[Path]
     unknown: list[Path]

@@ -1,4 +1,7 @@
-"""The records of stores' logs for a job: only the columns that it needs, counted on their way, and proved to be all of them."""
+"""The records of stores' logs for a job.
+
+Only the columns that it needs, counted on their way, and proved to be all of them.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class LogRecords(NamedTuple):
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
-    """Return the answer of `question`, called with a DataFrame of each of `records`, all of which its first action must read; and what was read.
+    """Return the answer of `question`, and what was read.
+
+    It is called with a DataFrame of each of `records`, all of which its first action must read.
 
     Where a task's guess of where its split begins was wrong, the question is asked again with other splits. Raises
     Unreadable where a part of a log was not read.

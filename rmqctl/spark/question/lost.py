@@ -74,10 +74,10 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """Return the places in LMQ that a message names: as many offsets as queues, none for a name or an offset that is none.
+    """Return the places in LMQ that a message names.
 
-    Of topics that later brokers keep out of LMQ none is asked for: their offsets may be copies
-    (`rmqctl.store.dispatch.light_queues`).
+    As many offsets as queues, none for a name or an offset that is none. Of topics that later brokers keep out of LMQ
+    none is asked for: their offsets may be copies (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 

@@ -1,4 +1,7 @@
-"""A table of messages read once, with the proof that all of it was: the ranges of its splits are observed while it is read."""
+"""A table of messages read once, with the proof that all of it was.
+
+The ranges of its splits are observed while it is read.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,10 @@ def _refused(error: Exception) -> RmqctlError:
 
 
 def _nearest(error: Exception) -> str:
-    """Our column that is most like one that there is not: Spark suggests only what is read, which is what the query names."""
+    """Our column that is most like one that there is not.
+
+    Spark suggests only what is read, which is what the query names.
+    """
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException) or not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):

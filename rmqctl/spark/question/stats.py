@@ -13,11 +13,11 @@ COLUMNS = ("broker", "store", "topic", "queueId", "queueOffset", "bodyLength", "
 
 
 def stats(records: DataFrame) -> DataFrame:
-    """Return a row for each broker, store, topic and queueId of the messages among `records` (of the data source `rocketmq`).
+    """Return a row for each broker, store, topic and queueId of the messages among `records`.
 
-    Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since 1970. `minQueueOffset` and
-    `maxQueueOffset` are those of messages, so the queue ends one after. `messagesPerSecond` is between the first and
-    the last; none where that is no time.
+    Of the data source `rocketmq`. Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since
+    1970. `minQueueOffset` and `maxQueueOffset` are those of messages, so the queue ends one after. `messagesPerSecond`
+    is between the first and the last; none where that is no time.
     """
     from pyspark.sql import functions as f
 

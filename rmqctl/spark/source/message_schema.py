@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# offsets and sizes in bytes, queueOffset in units, timestamps in ms since 1970; null in rows of blanks and of bytes that are no record
+# offsets and sizes in bytes, queueOffset in units, timestamps in ms since 1970; null in rows of blanks and of bytes
+# that are no record
 MESSAGE_COLUMNS = {
     "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
     "topic": "string", "queueId": "int", "queueOffset": "bigint", "bodyCrc": "bigint", "bodyLength": "int", "flag": "int",
@@ -66,7 +67,10 @@ def messages_of(records: DataFrame) -> DataFrame:
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
-    """`count` rows of the columns that `schema` (pyarrow's) names: those that differ by row, and those that are the `same` in all."""
+    """`count` rows of the columns that `schema` (pyarrow's) names.
+
+    Those that differ by row, and those that are the `same` in all.
+    """
     import pyarrow as pa
 
     arrays = [

@@ -49,7 +49,10 @@ class QueueTask(NamedTuple):
 
 
 class QueueSource:
-    """What the options of `spark.read.format("rocketmq-queues")` ask for: `path`, `paths`, `brokerConf`, `followLinks`."""
+    """What the options of `spark.read.format("rocketmq-queues")` ask for.
+
+    `path`, `paths`, `brokerConf`, `followLinks`.
+    """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self._stores = stores_of(options)

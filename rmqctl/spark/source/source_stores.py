@@ -33,7 +33,10 @@ class SourceStores(NamedTuple):
 
 
 def stores_of(options: Mapping[str, str]) -> SourceStores:
-    """Return the stores that options name: `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest."""
+    """Return the stores that options name.
+
+    `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest.
+    """
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
     if not patterns:

@@ -1,7 +1,8 @@
-"""A split of a log as record batches: good messages by columns, all else item by item, as `rmqctl dump --damaged` has it.
+"""A split of a log as record batches.
 
-A split other than a file's first begins at the first record in it, and goes on to where a record begins that the next
-one can find; so what lies between two records, damage or zeros, belongs to the split of the one before it.
+Good messages by columns, all else item by item, as `rmqctl dump --damaged` has it. A split other than a file's first
+begins at the first record in it, and goes on to where a record begins that the next one can find; so what lies between
+two records, damage or zeros, belongs to the split of the one before it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from typing import Any
 from rmqctl.store.config import bounded_json
 
 SIGNS_MAX = 2_000_000  # in about 500,000 fields: 50,000 topics of topics.json
-# a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a colon
+# a string, ended or not, is taken whole (possessively, or a torn file would cost its square); or a number before a
+# colon
 _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*:)', re.DOTALL)
 
 

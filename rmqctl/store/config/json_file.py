@@ -1,4 +1,7 @@
-"""The JSON files that rmqctl leaves in a store, read back: whoever owns the store may have put anything in their place."""
+"""The JSON files that rmqctl leaves in a store, read back.
+
+Whoever owns the store may have put anything in their place.
+"""
 
 from __future__ import annotations
 

@@ -120,9 +120,10 @@ class StorePath:
         return self.root / name
 
     def check_can_be_changed(self) -> None:
-        """Raise LayoutNotSupported where queues are in RocksDB, too: a broker does not start once these and the files differ.
+        """Raise LayoutNotSupported where queues are in RocksDB, too.
 
-        For DLedger as well: what a member of a group has is the group's to change.
+        A broker does not start once these and the files differ. For DLedger as well: what a member of a group has is
+        the group's to change.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"

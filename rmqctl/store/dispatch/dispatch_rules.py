@@ -1,4 +1,7 @@
-"""Where a message must appear besides the log: queue units (ConsumeQueue's and LMQ's rules) and index keys (IndexService's)."""
+"""Where a message must appear besides the log.
+
+Queue units (ConsumeQueue's and LMQ's rules) and index keys (IndexService's).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ class DispatchTarget(NamedTuple):
 
 
 def queue_destinations(message: Message) -> list[DispatchTarget]:
-    """Return the units that dispatch makes for a message: none for prepared and rollback, its queue's, and those of LMQ."""
+    """Return the units that dispatch makes for a message.
+
+    None for prepared and rollback, its queue's, and those of LMQ.
+    """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
     tags = message.properties.get(properties.TAGS)
@@ -56,7 +62,10 @@ def batch_size(message: Message) -> int:
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return the queue offsets of a record in a batch consume queue: the first, and how many (CommitLog.setBatchSizeIfNeeded)."""
+    """Return the queue offsets of a record in a batch consume queue.
+
+    The first, and how many (CommitLog.setBatchSizeIfNeeded).
+    """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
         return message.queue_offset, 1

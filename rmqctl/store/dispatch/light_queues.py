@@ -78,7 +78,10 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 
 
 def is_light_name(name: str) -> bool:
-    """Return whether a name can be a light queue: brokers take any that can be a folder, such as MQTT's with + and #."""
+    """Return whether a name can be a light queue.
+
+    Brokers take any that can be a folder, such as MQTT's with + and #.
+    """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
 
@@ -116,9 +119,10 @@ def _is_java_long(text: str) -> bool:
 
 
 def _is_left_out_copy(message: Message) -> bool:
-    """Return whether 5.2 or later wrote it into a topic that it leaves out: its properties end as no broker from 4.9.1 to 5.1.4 ends them.
+    """Return whether 5.2 or later wrote it into a topic that it leaves out.
 
-    They end with 0x02, or (5.2.0 and 5.3.0) with 20 bytes that are no property.
+    Its properties end as no broker from 4.9.1 to 5.1.4 ends them. They end with 0x02, or (5.2.0 and 5.3.0) with 20
+    bytes that are no property.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

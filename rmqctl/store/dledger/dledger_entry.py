@@ -1,6 +1,6 @@
-"""The header that DLedger puts before each record of its log (`dledger-ID/data/`): an entry is this header and one ordinary record.
+"""The header that DLedger puts before each record of its log (`dledger-ID/data/`).
 
-{table}
+An entry is this header and one ordinary record. {table}
 
 A file ends with a blank: magic -1 and the bytes that are left of the file, 4 bytes each.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dispatch.dispatch_rules import DispatchTarget
     from rmqctl.store.write.index_writer import IndexWriter
 
-# topic, queueId, the queue offset after the message, tagsCode, store time in ms since 1970 (MessageArrivingListener.arriving)
+# MessageArrivingListener.arriving: topic, queueId, queue offset after the message, tagsCode, store time (ms since 1970)
 MessageArrivingListener = Callable[[str, int, int, int, int], None]
 
 

@@ -89,7 +89,10 @@ class ScheduleMessageService:
         return self._reader.units(SCHEDULE_TOPIC, queue_id, low, UNITS_AT_ONCE) if offset < low else []
 
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
-        """Return a time further away than the level's delay is no time: then it is due, too (correctDeliverTimestamp)."""
+        """Return a time further away than the level's delay is no time.
+
+        Then it is due, too (correctDeliverTimestamp).
+        """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost
             message = self._stored(unit)

@@ -1,7 +1,7 @@
-"""What a repair does to an existing store, as a list of frozen changes: shown first, then carried out through a `Journal`.
+"""What a repair does to an existing store, as a list of frozen changes.
 
-Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies
-elsewhere.
+Shown first, then carried out through a `Journal`. Paths are relative to the store's root
+(`commitlog/00000000000000000000`), or absolute for a commit log that lies elsewhere.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ class Install:
 
 
 class BlockWrite(Protocol):
-    """Overwrite `size` bytes at `offset` of a file by `data`, which is made when it is asked for: blocks of placeholders."""
+    """Overwrite `size` bytes at `offset` of a file by `data`, which is made when it is asked for.
+
+    Blocks of placeholders.
+    """
 
     @property
     def path(self) -> str: ...  # noqa: D102 -- as in Write

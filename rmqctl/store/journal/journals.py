@@ -129,7 +129,10 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 
 
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
-    """Return the error that refuses to go on because of a damaged journal: it names the journal's folder and what to do next."""
+    """Return the error that refuses to go on because of a damaged journal.
+
+    It names the journal's folder and what to do next.
+    """
     if entry.fault is None:
         raise ValueError(f"{entry.folder} is not damaged")
     return Unreadable(f"{entry.fault.what}; nothing was changed", path=entry.fault.path, hint=advice(root, entry))
@@ -178,7 +181,10 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 
 
 def named_folders(storage: Storage) -> list[str]:
-    """Return the folders of the log that the user named, as journals have their paths: relative to the store where they lie in it."""
+    """Return the folders of the log that the user named, as journals have their paths.
+
+    Relative to the store where they lie in it.
+    """
     return [storage.display(folder) for folder in storage.named[1:]]
 
 

@@ -38,7 +38,9 @@ class PreImage(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A path that was deleted or replaced: where what stood there is kept, and where what was put there came from (both or one).
+    """A path that was deleted or replaced.
+
+    Where what stood there is kept, and where what was put there came from (both or one).
 
     `kept` and `staged` are relative to the journal's folder. `is_link`: what stood there was a symbolic link.
     """

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def undo_steps(storage: Storage, root: Path, entry: JournalEntry) -> list[dict[str, Any]]:
-    """Return the steps with names of JSON: `put back` what was deleted or replaced, `remove` what was new, `restore` bytes and length.
+    """Return the steps with names of JSON.
 
-    Of a change that was left half done only what it came to. `bytes` are those of a file that are brought back. Raises
-    OSError.
+    `put back` what was deleted or replaced, `remove` what was new, `restore` bytes and length. Of a change that was
+    left half done only what it came to. `bytes` are those of a file that are brought back. Raises OSError.
     """
     return list(_steps(storage, root, entry))
 

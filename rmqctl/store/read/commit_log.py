@@ -204,11 +204,11 @@ class CommitLog:
         segment_size: int | None = None,
         check_bodies: bool = True,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the files of [start, stop) (default: all) by `threads` threads: good messages in columns, all else item by item, in order.
+        """Yield the files of [start, stop) (default.
 
-        Begins with the whole file that holds `start`. `take` is called by the threads, with the columns of each
-        stretch. Without `check_bodies` a message whose body's CRC is wrong may be among the good ones. Of DLedger's log
-        all come item by item.
+        All) by `threads` threads: good messages in columns, all else item by item, in order. Begins with the whole file
+        that holds `start`. `take` is called by the threads, with the columns of each stretch. Without `check_bodies` a
+        message whose body's CRC is wrong may be among the good ones. Of DLedger's log all come item by item.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -317,7 +317,10 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a record that brokers go on from, and serve: they do not look at the checksum of an empty body either."""
+    """Return whether a damage is a record that brokers go on from, and serve.
+
+    They do not look at the checksum of an empty body either.
+    """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 

@@ -213,11 +213,11 @@ class ConsumeQueue:
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return where a broker that has just loaded the store says that the queue, which ends at `end`, begins (correctMinOffset).
+        """Return where a broker that has just loaded the store says that the queue, which ends at `end`, begins.
 
-        That is the first unit of the first file that points to `min_physical_offset` or beyond, pre-blank units
-        included. Where that file has none it is 0, whatever the file's name; `expired_begins_at_end` (5.x): where the
-        last unit's message is gone too, the queue's end.
+        CorrectMinOffset. That is the first unit of the first file that points to `min_physical_offset` or beyond,
+        pre-blank units included. Where that file has none it is 0, whatever the file's name; `expired_begins_at_end`
+        (5.x): where the last unit's message is gone too, the queue's end.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -234,7 +234,10 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Queue offset after the last unit in use, found by reading instead of bisection: right in a damaged queue, too."""
+        """Queue offset after the last unit in use, found by reading instead of bisection.
+
+        Right in a damaged queue, too.
+        """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
             end = None
@@ -291,7 +294,9 @@ class BatchConsumeQueue:
         return first.queue_offset if first else self.max_offset
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
-        """As a broker that loads the queue has it: the first batch in the first file whose record the log still has, or that file's end.
+        """As a broker that loads the queue has it.
+
+        The first batch in the first file whose record the log still has, or that file's end.
 
         -1 where there is no batch.
         """

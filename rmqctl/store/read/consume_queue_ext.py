@@ -1,4 +1,7 @@
-"""The consume queue's extension (enableConsumeQueueExt): tags code, store time and filter bitmap of a unit, by address."""
+"""The consume queue's extension (enableConsumeQueueExt).
+
+Tags code, store time and filter bitmap of a unit, by address.
+"""
 
 from __future__ import annotations
 

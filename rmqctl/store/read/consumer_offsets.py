@@ -30,7 +30,10 @@ class StoredOffset(NamedTuple):
 
 
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """Return the offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json: one queue each."""
+    """Return the offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json.
+
+    One queue each.
+    """
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
         topic, _, group = key.partition("@")

@@ -107,7 +107,10 @@ class IndexFile:
         )
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Return the same, at most `max_num`, stored in [begin, end] (ms): an entry's time is exact to the second (IndexFile.selectPhyOffset)."""
+        """Return the same, at most `max_num`, stored in [begin, end] (ms).
+
+        An entry's time is exact to the second (IndexFile.selectPhyOffset).
+        """
         header = self.header()
         found: list[int] = []
         if header is None or not header.is_time_matched(begin, end):
@@ -224,9 +227,9 @@ class IndexService:
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
-        """At most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first (IndexService.queryOffset).
+        """At most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first.
 
-        One message may stand there twice. Raises OSError.
+        IndexService.queryOffset. One message may stand there twice. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []

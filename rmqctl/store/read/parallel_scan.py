@@ -37,9 +37,10 @@ class _Segment(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What [start, stop) of a file holds: from `first` (None: no record begins in it) up to `position`, where the next item is.
+    """What [start, stop) of a file holds: from `first` (None.
 
-    Positions in the file; `ended` says that the file has no more.
+    No record begins in it) up to `position`, where the next item is. Positions in the file; `ended` says that the file
+    has no more.
     """
 
     first: int | None

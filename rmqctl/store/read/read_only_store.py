@@ -68,7 +68,10 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Every queue that can be read by (topic, queueId), found by listing folders: no path is ever made from a message's topic."""
+        """Every queue that can be read by (topic, queueId), found by listing folders.
+
+        No path is ever made from a message's topic.
+        """
         found: dict[QueueKey, UnitQueue] = {}
         for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
             found[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
@@ -93,7 +96,10 @@ class ReadOnlyStore:
             raise BadRequest(what, path=str(self.path.root), hint="check that this is the broker.conf of this store")
 
     def check_one_queue_type(self) -> None:
-        """Raise LayoutNotSupported where a topic has queues in both folders: which are right, only the store's owner knows."""
+        """Raise LayoutNotSupported where a topic has queues in both folders.
+
+        Which are right, only the store's owner knows.
+        """
         if not self.queues or not self.conflicting_queues:
             return
         topic = self.conflicting_queues[0][0]
@@ -195,7 +201,10 @@ class ReadOnlyStore:
 
     @property
     def partly_read(self) -> bool:
-        """Return whether something that belongs to the store was not read so far: a link, a folder that is closed or not there."""
+        """Return whether something that belongs to the store was not read so far.
+
+        A link, a folder that is closed or not there.
+        """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
     @property
@@ -289,7 +298,10 @@ class ReadOnlyStore:
             self.index.close()
 
     def _top_level_problems(self) -> list[Damage]:
-        """Commit log folders that do not exist, and what stands in place of a single file or of config: links out of the store too."""
+        """Commit log folders that do not exist, and what stands in place of a single file or of config.
+
+        Links out of the store too.
+        """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
         told = [

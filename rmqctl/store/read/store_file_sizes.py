@@ -47,7 +47,10 @@ def _is_long_enough(file: IndexFile) -> bool:
 
 
 def writes_extension(store: ReadOnlyStore) -> bool:
-    """Return whether units go to extensions (enableConsumeQueueExt): as broker.conf says, otherwise as some queue's last unit did."""
+    """Return whether units go to extensions (enableConsumeQueueExt).
+
+    As broker.conf says, otherwise as some queue's last unit did.
+    """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled
     lasts = [store.queues[key].last() for key in store.extensions if key in store.queues]

@@ -22,7 +22,9 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 
 
 class LossCounter:
-    """What ends up after the log's end: messages, places that hold a record no more, and units without their message.
+    """What ends up after the log's end.
+
+    Messages, places that hold a record no more, and units without their message.
 
     `good` counts the messages that nothing is wrong with.
     """

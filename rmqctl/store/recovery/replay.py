@@ -26,7 +26,10 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """Hands what a walk reads to `queues`: good messages as they are, the broker's own finds by what they say of themselves."""
+    """Hands what a walk reads to `queues`.
+
+    Good messages as they are, the broker's own finds by what they say of themselves.
+    """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
         self._queues = queues
@@ -47,7 +50,10 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Any, start: int) -> int:
-        """Return the first of `messages`, from `start` on, that the broker does not know: V2 in 4.x, which only long topics have."""
+        """Return the first of `messages`, from `start` on, that the broker does not know.
+
+        V2 in 4.x, which only long topics have.
+        """
         if self._profile.knows_long_topics:
             return len(messages)
         queues = self._builder.queues
@@ -181,7 +187,9 @@ class RecoveryScan:
 
 
 class ReputPass:
-    """start() of 4.x (ReputMessageService.doReput): dispatches from `start` on, checks no checksums, and passes over what is no record.
+    """start() of 4.x (ReputMessageService.doReput).
+
+    Dispatches from `start` on, checks no checksums, and passes over what is no record.
 
     `hangs_at` is the offset that no file has, once it came to one. Methods raise OSError.
     """

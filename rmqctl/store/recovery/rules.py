@@ -120,7 +120,10 @@ def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -
 
 
 def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
-    """Why 5.x does not load a queue: topics.json and the folder that it lies in must say the same (queueTypeShouldBe)."""
+    """Why 5.x does not load a queue.
+
+    Topics.json and the folder that it lies in must say the same (queueTypeShouldBe).
+    """
     if not profile.knows_topic_attributes or is_batch_folder == is_batch_topic:
         return None
     said, lies = ("BatchCQ", "SimpleCQ") if is_batch_topic else ("SimpleCQ", "BatchCQ")
@@ -152,7 +155,10 @@ def safe_timestamp(checkpoint: Checkpoint | None) -> int:
 
 
 def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
-    """Return whether an abnormal recovery may begin with a file that has this head (CommitLog.isMappedFileMatchedRecover)."""
+    """Return whether an abnormal recovery may begin with a file that has this head.
+
+    CommitLog.isMappedFileMatchedRecover.
+    """
     if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and profile.knows_long_topics):
         return False
     return head.store_timestamp != 0 and head.store_timestamp <= safe

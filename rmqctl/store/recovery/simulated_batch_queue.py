@@ -1,7 +1,7 @@
-"""One batch consume queue of 5.x as a broker's recovery sees, cuts and fills it: played, nothing is written (BatchConsumeQueue).
+"""One batch consume queue of 5.x as a broker's recovery sees, cuts and fills it.
 
-It differs from a consume queue: its max physical offset is where the last batch's record *begins*, and queue offsets
-come from units.
+Played, nothing is written (BatchConsumeQueue). It differs from a consume queue: its max physical offset is where the
+last batch's record *begins*, and queue offsets come from units.
 """
 
 from __future__ import annotations

@@ -136,7 +136,10 @@ class RecoveredQueues:
                 row += 1
 
     def put(self, message: Message) -> None:
-        """Dispatch one message that is not good, but good enough for the broker: `physical_offset` is what it says itself."""
+        """Dispatch one message that is not good, but good enough for the broker.
+
+        `physical_offset` is what it says itself.
+        """
         self._put(message, is_odd=True)
 
     def cut(self, log_end: int) -> None:
@@ -168,7 +171,10 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return how many of a message's places in queues the broker makes units of: its own alone, or LMQ's, too (None: all)."""
+        """Return how many of a message's places in queues the broker makes units of.
+
+        Its own alone, or LMQ's, too (None: all).
+        """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
             profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)

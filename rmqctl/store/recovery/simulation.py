@@ -1,4 +1,7 @@
-"""What a plain restart of a broker would come to: the rules of `rmqctl.store.recovery.rules`, played on a store that stays as it is."""
+"""What a plain restart of a broker would come to.
+
+The rules of `rmqctl.store.recovery.rules`, played on a store that stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,10 @@ class RestartSimulation:
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Any) -> ScanEnd | None:
-        """Return where brokers of this version end the log at the first of good messages (DISPATCH_COLUMNS) that they do not know, if at any."""
+        """Return where brokers of this version end the log: at the first good message that they do not know.
+
+        `messages` are DISPATCH_COLUMNS.
+        """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
             return None
@@ -202,7 +208,10 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` for good records that all have their units: as `on_messages`, without reading them."""
+        """Take the log up to physical offset `end` for good records that all have their units.
+
+        As `on_messages`, without reading them.
+        """
         if self._scan is not None:
             self._scan.pass_over(end)
 

@@ -1,4 +1,7 @@
-"""A consume queue as a broker has it when it has loaded the store: where it begins and ends, and its units with their tags."""
+"""A consume queue as a broker has it when it has loaded the store.
+
+Where it begins and ends, and its units with their tags.
+"""
 
 from __future__ import annotations
 

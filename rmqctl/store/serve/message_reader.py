@@ -1,9 +1,9 @@
-"""DefaultMessageStore's reading side: messages by queue offset, key, id and physical offset, and queues' offsets by time.
+"""DefaultMessageStore's reading side.
 
-A store that is only looked at is read as its files are. One that is open for writing grows meanwhile: what it has in
-its queues and its log is asked of who writes (`WritingSide`), and files that are new are found by listing a folder
-again when an offset lies after those that are known. Nothing is read that is not written whole. Any thread may read;
-one does at a time.
+Messages by queue offset, key, id and physical offset, and queues' offsets by time. A store that is only looked at is
+read as its files are. One that is open for writing grows meanwhile: what it has in its queues and its log is asked of
+who writes (`WritingSide`), and files that are new are found by listing a folder again when an offset lies after those
+that are known. Nothing is read that is not written whole. Any thread may read; one does at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The commit log as a broker reads single messages from it: up to where it was written, and only what one file has whole."""
+"""The commit log as a broker reads single messages from it.
+
+Up to where it was written, and only what one file has whole.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class ReadableLog:
         return message if message is not None and message.end <= self.max_offset else None
 
     def store_timestamp(self, physical_offset: int, size: int) -> int:
-        """When the message at an offset was stored, ms since 1970; -1 where there is none (CommitLog.pickupStoreTimestamp)."""
+        """When the message at an offset was stored, ms since 1970; -1 where there is none.
+
+        CommitLog.pickupStoreTimestamp.
+        """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp
 

@@ -1,7 +1,8 @@
-"""What a consumer subscribes to: `*`, or tags as `TagA || TagB` (FilterAPI, and the broker's ExpressionMessageFilter for tags).
+"""What a consumer subscribes to.
 
-A broker compares hash codes alone, so that a message with another tag of the same hash goes through; the client
-compares the texts. SQL92 expressions are not here: they need the consumer's compiled filter.
+`*`, or tags as `TagA || TagB` (FilterAPI, and the broker's ExpressionMessageFilter for tags). A broker compares hash
+codes alone, so that a message with another tag of the same hash goes through; the client compares the texts. SQL92
+expressions are not here: they need the consumer's compiled filter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A batch consume queue, written (5.x, queue.type=BatchCQ): a unit for each record, which stands for one message or an inner batch."""
+"""A batch consume queue, written (5.x, queue.type=BatchCQ).
+
+A unit for each record, which stands for one message or an inner batch.
+"""
 
 from __future__ import annotations
 

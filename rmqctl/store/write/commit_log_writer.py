@@ -449,7 +449,10 @@ class CommitLogWriter:
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
 
     def _is_light_name(self, name: str) -> bool:
-        """Return whether the broker dispatches to such a queue; 5.x gives no offset in one without %LMQ%, and cannot dispatch the message then."""
+        """Return whether the broker dispatches to such a queue.
+
+        5.x gives no offset in a queue without %LMQ%, and then cannot dispatch the message.
+        """
         is_light = self._settings.profile.light_queues_for_all_topics or name.startswith(properties.LMQ_PREFIX)
         return is_light and is_light_name(name)
 
@@ -474,7 +477,10 @@ class CommitLogWriter:
             return result
 
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Many messages in one record of a topic with queue.type=BatchCQ (5.x): it takes INNER_NUM queue offsets from INNER_BASE on."""
+        """Many messages in one record of a topic with queue.type=BatchCQ (5.x).
+
+        It takes INNER_NUM queue offsets from INNER_BASE on.
+        """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
             return PutMessageResult(

@@ -1,8 +1,8 @@
-"""config/*.json written as a broker does: in fastjson's dialect, what was there before kept in `.bak` (MixAll.string2File).
+"""config/*.json written as a broker does.
 
-4.x renames a `.tmp`, 5.x overwrites the file; here both files are replaced, so that a crash leaves the old or the new
-one whole. A main file that is empty or broken does not become the `.bak`, which may be the good one; brokers do not
-look.
+In fastjson's dialect, what was there before kept in `.bak` (MixAll.string2File). 4.x renames a `.tmp`, 5.x overwrites
+the file; here both files are replaced, so that a crash leaves the old or the new one whole. A main file that is empty
+or broken does not become the `.bak`, which may be the good one; brokers do not look.
 """
 
 from __future__ import annotations

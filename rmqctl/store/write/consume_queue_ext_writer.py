@@ -1,8 +1,9 @@
-"""A consume queue's extension, written: a unit for each message of the queue, whose address stands in the queue for the tags code.
+"""A consume queue's extension, written.
 
-A file ends four bytes early at the latest: where a unit would need them, a size of -1 closes the file
-(ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a
-broker's, a replay leaves no units that nothing points to.
+A unit for each message of the queue, whose address stands in the queue for the tags code. A file ends four bytes early
+at the latest: where a unit would need them, a size of -1 closes the file (ConsumeQueueExt.put). Filter bitmaps are not
+calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a broker's, a replay leaves no units that nothing
+points to.
 """
 
 from __future__ import annotations

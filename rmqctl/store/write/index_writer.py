@@ -120,7 +120,10 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Of a file with so many entries the whole table of slots is going to be written: most of that is done here, not while all wait."""
+        """Of a file with so many entries the whole table of slots is going to be written.
+
+        Most of that is done here, not while all wait.
+        """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)
             self._has_pages = True

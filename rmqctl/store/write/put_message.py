@@ -90,7 +90,10 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutEncodedResult(NamedTuple):
-    """What came of so many records: `failure` where they were not stored, otherwise the queue offsets [first, behind) given in each queue."""
+    """What came of so many records.
+
+    `failure` where they were not stored, otherwise the queue offsets [first, behind) given in each queue.
+    """
 
     records: int
     failure: PutMessageResult | None
@@ -113,7 +116,9 @@ class EncodingRules(NamedTuple):
 
 
 class EncodedLines(NamedTuple):
-    """Records without their places: `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
+    """Records without their places.
+
+    `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
 
     `end` is the position after the last of the lines. Good until the encoder's next call.
     """

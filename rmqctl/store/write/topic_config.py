@@ -29,7 +29,8 @@ READ_NUMS, WRITE_NUMS = "readQueueNums", "writeQueueNums"
 PERM_READ_WRITE = 6
 # clients make an object for each queue of a topic: a larger queueId than this gets no entry that would have them try
 QUEUE_NUMS_MAX = 65536
-# what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4 if they do not
+# what brokers give them; all of their other own topics have one queue, those of producers as many as these ask for, 4
+# if they do not
 QUEUE_NUMS = {SCHEDULE_TOPIC: 18, "BenchmarkTest": 1024}
 ONE_QUEUE_PREFIXES = (*GROUP_PREFIXES, *SYSTEM_PREFIXES)
 ONE_QUEUE_TOPICS = ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")

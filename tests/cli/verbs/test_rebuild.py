@@ -330,7 +330,8 @@ def test_a_signal_among_the_changes_does_not_end_them(
     assert rmqctl("verify", store).code == 0
 
 
-# a moment of a rebuild (a method that it comes to), and what is left: the verb that goes on, what it says, and its exit code
+# a moment of a rebuild (a method that it comes to), and what is left: the verb that goes on, what it says, and its exit
+# code
 KILLED_AT = {
     "the log is read": (
         "rmqctl.operations.rebuild.rebuild.Rebuild._see",

@@ -517,7 +517,8 @@ def test_nothing_but_queues_is_one_finding_and_what_dangles(basic: Path) -> None
     assert {finding.code for finding in found} <= {"log-missing", "dangling-unit"}
 
 
-# consume_queue.max_offset bisects: a bad unit on its path (slot 25 of 50) ends the queue there, and all after it cascades
+# consume_queue.max_offset bisects: a bad unit on its path (slot 25 of 50) ends the queue there, and all after it
+# cascades
 @pytest.mark.parametrize("number", [25])
 def test_a_flipped_sign_in_a_unit_that_the_bisection_meets(basic: Path, number: int) -> None:
     physical_offset, size, tags_code = get_unit(basic, number)

@@ -374,7 +374,8 @@ def test_a_file_that_is_shorter_than_the_others(basic: Path, missing: int) -> No
     assert said(basic) == {Said("index-length", SECOND, 0)}
 
 
-# the last entry of a file has no follower to be compared with: all of the next file is out of order then, and its messages "missing"
+# the last entry of a file has no follower to be compared with: all of the next file is out of order then, and its
+# messages "missing"
 def test_a_flipped_high_bit_in_the_last_entry_of_a_file(basic: Path) -> None:
     (phy_offset,) = peek(basic / FIRST, entry_at(399) + PHY_OFFSET, "q")
     poke(basic / FIRST, entry_at(399) + PHY_OFFSET, "q", phy_offset | HIGH_BIT)
