@@ -1,18 +1,33 @@
-"""The man pages, made from the commands: `python -m rmqctl.cli.manual FOLDER` writes them; a test compares them."""
+"""The man pages: `python -m rmqctl.cli.manual FOLDER` writes them; a test compares them.
+
+The pages of section 1 come from the commands, those of section 7 from the texts in topics/ and the docstrings of the code.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import click
 
 from rmqctl import __version__
 from rmqctl.cli.main import VERBS, rmqctl
+from rmqctl.cli.roff import escaped, roff_of
 from rmqctl.cli.shared.run_as import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
+
+TOPICS = {
+    "rmqctl-store": ("info", "verify", "dump", "queue", "query", "config", "checkpoint"),
+    "rmqctl-recovery": ("recover", "truncate", "rebuild", "undo", "checkpoint", "append"),
+    "rmqctl-clean": ("clean",),
+    "rmqctl-spark": ("job",),
+    "rmqctl-benchmarks": (),
+}  # pages of section 7, and the verbs that refer to them
 
 
 def pages() -> dict[str, str]:
@@ -26,7 +41,37 @@ def pages() -> dict[str, str]:
                 found[f"rmqctl-{name}-{inner}.1"] = _page(f"rmqctl {name} {inner}", verb, context)
         elif command is not None:
             found[f"rmqctl-{name}.1"] = _page(f"rmqctl {name}", command, context)
-    return found
+    return found | {f"{name}.7": _topic(name) for name in TOPICS}
+
+
+def _topic(name: str) -> str:
+    """Return a page of section 7: its text, with the docstrings that it names."""
+    text = files("rmqctl.cli").joinpath("topics", f"{name}.md").read_text()
+    heading, _, body = text.partition("\n")
+    summary = heading.partition(" - ")[2]
+    whole = re.sub(r"^\{doc:([a-z_.]+)\}$", lambda found: _docstring(found[1]), body, flags=re.MULTILINE)
+    others = ", ".join(f"\\fB{escaped(other)}\\fR(7)" for other in TOPICS if other != name)
+    parts = [
+        f'.TH "{name.upper()}" "7" "" "rmqctl {__version__}" "rmqctl"',
+        _section("NAME", f"{escaped(name)} \\- {escaped(summary)}"),
+        *roff_of(whole),
+        _section("SEE ALSO", f"\\fBrmqctl\\fR(1), {others}"),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _docstring(module: str) -> str:
+    """Return the docstring of a module as Markdown: lines in columns, tables and lists are shown as they are."""
+    paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
+    return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)
+
+
+def _has_columns(paragraph: str) -> bool:
+    return bool(re.search(r"\S {2,}\S|^ *\||^ {2,}|^\(?\d", paragraph, re.MULTILINE))
+
+
+def _as_it_is(paragraph: str) -> str:
+    return "\n".join(f"    {line}" for line in paragraph.split("\n"))
 
 
 def _page(name: str, command: click.Command, parent: click.Context) -> str:
@@ -36,36 +81,43 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
     summary = paragraphs[0].split("\n")[0].rstrip(".?")
     parts = [
         f'.TH "{name.upper().replace(" ", "-")}" "1" "" "rmqctl {__version__}" "rmqctl"',
-        _section("NAME", f"{_text(name.replace(' ', '-'))} \\- {_text(summary)}"),
-        _section("SYNOPSIS", f"\\fB{_text(name)}\\fR {_text(' '.join(command.collect_usage_pieces(context)))}"),
-        _section("DESCRIPTION", "\n.PP\n".join(_text(" ".join(paragraph.split())) for paragraph in paragraphs)),
+        _section("NAME", f"{escaped(name.replace(' ', '-'))} \\- {escaped(summary)}"),
+        _section("SYNOPSIS", f"\\fB{escaped(name)}\\fR {escaped(' '.join(command.collect_usage_pieces(context)))}"),
+        _section("DESCRIPTION", "\n.PP\n".join(escaped(" ".join(paragraph.split())) for paragraph in paragraphs)),
         _section("OPTIONS", "\n".join(_options(command, context))),
     ]
     if takes_as_root(command):
         takes_dry_run = any("--dry-run" in parameter.opts for parameter in command.params)
         texts = (*WHICH_USER, WHICH_USER_DRY_RUN) if takes_dry_run else WHICH_USER
-        parts.append(_section("WHICH USER TO RUN AS", "\n.PP\n".join(_text(text) for text in texts)))
+        parts.append(_section("WHICH USER TO RUN AS", "\n.PP\n".join(escaped(text) for text in texts)))
     parts.append(
         _section(
             "EXAMPLES",
-            "\n".join(f".TP\n{_text(what)}:\n\\fB{_text(line)}\\fR" for line, what in _examples(command, context)),
+            "\n".join(f".TP\n{escaped(what)}:\n\\fB{escaped(line)}\\fR" for line, what in _examples(command, context)),
         )
     )
     if command is rmqctl:
         parts.append(
             _section(
-                "VERBS", "\n".join(f".TP\n\\fB{_text(verb)}\\fR\n{_text(text)}" for verb, (_, text) in VERBS.items())
+                "VERBS",
+                "\n".join(f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in VERBS.items()),
             )
         )
     codes = command.exit_codes if isinstance(command, Verb) else tuple(ExitCode)
     parts.append(
         _section(
-            "EXIT STATUS", "\n".join(f".TP\n\\fB{int(code)}\\fR\n{_text(EXIT_CODE_MEANINGS[code])}" for code in codes)
+            "EXIT STATUS", "\n".join(f".TP\n\\fB{int(code)}\\fR\n{escaped(EXIT_CODE_MEANINGS[code])}" for code in codes)
         )
     )
-    if command is not rmqctl:
-        parts.append(_section("SEE ALSO", "\\fBrmqctl\\fR(1)"))
+    parts.append(_section("SEE ALSO", ", ".join(_see_also(name))))
     return "\n".join(parts) + "\n"
+
+
+def _see_also(name: str) -> list[str]:
+    """Return the pages that belong to a command, of section 7 those of its topic; rmqctl(1) names all topics."""
+    verb = name.removeprefix("rmqctl").split()[:1]
+    topics = [topic for topic, verbs in TOPICS.items() if not verb or verb[0] in verbs]
+    return [*(["\\fBrmqctl\\fR(1)"] if verb else []), *(f"\\fB{escaped(topic)}\\fR(7)" for topic in topics)]
 
 
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
@@ -82,24 +134,22 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
         for parameter in command.get_params(context)
         if isinstance(parameter, click.Option)
     ]
-    return [f".TP\n\\fB{_text(names)}\\fR\n{_text(' '.join(text.split()))}" for names, text in filter(None, records)]
+    return [
+        f".TP\n\\fB{escaped(names)}\\fR\n{escaped(' '.join(text.split()))}" for names, text in filter(None, records)
+    ]
 
 
 def _section(title: str, body: str) -> str:
     return f".SH {title}\n{body}"
 
 
-def _text(text: str) -> str:
-    """Text with what roff would take for a command made harmless."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
-
-
 def main() -> None:
     """Write the pages into the folder named on the command line."""
     folder = Path(sys.argv[1])
     for name, source in pages().items():
-        (folder / name).write_text(source)
+        path = folder / f"man{name[-1]}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
 
 
 if __name__ == "__main__":

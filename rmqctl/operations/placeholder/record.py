@@ -4,12 +4,14 @@ Three kinds. A *placeholder* stands for a message that was here: in its queue at
 no hole. A *filler* covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into
 a queue nor index. A *blank* covers what is left of a file.
 
-Placeholders and filler placeholders have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads
-that field), and where there is room the property RMQCTL_DAMAGED with the code of what was found. A placeholder's body
-is a small JSON object and spaces, and empty only where the message's own was, since - 5.3.3 delivers no delayed
-message without a body and stops at it for ever (HookUtils) [run]; 4.x fails on such an op message; - 5.x reads bodies
-of its revive topics as JSON and stops at one that is none, or blank (PopReviveService); - op messages of transactions
-are offsets: a text that is no number placeholders no half message as done (TransactionalMessageServiceImpl).
+Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field),
+and where there is room the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is a small
+JSON object and spaces. It is empty only where the body of the message was empty, because
+- 5.3.3 delivers no delayed message without a body, and stops at it forever (HookUtils) [run]; 4.x fails on such an op
+  message;
+- 5.x reads bodies of its revive topics as JSON, and stops at a body that is not JSON or is blank (PopReviveService);
+- op messages of transactions are offsets: a text that is not a number marks no half message as done
+  (TransactionalMessageServiceImpl).
 
 Where the frame of a record is whole (`placeholder_message`) everything but the body stays, and the body, too, where its own CRC vouches for
 it. Else the units that point into the range (`Claim`) say what was there (`placeholder_records`), and what they do not say is set so:

@@ -1,0 +1,74 @@
+"""A small subset of Markdown as roff, for the man pages of section 7.
+
+Known are `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), and indented blocks and tables (`|`), which
+are shown as they are. Text in backquotes and between ** is bold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+
+def escaped(text: str) -> str:
+    """Return text in which roff finds no command."""
+    safe = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{safe}" if safe.startswith((".", "'")) else safe
+
+
+def roff_of(markdown: str) -> Iterator[str]:
+    """Yield the lines of the page's body, from its first `## SECTION` on."""
+    for block in _blocks(markdown):
+        first = block[0]
+        if first.startswith("## "):
+            yield f".SH {escaped(first.removeprefix('## ').upper())}"
+        elif first.startswith(("    ", "|")):
+            yield from (".PP", ".nf", *(escaped(line.removeprefix("    ")) for line in _aligned(block)), ".fi")
+        elif first.startswith("- "):
+            for item in _items(block):
+                yield from (".IP \\(bu 2", _inline(item))
+        else:
+            yield from (".PP", _inline(" ".join(line.strip() for line in block)))
+
+
+def _blocks(markdown: str) -> Iterator[list[str]]:
+    """Yield runs of lines that belong together: a heading, a paragraph, a list, a table, an indented block."""
+    for is_empty, run in groupby(markdown.split("\n"), key=lambda line: not line.strip()):
+        if not is_empty:
+            yield list(run)
+
+
+def _items(block: list[str]) -> Iterator[str]:
+    """Yield the items of a list; a line that does not begin with `- ` continues the item before it."""
+    item: list[str] = []
+    for line in block:
+        if line.startswith("- ") and item:
+            yield " ".join(item)
+            item = []
+        item.append(line.removeprefix("- ").strip())
+    yield " ".join(item)
+
+
+def _aligned(block: list[str]) -> list[str]:
+    """Return a table with columns of equal width, without its rule; any other block as it is."""
+    if not block[0].startswith("|"):
+        return block
+    rows = [
+        [cell.strip().replace("`", "").replace("**", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in block
+    ]
+    rows = [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  ".join(cell.replace("\\|", "|").ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _inline(text: str) -> str:
+    """Return a paragraph with bold for backquotes and **."""
+    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*)", text)
+    bold = (f"\\fB{escaped(piece.strip('`*'))}\\fR" if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
+    line = "".join(bold)
+    return f"\\&{line}" if line.startswith((".", "'")) else line
