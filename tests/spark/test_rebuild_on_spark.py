@@ -185,9 +185,7 @@ def test_root_goes_on_as_the_owner_of_the_store(tmp_path: Path) -> None:
     if may_read:
         assert result.returncode == 0, result.stderr
     else:
-        assert (result.returncode, "the owner of the store may not read it" in result.stderr) == (4, True), (
-            result.stderr
-        )
+        assert (result.returncode, "the owner of the store cannot read it" in result.stderr) == (4, True), result.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can stay root")

@@ -183,7 +183,7 @@ def test_a_job_whose_python_the_owner_may_not_read_says_so(tmp_path: Path) -> No
     result = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, fingerprint(store)) == (4, before)
     assert re.search(
-        f"({re.escape(sys.executable)}|{package}/__init__.py): the owner of the store may not read it", result.stderr
+        f"({re.escape(sys.executable)}|{package}/__init__.py): the owner of the store cannot read it", result.stderr
     )
 
 

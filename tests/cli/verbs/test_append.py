@@ -486,7 +486,10 @@ def test_messages_that_no_queue_has_are_told(store: Path, rmqctl: Rmqctl) -> Non
     result = rmqctl("append", store, "--topic", "T", "--body", "x", "--transaction", "prepared", "-o", "json")
     assert result.code == 0
     assert {"queues": [], "messages": 1, "inNoQueue": 1, "refusedLines": 0}.items() <= result.document().items()
-    assert f"in no queue; `rmqctl dump {store} --transaction prepared` or rollback shows them" in result.err
+    assert (
+        f"in no queue, as with brokers; `rmqctl dump {store} --transaction prepared` or rollback shows them"
+        in result.err
+    )
 
 
 def test_create_takes_a_store_that_nothing_was_put_into(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -136,8 +136,8 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["queues", "--queue", "1"], 2, "give --topic, too"),
-        (["all", "--topic", "OrderPaid"], 2, "the index is one for all topics"),
+        (["queues", "--queue", "1"], 2, "--queue needs --topic"),
+        (["all", "--topic", "OrderPaid"], 2, "the index covers all topics"),
         (["queues", "--yes", "--resume"], 2, "no rebuild was interrupted"),
         (["everything"], 2, "everything"),
     ],
@@ -281,7 +281,7 @@ def test_a_deleted_topic_is_told(golden: Golden, rmqctl: Rmqctl) -> None:
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"other": {}}}))
     shutil.rmtree(store / "consumequeue" / "OrderPaid")
     result = rmqctl("rebuild", store, "queues", "--topic", "OrderPaid", "--yes")
-    assert (result.code, "it was deleted (--all-topics makes it" in result.err) == (2, True)
+    assert (result.code, "it was deleted (--all-topics rebuilds it" in result.err) == (2, True)
     assert rmqctl("rebuild", store, "queues", "--topic", "OrderPaid", "--all-topics", "--yes").code == 3
 
 

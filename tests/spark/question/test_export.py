@@ -207,7 +207,7 @@ def test_a_log_that_cannot_be_read_as_a_whole_is_not_exported(
     (tmp_path / "target").mkdir()
     result = rmqctl("job", "export", root, "--to", tmp_path / "target" / "out")
     assert (result.code, result.out) == (4, "")
-    assert "nothing is exported" in result.err
+    assert "nothing was exported" in result.err
     assert not list((tmp_path / "target").iterdir())
 
 

@@ -85,7 +85,7 @@ def test_a_file_is_missing() -> None:
 
 
 def test_nothing_was_read() -> None:
-    with pytest.raises(Unreadable, match="nothing says that it was read"):
+    with pytest.raises(Unreadable, match="nothing proves that it was read"):
         coverage([])
 
 

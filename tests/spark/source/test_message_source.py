@@ -202,7 +202,7 @@ def test_the_log_goes_on_behind_an_end(tmp_path: Path) -> None:
         ({"path": "/x", "splitMiB": "0"}, BadRequest, "splitMiB is '0' (a whole number from 1 to 4096)"),
         ({"path": "/x", "ranges": "yes"}, BadRequest, "ranges is 'yes', neither true nor false"),
         ({"path": "/x", "splits": "[[1]]"}, BadRequest, "the option `splits` is no list of splits"),
-        ({"path": "/x", "brokerConf": "/none"}, BadRequest, "/none: there is no such broker.conf"),
+        ({"path": "/x", "brokerConf": "/none"}, BadRequest, "/none: broker.conf does not exist"),
     ],
 )
 def test_options_that_are_none(options: dict[str, str], error: type[RmqctlError], what: str) -> None:

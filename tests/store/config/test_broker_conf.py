@@ -61,7 +61,7 @@ def test_the_file_is_java_properties(tmp_path: Path) -> None:
     "name", ["mappedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "maxHashSlotNum", "fileReservedTime"]
 )
 def test_a_number_that_is_none_is_a_bad_request(tmp_path: Path, name: str, value: str) -> None:
-    with pytest.raises(BadRequest, match=f"{name}=.* is not a number") as caught:
+    with pytest.raises(BadRequest, match=f"{name}=.* is not a valid number") as caught:
         conf(tmp_path, f"{name}={value}")
     assert caught.value.path == str(tmp_path / "broker.conf")
 
@@ -72,12 +72,12 @@ def test_a_broken_escape_is_a_bad_request(tmp_path: Path) -> None:
 
 
 def test_a_broker_conf_that_is_not_there_is_a_bad_request(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match=r"there is no such broker\.conf"):
+    with pytest.raises(BadRequest, match=r"broker\.conf does not exist"):
         read_broker_conf(tmp_path / "broker.conf")
 
 
 def test_a_folder_is_no_broker_conf(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match=r"there is no such broker\.conf"):
+    with pytest.raises(BadRequest, match=r"broker\.conf does not exist"):
         read_broker_conf(tmp_path)
 
 
