@@ -23,3 +23,14 @@ UNITS = dtype_of(CQ_UNIT)
 EXT_UNITS = dtype_of(CQ_EXT_UNIT)
 BATCH_UNITS = dtype_of(BATCH_CQ_UNIT)
 ENTRIES = dtype_of(INDEX_ENTRY)
+
+
+def row_type(*fields: str) -> np.dtype[Any]:
+    """Return the dtype of a kernel's rows or state: packed, in the machine's byte order.
+
+    Each argument is a numpy type code and the names of the fields that have it, in order.
+
+    >>> row_type("i8 position", "i4 size queue").itemsize
+    16
+    """
+    return np.dtype([(name, code) for code, *names in map(str.split, fields) for name in names])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import kernel, put_i32, put_i64
@@ -18,9 +19,7 @@ from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPAT
 
 # of a queue, by its number. `next` is the queue offset of its next unit, `fill` counts the units in its window, which
 # is row `row`; `delay` (ms) is that of its level, for a queue of scheduled messages, else -1
-PLACE_STATES = np.dtype(
-    [("kind", np.int32), ("row", np.int32), ("next", np.int64), ("fill", np.int64), ("delay", np.int64)]
-)
+PLACE_STATES = row_type("i4 kind row", "i8 next fill delay")
 UNKNOWN, PLAIN, LEFT_OUT = range(3)  # kinds: to be asked about; units of 20 bytes; none are made here
 # why it stopped
 DONE, UNSETTLED, MULTI = range(3)

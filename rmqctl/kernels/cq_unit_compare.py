@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT, DELAY_UNIT_MS, EXT_ADDRESS_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
@@ -18,23 +19,11 @@ from rmqctl.kernels.dispatch_scan import DELAYED, DISPATCH_COLUMNS, MULTI_DISPAT
 
 # of a queue, by its number; offsets in units. `kind` is one of the kinds below; the window is `pool[row]` from
 # window_start on
-QUEUE_STATES = np.dtype(
-    [
-        ("kind", np.int32),
-        ("seen", np.int32),
-        ("scheduled", np.int32),
-        ("row", np.int32),
-        ("first", np.int64),
-        ("end", np.int64),
-        ("window_start", np.int64),
-        ("window_end", np.int64),
-        ("run_start", np.int64),
-        ("run_end", np.int64),
-        ("first_seen", np.int64),
-    ]
+QUEUE_STATES = row_type(
+    "i4 kind seen scheduled row", "i8 first end window_start window_end run_start run_end first_seen"
 )
 PLAIN, ABSENT, ODD, IGNORED = range(4)
-RUNS = np.dtype([("queue", np.int32), ("start", np.int64), ("end", np.int64)])
+RUNS = row_type("i4 queue", "i8 start end")
 # verdicts; ASK: only the one-record way can say; ASK_AGAIN: and the queue had messages before
 CONFIRMED, MISSING, ELSEWHERE, WRONG_TAGS, ASK, ASK_AGAIN, NOT_ASKED = range(7)
 

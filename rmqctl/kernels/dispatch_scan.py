@@ -15,6 +15,7 @@ import numpy as np
 
 from rmqctl.format import properties
 from rmqctl.format.client_check import LZ4_START, PORT_MAX, ZSTD_START
+from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import TAG_KEY_PREFIX
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6, PLACEHOLDER_SIGN
 from rmqctl.format.properties import hash_code
@@ -44,19 +45,9 @@ from rmqctl.kernels.tail_template import NAME_END, PROPERTY_END, QUEUE_IDS, layo
 
 # offsets in bytes, queue_offset in units, store_timestamp in ms; `hashes` of the row are [hashes_start, hashes_start +
 # hashes_count)
-DISPATCH_COLUMNS = np.dtype(
-    [
-        ("physical_offset", np.int64),
-        ("queue_offset", np.int64),
-        ("tags_code", np.int64),
-        ("store_timestamp", np.int64),
-        ("size", np.int32),
-        ("queue", np.int32),
-        ("sys_flag", np.int32),
-        ("hashes_start", np.int32),
-        ("hashes_count", np.int32),
-        ("traits", np.int32),
-    ]
+DISPATCH_COLUMNS = row_type(
+    "i8 physical_offset queue_offset tags_code store_timestamp",
+    "i4 size queue sys_flag hashes_start hashes_count traits",
 )
 # traits of a row: it needs the one-record decoder; it has DELAY; it names LMQ queues; its first hash is UNIQ_KEY's; it
 # is a placeholder that `recover --keep-going` wrote, and has a place in a queue; its last hash is that of its TAGS;
@@ -73,17 +64,7 @@ UNUSUAL, DELAYED, MULTI_DISPATCH, HAS_UNIQUE, IS_PLACEHOLDER, HAS_TAG, WRONG_POR
 )
 
 # `key_hash` is the hash of what the index puts before a key, the topic and `#`; not where the topic is no text
-QUEUE_TABLE_ROWS = np.dtype(
-    [
-        ("start", np.int64),
-        ("length", np.int32),
-        ("queue_id", np.int32),
-        ("number", np.int32),
-        ("key_hash", np.uint32),
-        ("is_text", np.int32),
-        ("used", np.int32),
-    ]
-)
+QUEUE_TABLE_ROWS = row_type("i8 start", "i4 length queue_id number", "u4 key_hash", "i4 is_text used")
 _TABLE_SIZE_FIRST = 1024
 _NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_MULTI_DISPATCH,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import INDEX_ENTRY, SLOT_SIZE
 from rmqctl.kernels.compile import i32, kernel, prefetch, put_i32, put_i64
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
@@ -17,19 +18,8 @@ _AHEAD = 24  # entries; the table of slots is larger than most caches
 _SLOT = SLOT_SIZE
 # of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done,
 # `pending` counts entries and `changed` slots since somebody wrote them
-BUILD_STATE = np.dtype(
-    [
-        ("row", np.int64),
-        ("key", np.int64),
-        ("pending", np.int64),
-        ("changed", np.int64),
-        ("index_count", np.int64),
-        ("hash_slot_count", np.int64),
-        ("begin_timestamp", np.int64),
-        ("end_timestamp", np.int64),
-        ("begin_phy_offset", np.int64),
-        ("end_phy_offset", np.int64),
-    ]
+BUILD_STATE = row_type(
+    "i8 row key pending changed index_count hash_slot_count begin_timestamp end_timestamp begin_phy_offset end_phy_offset"
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.index_entry import INDEX_ENTRY, TIME_DIFF_MAX
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
@@ -17,34 +18,15 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, HAS_TAG, HAS_UNIQUE
 
 # what is wrong; `entry` is the number of an entry in its file, `row` and `last_row` are of the messages, `value` is
 # what was expected
-INDEX_EVENTS = np.dtype(
-    [
-        ("kind", np.int32),
-        ("entry", np.int32),
-        ("count", np.int32),
-        ("row", np.int32),
-        ("last_row", np.int32),
-        ("value", np.int64),
-    ]
-)
+INDEX_EVENTS = row_type("i4 kind entry count row last_row", "i8 value")
 CHAIN, NEGATIVE, ORDER, NO_MESSAGE, NO_SUCH_KEY, TIME, BEGIN, END, NOT_INDEXED, TAGS_NOT_INDEXED = np.arange(
     10
 )  # an int makes a kernel of its own
 # of the merge, between calls. Of TAGS: `tags_indexed` messages have an entry for theirs, `tags_before` had none before
 # the first of these; `tags_open` have none since the last of these, the first of them at physical offset
 # `tags_open_from`
-MERGE_STATE = np.dtype(
-    [
-        ("row", np.int64),
-        ("entry", np.int64),
-        ("events", np.int64),
-        ("begin_is_wrong", np.int64),
-        ("missing_goes_on", np.int64),
-        ("tags_indexed", np.int64),
-        ("tags_before", np.int64),
-        ("tags_open", np.int64),
-        ("tags_open_from", np.int64),
-    ]
+MERGE_STATE = row_type(
+    "i8 row entry events begin_is_wrong missing_goes_on tags_indexed tags_before tags_open tags_open_from"
 )
 
 _ENTRY = INDEX_ENTRY.size

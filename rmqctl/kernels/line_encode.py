@@ -23,6 +23,7 @@ import numpy as np
 
 from rmqctl.format import properties
 from rmqctl.format.client_check import PORT_MAX
+from rmqctl.format.columns import row_type
 from rmqctl.format.crc import CRC_MASK
 from rmqctl.format.encode import PROPERTIES_LENGTH_MAX, TOPIC_LENGTH_MAX_V1
 from rmqctl.format.message import HEADS, MAGIC_V1
@@ -31,7 +32,7 @@ from rmqctl.kernels.compile import call_crc32, crc32_address, find_byte, i64, in
 from rmqctl.kernels.dispatch_scan import QueueTable, table_slot
 
 # a record: where it begins and its size, in bytes; the number of its queue
-LINE_COLUMNS = np.dtype([("start", np.int64), ("size", np.int32), ("queue", np.int32)])
+LINE_COLUMNS = row_type("i8 start", "i4 size queue")
 
 _KEYS = (
     "topic", "body", "bodyEncoding", "properties", "queueId", "flag", "sysFlag", "reconsumeTimes", "bornTimestamp",

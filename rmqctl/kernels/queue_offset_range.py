@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import kernel
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 
 # of a queue, by its number: queue offsets [first, end), how many messages, where in the log the last one is
-QUEUE_SPANS = np.dtype([("first", np.int64), ("end", np.int64), ("count", np.int64), ("last_at", np.int64)])
+QUEUE_SPANS = row_type("i8 first end count last_at")
 _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType.ROLLBACK), TRANSACTION_MASK
 
 

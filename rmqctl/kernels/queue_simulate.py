@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.kernels.compile import i32, i64, inline_kernel, kernel
@@ -19,18 +20,8 @@ from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS, MULTI_DISPATCH
 # of a queue; in units, but max_physical_offset: bytes, after the last unit's record. The last file begins at `base`,
 # `wrote` units of it are in use. Units [appended_from, base + wrote) are new, -1: none is; pre-blank ones end at
 # pre_blank_end, if it has any new ones.
-FILL_STATES = np.dtype(
-    [
-        ("max_physical_offset", np.int64),
-        ("first_base", np.int64),
-        ("base", np.int64),
-        ("wrote", np.int64),
-        ("min_offset", np.int64),
-        ("appended_from", np.int64),
-        ("pre_blank_end", np.int64),
-        ("has_files", np.int32),
-        ("is_batch", np.int32),
-    ]
+FILL_STATES = row_type(
+    "i8 max_physical_offset first_base base wrote min_offset appended_from pre_blank_end", "i4 has_files is_batch"
 )
 
 _UNIT = CQ_UNIT.size

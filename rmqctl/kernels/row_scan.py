@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.message import HEADS, HOST_V4, HOST_V6
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
@@ -28,30 +29,14 @@ from rmqctl.kernels.scan import RECORD_COLUMNS
 
 # numbers are those of the tables of texts; spans begin in the buffer, lengths in bytes, 0 for a property that does not
 # exist
-ROW_COLUMNS = np.dtype(
-    [
-        ("body_crc", np.int64),
-        ("born_timestamp", np.int64),
-        ("prepared_transaction_offset", np.int64),
-        ("tags_code", np.int64),
-        ("tags_start", np.int64),
-        ("keys_start", np.int64),
-        ("uniq_key_start", np.int64),
-        ("tags_length", np.int64),
-        ("keys_length", np.int64),
-        ("uniq_key_length", np.int64),
-        ("flag", np.int32),
-        ("reconsume_times", np.int32),
-        ("topic", np.int32),
-        ("born_host", np.int32),
-        ("store_host", np.int32),
-        ("is_text", np.bool_),
-    ]
+ROW_COLUMNS = row_type(
+    "i8 body_crc born_timestamp prepared_transaction_offset tags_code tags_start keys_start uniq_key_start",
+    "i8 tags_length keys_length uniq_key_length",
+    "i4 flag reconsume_times topic born_host store_host",
+    "? is_text",
 )
 # a property: where its name and its value begin, and their lengths
-PAIR_COLUMNS = np.dtype(
-    [("name_start", np.int64), ("name_length", np.int64), ("value_start", np.int64), ("value_length", np.int64)]
-)
+PAIR_COLUMNS = row_type("i8 name_start name_length value_start value_length")
 ID_ROOM = 2 * (HOST_V6 + 8)  # hex digits of the longest msgId
 
 _HEAD = HEADS[0]

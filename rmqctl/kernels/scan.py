@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqctl.format.columns import row_type
 from rmqctl.format.crc import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqctl.format.message import (
     BODYCRC_OFFSET,
@@ -27,19 +28,9 @@ from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.kernels.compile import call_crc32, crc32_address, i32, i64, inline_kernel, kernel, u16, u32
 
 # one row a message: offsets and lengths in bytes, starts in the buffer, queue_offset in units, store_timestamp in ms
-RECORD_COLUMNS = np.dtype(
-    [
-        ("position", np.int64),
-        ("queue_offset", np.int64),
-        ("store_timestamp", np.int64),
-        ("body_start", np.int64),
-        ("size", np.int32),
-        ("queue_id", np.int32),
-        ("sys_flag", np.int32),
-        ("body_length", np.int32),
-        ("topic_length", np.int32),
-        ("properties_length", np.int32),
-    ]
+RECORD_COLUMNS = row_type(
+    "i8 position queue_offset store_timestamp body_start",
+    "i4 size queue_id sys_flag body_length topic_length properties_length",
 )
 
 _MAGIC_V1, _MAGIC_V2, _MIN_SIZE = MAGIC_V1, MAGIC_V2, MIN_SIZE

@@ -6,12 +6,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from tests.conftest import Rmqctl
+from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, unpack
 
 SCHEMAS = {
     each.name.removesuffix(".json"): json.loads(each.read_text())
@@ -86,3 +87,47 @@ def test_a_key_has_one_kind_of_value_in_all_documents() -> None:
         for name, kind in keys_of(schema):
             kinds[name].add(kind)
     assert {name for name, found in kinds.items() if len(found) > 1} == set(), kinds
+
+
+INSPECTIONS = (
+    ("info",),
+    ("verify",),
+    ("queue",),
+    ("config", "show"),
+    ("checkpoint",),
+    ("dump", "--damaged", "--limit", "500", "--body", "utf8"),
+    ("undo", "--list"),
+    ("recover", "--dry-run"),
+    ("recover", "--keep-going", "--dry-run"),
+    ("truncate", "--dirty", "--dry-run"),
+    ("rebuild", "all", "--dry-run"),
+    ("clean", "--keep-files", "1", "--dry-run"),
+)
+
+
+def documents_of(store: Path, rmqctl: Rmqctl) -> int:
+    """Run each inspection with `-o json`; every document is valid by its schema (`Result.document`); how many there were."""
+    documents = 0
+    for command in INSPECTIONS:
+        verb = command[:2] if command[0] == "config" else command[:1]
+        result = rmqctl(*verb, store, *command[len(verb) :], "-o", "json")
+        assert result.code != 70, (command, result.err)
+        if result.out:
+            assert result.document()["store"] == str(store)
+            documents += 1
+    return documents
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
+def test_documents_of_every_golden_store_are_valid(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    assert documents_of(unpack(name, tmp_path), rmqctl) >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(damage_cases()))
+def test_documents_of_every_damage_case_are_valid(name: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    case = damage_cases()[name]
+    store = unpack(case["base"], tmp_path)
+    apply_damage(store, case["ops"])
+    assert documents_of(store, rmqctl) >= 6

@@ -6,6 +6,7 @@ Stores looked at, a session, the records, tasks' progress, and what was read at 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -100,13 +101,10 @@ def rows_of(frame: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def columns_of(**keys: str) -> dict[str, Callable[[Row], Any]]:
-    """Return a table's columns: their headings, and the keys of their cells."""
-
-    def cell(key: str) -> Callable[[Row], Any]:
-        return lambda row: row[key]
-
-    return {heading: cell(key) for heading, key in keys.items()}
+def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
+    """Return a table's columns from words `HEADING=key`: the headings, and what gives a row's cell."""
+    pairs = (word.split("=") for word in columns.split())
+    return {heading: itemgetter(key) for heading, key in pairs}
 
 
 def print_result(

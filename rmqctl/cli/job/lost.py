@@ -23,16 +23,8 @@ KEYS = (
     "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime",
 )  # fmt: skip
 COLUMNS = columns_of(
-    BROKER="broker",
-    TOPIC="topic",
-    QUEUE="queueId",
-    WHY="why",
-    MESSAGES="messages",
-    BYTES="bytes",
-    FROM="firstPhysicalOffset",
-    TO="lastPhysicalOffset",
-    FIRST="firstStoreTime",
-    LAST="lastStoreTime",
+    "BROKER=broker TOPIC=topic QUEUE=queueId WHY=why MESSAGES=messages BYTES=bytes "
+    "FROM=firstPhysicalOffset TO=lastPhysicalOffset FIRST=firstStoreTime LAST=lastStoreTime"
 )
 
 

@@ -18,16 +18,8 @@ KEYS = (
     "maxQueueOffset", "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime", "messagesPerSecond",
 )  # fmt: skip
 COLUMNS = columns_of(
-    BROKER="broker",
-    TOPIC="topic",
-    QUEUE="queueId",
-    MESSAGES="messages",
-    BYTES="bytes",
-    AVG="avgSize",
-    MAX="maxSize",
-    FIRST="firstStoreTime",
-    LAST="lastStoreTime",
-    PER_S="messagesPerSecond",
+    "BROKER=broker TOPIC=topic QUEUE=queueId MESSAGES=messages BYTES=bytes AVG=avgSize MAX=maxSize "
+    "FIRST=firstStoreTime LAST=lastStoreTime PER_S=messagesPerSecond"
 )
 DIGITS = 3
 

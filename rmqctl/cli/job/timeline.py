@@ -16,7 +16,7 @@ from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
 
 KEYS = ("broker", "store", "topic", "time", "timestamp", "messages", "bytes")
-COLUMNS = columns_of(TIME="time", BROKER="broker", TOPIC="topic", MESSAGES="messages", BYTES="bytes")
+COLUMNS = columns_of("TIME=time BROKER=broker TOPIC=topic MESSAGES=messages BYTES=bytes")
 INTERVAL_MAX_MS = 86_400_000
 
 

@@ -20,23 +20,14 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.repair_view import (
-    REPAIR_VERB,
-    HowToRepair,
-    carry_out,
-    check_index_can_be_rebuilt,
-    check_writable,
-    plan_json,
-    print_repair,
-    words_of_loss,
-)
+from rmqctl.cli.views import repair_view
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.text import counted
 
 
 @click.command(
     cls=Verb,
-    exit_codes=REPAIR_VERB,
+    exit_codes=repair_view.REPAIR_VERB,
     examples=(
         ("rmqctl truncate store --to 40668 --dry-run", "show what would be removed"),
         ("rmqctl truncate store --to 40668 --yes", "end the log at an offset"),
@@ -91,7 +82,7 @@ def command(
     if to is None and not dirty:
         raise click.UsageError("missing the end of the log: give --to OFFSET, or --dirty")
     opened = open_store(store, broker_conf, follow_links)
-    check_writable(opened)
+    repair_view.check_writable(opened)
     from rmqctl.format.profile import PROFILES
     from rmqctl.operations.repair.rehearsal import with_next_start
     from rmqctl.operations.repair.truncation import Truncation
@@ -104,16 +95,18 @@ def command(
         plan = replace(truncation.plan(), profile=PROFILES[profile] if profile else None)
         if plan.steps:
             plan = with_next_start(opened, plan, plan.profile or guess_profile(opened), {}, threads)
-    check_index_can_be_rebuilt(opened, plan)
+    repair_view.check_index_can_be_rebuilt(opened, plan)
     if dirty:
         truncation.check_nothing_good_is_lost()
     with plan_shown(dry_run=dry_run):
         if output == "json":
-            print_document("truncate", {"store": str(store)} | plan_json(plan))
+            print_document("truncate", {"store": str(store)} | repair_view.plan_json(plan))
         else:
-            print_fields((("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", words_of_loss(plan))))
+            print_fields(
+                (("log", f"{plan.min_phy_offset} to {plan.max_phy_offset}"), ("lost", repair_view.words_of_loss(plan)))
+            )
             print()
-            print_repair(plan, explain=explain)
+            repair_view.print_repair(plan, explain=explain)
     summary = f"log ends at {end}, {counted(plan.lost.records, 'message')} lost"
-    how = HowToRepair(dry_run, yes, threads, progress_mode)
-    return carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)
+    how = repair_view.HowToRepair(dry_run, yes, threads, progress_mode)
+    return repair_view.carry_out(opened, plan, "truncate", summary, f"End the log of {store} at {end}?", how)
