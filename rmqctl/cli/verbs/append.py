@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from codecs import BOM_UTF8
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -230,8 +229,6 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
     from rmqctl.store.config.file_sizes import geometry_of_conf
     from rmqctl.store.config.store_path import named_commitlogs
     from rmqctl.store.engine.message_store import MessageStore
-    from rmqctl.store.read.read_only_store import ReadOnlyStore
-    from rmqctl.store.read.version_guess import shows_version
     from rmqctl.store.write.commit_log_writer import put_settings
 
     conf = conf_of(store, asked["broker_conf"])
@@ -243,11 +240,11 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
         except NotAStore as error:
             error.hint = error.hint or "--create makes a new store"
             raise
-        with closing(ReadOnlyStore(store, conf)) as as_written:
-            if profile is None and not shows_version(as_written):
-                remark(
-                    f"cannot tell which broker version wrote this store: assuming {opened.profile.name} (override with --profile)"
-                )
+        if profile is None and not opened.shows_version:
+            remark(
+                f"cannot tell which broker version wrote this store: assuming {opened.profile.name} "
+                "(override with --profile)"
+            )
         return opened
     usual = geometry_of_conf(conf)
     sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}

@@ -46,7 +46,7 @@ from rmqctl.store.read.commit_log import UNREADABLE, ScanSummary, is_served
 from rmqctl.store.read.file_scan import RecordRun
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.read.store_file_sizes import geometry_of_store
-from rmqctl.store.read.version_guess import guess_profile, looks_like_3x, store_of_3x
+from rmqctl.store.read.version_guess import guess_profile, looks_like_3x, shows_version, store_of_3x
 from rmqctl.store.recovery.rules import third_from_end
 from rmqctl.store.serve.message_reader import MessageReader, QueueEnd
 from rmqctl.store.write.commit_log_writer import CommitLogWriter, PutSettings, put_settings
@@ -82,7 +82,8 @@ class MessageStore:
 
     Methods raise OSError where the file system fails.
 
-    `arriving` hears of each message when queues and index have it; `stats`, where one is set, counts puts.
+    `arriving` is called for each message when queues and index have it; `stats`, where one is set, counts puts.
+    `shows_version` says whether the store shows which broker version wrote it.
     Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
     """
 
@@ -118,6 +119,7 @@ class MessageStore:
             self._before = ReadOnlyStore(root, conf)  # once more: nobody else changes it from here on
             held.callback(self._before.close)
             known = profile or guess_profile(self._before)
+            self.shows_version = shows_version(self._before)
             has_light_queues = any(topic.startswith(LMQ_PREFIX) for topic, _ in self._before.queues)
             found = settings or put_settings(
                 self.conf, known, property_crc=property_crc, has_light_queues=has_light_queues
