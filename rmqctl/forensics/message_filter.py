@@ -12,6 +12,7 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transactio
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Flags
     from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.column_reader import Columns
 
@@ -127,7 +128,7 @@ class Filter:
         warmed_up = (kinds == TransactionType.PREPARED) | ((kinds == TransactionType.NONE) & half)
         return warmed_up if self.transaction is TransactionType.PREPARED else (kinds == TransactionType.NONE) & ~half
 
-    def _by_texts(self, columns: Columns, kept: Any) -> None:
+    def _by_texts(self, columns: Columns, kept: Flags) -> None:
         """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""
         import numpy as np
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_EXT_UNIT, CQ_UNIT
 from rmqctl.format.index_entry import INDEX_ENTRY
 from rmqctl.format.layout import BIG_ENDIAN, Layout
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Rows = npt.NDArray[np.void]  # one of the dtypes below, or of a kernel's rows: its docstring says which
+    Bytes = npt.NDArray[np.uint8]
+    Flags = npt.NDArray[np.bool_]
+    Numbers = npt.NDArray[np.generic]  # integers or floats, of a size that the docstring says
 
 
 def dtype_of(layout: Layout) -> np.dtype[Any]:

@@ -7,6 +7,11 @@ it settles that.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
+
 from typing import Any
 
 import numpy as np
@@ -31,7 +36,7 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 
 @kernel
-def place(messages: Any, row: int, states: Any, units: Any, times: Any, window: int) -> tuple[int, int]:
+def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
     """Place the messages from `row` on; the row that it came to, and why it stopped.
 
     `messages` are of DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages'

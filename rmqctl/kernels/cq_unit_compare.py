@@ -7,6 +7,11 @@ message confirmed become runs [start, end) of queue offsets.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -45,7 +50,7 @@ def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
 
 
 @inline_kernel
-def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
+def _confirm(state: Any, queue: int, offset: int, runs: Rows, used: int) -> int:
     if state.run_end != offset or state.run_start == state.run_end:
         if state.run_end > state.run_start:
             runs[used].queue = queue
@@ -58,7 +63,7 @@ def _confirm(state: Any, queue: int, offset: int, runs: Any, used: int) -> int:
 
 
 @inline_kernel
-def _compare(message: Any, state: Any, units: Any) -> int:
+def _compare(message: Any, state: Any, units: Rows) -> int:
     """Return the verdict on a message whose unit is in the window `units`."""
     at = (message.queue_offset - state.window_start) * _UNIT
     physical_offset = i64(units, at)
@@ -74,7 +79,9 @@ def _compare(message: Any, state: Any, units: Any) -> int:
 
 
 @kernel
-def match(messages: Any, row: int, states: Any, pool: Any, verdicts: Any, runs: Any, runs_used: int) -> tuple[int, int]:
+def match(
+    messages: Rows, row: int, states: Rows, pool: Bytes, verdicts: Numbers, runs: Rows, runs_used: int
+) -> tuple[int, int]:
     """Give `verdicts` (uint8) from `row` on.
 
     The row that it came to, and how many of `runs` (of RUNS) are used.

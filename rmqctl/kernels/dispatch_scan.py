@@ -9,6 +9,11 @@ The columns are those of RocketMQ's DispatchRequest, a row a message.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -87,7 +92,7 @@ _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START,
 
 
 @inline_kernel
-def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+def table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
     """Return where a queue stands in the table, or the free place for it."""
     end = start + length
     h = np.uint64(queue_id + 1) * SPREAD
@@ -111,7 +116,7 @@ def table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue
 
 
 @kernel
-def _table_slot(rows: Any, pool: Any, buffer: Any, start: int, length: int, queue_id: int) -> Any:
+def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
     return table_slot(rows, pool, buffer, start, length, queue_id)
 
 
@@ -170,7 +175,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 
 @inline_kernel
-def _name_at(buffer: Any, start: int, end: int) -> int:
+def _name_at(buffer: Bytes, start: int, end: int) -> int:
     """Return which of the names that matter stands at [start, end); -1 for none."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
@@ -185,7 +190,7 @@ def _name_at(buffer: Any, start: int, end: int) -> int:
 
 
 @inline_kernel
-def property_ends(buffer: Any, start: int, end: int) -> Any:
+def property_ends(buffer: Bytes, start: int, end: int) -> Any:
     """Return where the name of the property at `start` ends, and where its value does.
 
     The same place twice where it has none.
@@ -197,7 +202,7 @@ def property_ends(buffer: Any, start: int, end: int) -> Any:
 
 
 @inline_kernel
-def find_values(buffer: Any, start: int, end: int, spans: Any) -> None:
+def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
     """Spans (start, end) of the values of the names that matter.
 
     (0, 0) for none. The last of equal names counts.
@@ -222,7 +227,7 @@ def _positive(h: Any) -> Any:
 
 
 @inline_kernel
-def _hash_keys(buffer: Any, h: Any, spans: Any, with_tags: bool, hashes: Any, used: int) -> tuple[bool, int]:
+def _hash_keys(buffer: Bytes, h: Any, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Return (True, how many of `hashes` are used now): of UNIQ_KEY, of KEYS' words, of TAGS.
 
     `h` is the topic's. False: no UTF-8.
@@ -258,7 +263,7 @@ def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
 
 
 @inline_kernel
-def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
+def _spans_of(layouts: Any, layout: int, start: int, spans: Numbers) -> None:
     """Fill in the spans of a tail that begins at `start` and has this layout."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
@@ -267,7 +272,7 @@ def _spans_of(layouts: Any, layout: int, start: int, spans: Any) -> None:
 
 
 @inline_kernel
-def _traits(spans: Any, has_keys: bool, with_tags: bool, is_placeholder: bool) -> int:
+def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: bool) -> int:
     flags = HAS_UNIQUE if spans[UNIQUE, 1] and has_keys else 0
     flags |= HAS_TAG if spans[TAGS, 1] and has_keys and with_tags else 0
     flags |= DELAYED if spans[DELAY, 1] else 0
@@ -276,7 +281,7 @@ def _traits(spans: Any, has_keys: bool, with_tags: bool, is_placeholder: bool) -
 
 
 @inline_kernel
-def _has_bad_port(buffer: Any, record: Any) -> Any:
+def _has_bad_port(buffer: Bytes, record: Any) -> Any:
     """As `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
@@ -284,7 +289,7 @@ def _has_bad_port(buffer: Any, record: Any) -> Any:
 
 
 @inline_kernel
-def _has_bad_compression(buffer: Any, record: Any) -> Any:
+def _has_bad_compression(buffer: Bytes, record: Any) -> Any:
     """As `rmqctl.format.client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
@@ -300,7 +305,7 @@ def _has_bad_compression(buffer: Any, record: Any) -> Any:
 
 
 @inline_kernel
-def _client_traits(buffer: Any, record: Any, is_rollback: bool) -> int:
+def _client_traits(buffer: Bytes, record: Any, is_rollback: bool) -> int:
     if is_rollback:
         return 0
     return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (
@@ -310,17 +315,17 @@ def _client_traits(buffer: Any, record: Any, is_rollback: bool) -> int:
 
 @kernel
 def _describe(
-    buffer: Any,
+    buffer: Bytes,
     base: int,
-    rows: Any,
+    rows: Rows,
     row: int,
     table: Any,
-    pool: Any,
+    pool: Bytes,
     layouts: Any,
     with_keys: bool,
     with_tags: bool,
-    columns: Any,
-    hashes: Any,
+    columns: Rows,
+    hashes: Numbers,
     used: int,
 ) -> tuple[int, int]:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
@@ -367,13 +372,13 @@ def _describe(
 
 
 def describe(
-    buffer: Any,
+    buffer: Bytes,
     base: int,
-    rows: Any,
+    rows: Rows,
     row: int,
     table: DispatchTable,
-    columns: Any,
-    hashes: Any,
+    columns: Rows,
+    hashes: Numbers,
     used: int,
     *,
     with_keys: bool,

@@ -5,6 +5,11 @@ For texts that can be encoded and have no U+FFFD: that may stand for bytes that 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Flags, Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -15,7 +20,7 @@ from rmqctl.kernels.scan import RECORD_COLUMNS
 
 
 @inline_kernel
-def _same(buffer: Any, start: int, end: int, text: Any) -> bool:
+def _same(buffer: Bytes, start: int, end: int, text: Any) -> bool:
     if end - start != len(text):
         return False
     same = True
@@ -25,7 +30,7 @@ def _same(buffer: Any, start: int, end: int, text: Any) -> bool:
 
 
 @kernel
-def _keep_topic(buffer: Any, rows: Any, topic: Any, kept: Any) -> None:
+def _keep_topic(buffer: Bytes, rows: Rows, topic: Any, kept: Flags) -> None:
     for i in range(len(rows)):
         row = rows[i]
         end = row.position + row.size - row.properties_length - 2
@@ -33,13 +38,13 @@ def _keep_topic(buffer: Any, rows: Any, topic: Any, kept: Any) -> None:
 
 
 @inline_kernel
-def _find_values_of(buffer: Any, row: Any, spans: Any) -> None:
+def _find_values_of(buffer: Bytes, row: Any, spans: Numbers) -> None:
     end = row.position + row.size
     find_values(buffer, end - row.properties_length, end, spans)
 
 
 @kernel
-def _keep_tag(buffer: Any, rows: Any, tag: Any, kept: Any) -> None:
+def _keep_tag(buffer: Bytes, rows: Rows, tag: Any, kept: Flags) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
@@ -48,7 +53,7 @@ def _keep_tag(buffer: Any, rows: Any, tag: Any, kept: Any) -> None:
 
 
 @kernel
-def _keep_key(buffer: Any, rows: Any, key: Any, kept: Any) -> None:
+def _keep_key(buffer: Bytes, rows: Rows, key: Any, kept: Flags) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
@@ -68,7 +73,7 @@ def _bytes_of(text: str) -> Any:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def keep_topic(buffer: Any, rows: Any, topic: str, kept: Any) -> None:
+def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
     """Set `kept` (bool, one a row of RECORD_COLUMNS) where the topic is this one.
 
     Leaves the others as they are.
@@ -76,12 +81,12 @@ def keep_topic(buffer: Any, rows: Any, topic: str, kept: Any) -> None:
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 
 
-def keep_tag(buffer: Any, rows: Any, tag: str, kept: Any) -> None:
+def keep_tag(buffer: Bytes, rows: Rows, tag: str, kept: Flags) -> None:
     """Clear `kept` where TAGS is another."""
     _keep_tag(buffer, rows, _bytes_of(tag), kept)
 
 
-def keep_key(buffer: Any, rows: Any, key: str, kept: Any) -> None:
+def keep_key(buffer: Bytes, rows: Rows, key: str, kept: Flags) -> None:
     """Clear `kept` where `key` is neither UNIQ_KEY nor a word of KEYS."""
     _keep_key(buffer, rows, _bytes_of(key), kept)
 

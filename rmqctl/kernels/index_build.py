@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -24,7 +29,7 @@ BUILD_STATE = row_type(
 
 
 @kernel
-def slots_of(hashes: Any, count: int, slots: Any) -> None:
+def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
     """Put the slot of each key hash (int32, not negative) in a table of `count` into `slots` (int32).
 
     By multiplication, which is several times as fast as division: of numbers below 2^31 the quotient is wrong by 1 at
@@ -39,7 +44,7 @@ def slots_of(hashes: Any, count: int, slots: Any) -> None:
 
 @kernel
 def build(
-    messages: Any, hashes: Any, slots: Any, heads: Any, capacity: int, entries: Any, changed: Any, state: Any
+    messages: Rows, hashes: Numbers, slots: Numbers, heads: Any, capacity: int, entries: Rows, changed: Any, state: Any
 ) -> None:
     """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
 

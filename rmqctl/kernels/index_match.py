@@ -6,6 +6,11 @@ INDEX_EVENTS; like things one after the other are one row with a count.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -49,7 +54,7 @@ def time_diff(begin: int, stored: int) -> int:
 
 
 @inline_kernel
-def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -> int:
+def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) -> int:
     if used and events[used - 1].kind == kind and events[used - 1].entry + events[used - 1].count == entry:
         events[used - 1].count += 1
         events[used - 1].last_row = row
@@ -66,7 +71,7 @@ def _tell(events: Any, used: int, kind: int, entry: int, row: int, value: int) -
 
 @kernel
 def check_entries(
-    entries: Any, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Any
+    entries: Rows, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Rows
 ) -> Any:
     """Return the entries of a block (bytes; the first one's number is `first`) against `heads`.
 
@@ -104,7 +109,7 @@ def check_entries(
 
 @inline_kernel
 def _check_time(
-    entry_at: int, entries: Any, number: int, message: Any, row: int, header: Any, state: Any, events: Any, used: int
+    entry_at: int, entries: Rows, number: int, message: Any, row: int, header: Any, state: Any, events: Rows, used: int
 ) -> int:
     """Return `header`: beginTimestamp, endTimestamp, indexCount."""
     begin, stored = header[0], message.store_timestamp
@@ -123,7 +128,7 @@ def _check_time(
 
 
 @inline_kernel
-def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, used: int) -> int:
+def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Rows, used: int) -> int:
     """TAGS of a message whose other keys are all there.
 
     Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last,
@@ -147,13 +152,13 @@ def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Any, u
 @inline_kernel
 def _end_message(
     message: Any,
-    hashes: Any,
+    hashes: Numbers,
     row: int,
     found: Any,
     like_3x: bool,
     report_missing: bool,
     state: Any,
-    events: Any,
+    events: Rows,
     used: int,
 ) -> int:
     """Return whether every key that must exist was found.
@@ -198,9 +203,9 @@ def _end_message(
 
 @kernel
 def merge(
-    messages: Any,
-    hashes: Any,
-    entries: Any,
+    messages: Rows,
+    hashes: Numbers,
+    entries: Rows,
     first: int,
     skipped: Any,
     more: bool,
@@ -210,7 +215,7 @@ def merge(
     report_missing: bool,
     found: Any,
     state: Any,
-    events: Any,
+    events: Rows,
 ) -> None:
     """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
 

@@ -8,6 +8,11 @@ a property given twice, a time that is no date, and topics whose tagsCode does n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -62,7 +67,7 @@ _TWO, _THREE, _FOUR = np.arange(2, 5)
 
 
 @inline_kernel
-def _text(out: Any, used: int, which: int) -> int:
+def _text(out: Bytes, used: int, which: int) -> int:
     start = 0 if which == 0 else _TEXT_ENDS[which - 1]
     for i in range(start, _TEXT_ENDS[which]):
         out[used] = _TEXT_BYTES[i]
@@ -71,7 +76,7 @@ def _text(out: Any, used: int, which: int) -> int:
 
 
 @inline_kernel
-def _number(out: Any, used: int, value: int) -> int:
+def _number(out: Bytes, used: int, value: int) -> int:
     rest = np.uint64(value)
     if value < 0:
         out[used] = 45
@@ -90,7 +95,7 @@ def _number(out: Any, used: int, value: int) -> int:
 
 
 @inline_kernel
-def _padded(out: Any, used: int, value: int, digits: int) -> int:
+def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
     for i in range(digits):
         out[used + digits - 1 - i] = np.uint8(48 + value % 10)
         value //= 10
@@ -98,7 +103,7 @@ def _padded(out: Any, used: int, value: int, digits: int) -> int:
 
 
 @inline_kernel
-def _time(out: Any, used: int, ms: int) -> Any:
+def _time(out: Bytes, used: int, ms: int) -> Any:
     """`2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
@@ -127,7 +132,7 @@ def _time(out: Any, used: int, ms: int) -> Any:
 
 
 @inline_kernel
-def _host(buffer: Any, at: int, out: Any, used: int) -> Any:
+def _host(buffer: Bytes, at: int, out: Bytes, used: int) -> Any:
     for i in range(4):
         used = _number(out, used, np.int64(buffer[at + i]))
         out[used] = _DOT if i < 3 else _COLON
@@ -136,7 +141,7 @@ def _host(buffer: Any, at: int, out: Any, used: int) -> Any:
 
 
 @inline_kernel
-def _hex(buffer: Any, start: int, end: int, digits: Any, out: Any, used: int) -> int:
+def _hex(buffer: Bytes, start: int, end: int, digits: Any, out: Bytes, used: int) -> int:
     for i in range(start, end):
         out[used] = digits[buffer[i] >> 4]
         out[used + 1] = digits[buffer[i] & 15]
@@ -145,7 +150,7 @@ def _hex(buffer: Any, start: int, end: int, digits: Any, out: Any, used: int) ->
 
 
 @inline_kernel
-def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
     for at in range(start, end, 3):
         count = min(end - at, 3)
         three = np.uint32(buffer[at]) << np.uint32(16)
@@ -160,7 +165,7 @@ def _base64(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 
 @inline_kernel
-def _is_plain(buffer: Any, start: int, end: int) -> bool:
+def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
     """Return whether a text stands in JSON as it is.
 
     ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF. Except U+3164, which is
@@ -183,7 +188,7 @@ def _is_plain(buffer: Any, start: int, end: int) -> bool:
 
 
 @inline_kernel
-def _copy(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+def _copy(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
     for i in range(start, end):
         out[used] = buffer[i]
         used += 1
@@ -191,7 +196,7 @@ def _copy(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 
 @inline_kernel
-def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
+def _quoted(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
     out[used] = _QUOTE
     used = _copy(buffer, start, end, out, used + 1)
     out[used] = _QUOTE
@@ -199,7 +204,7 @@ def _quoted(buffer: Any, start: int, end: int, out: Any, used: int) -> int:
 
 
 @inline_kernel
-def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
+def _is_repeated(buffer: Bytes, names: Any, count: int) -> bool:
     """Return whether the last of `count` names stands among those before it, too."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
@@ -215,7 +220,7 @@ def _is_repeated(buffer: Any, names: Any, count: int) -> bool:
 
 
 @inline_kernel
-def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: int) -> int:
+def _properties(buffer: Bytes, start: int, end: int, names: Any, out: Bytes, used: int) -> int:
     """Return the pairs as JSON; -1 where the one-record way has to do it."""
     count = 0
     p = start
@@ -250,7 +255,7 @@ def _properties(buffer: Any, start: int, end: int, names: Any, out: Any, used: i
 
 
 @inline_kernel
-def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
+def _fill(values: Any, buffer: Bytes, base: int, row: Any, born: int) -> None:
     """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
 
     Of a host where it stands.
@@ -276,7 +281,16 @@ def _fill(values: Any, buffer: Any, base: int, row: Any, born: int) -> None:
 
 @inline_kernel
 def _line(
-    buffer: Any, base: int, row: Any, path: Any, body: int, spans: Any, names: Any, values: Any, out: Any, used: int
+    buffer: Bytes,
+    base: int,
+    row: Any,
+    path: Any,
+    body: int,
+    spans: Numbers,
+    names: Any,
+    values: Any,
+    out: Bytes,
+    used: int,
 ) -> Any:
     """Return one line; -1 where the one-record way has to write it."""
     position = row.position
@@ -324,7 +338,7 @@ def _line(
 
 
 @kernel
-def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, body: int, out: Any) -> Any:
+def _write(buffer: Bytes, base: int, rows: Rows, at: int, path: Any, skipped: Any, body: int, out: Bytes) -> Any:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     names = np.zeros((_NAMES_MAX, 2), np.int64)
     values = np.zeros(len(_KINDS), np.int64)
@@ -353,7 +367,7 @@ def _write(buffer: Any, base: int, rows: Any, at: int, path: Any, skipped: Any, 
 
 
 def write_lines(
-    buffer: Any, base: int, rows: Any, at: int, path: bytes, skipped_topic: bytes, body: int, out: Any
+    buffer: Bytes, base: int, rows: Rows, at: int, path: bytes, skipped_topic: bytes, body: int, out: Bytes
 ) -> tuple[int, int]:
     """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8).
 

@@ -17,6 +17,11 @@ Not supported, since nobody gains by it: `__CRC32#`, records V2, `bodyEncoding` 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers, Rows
+
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,7 +111,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 
 @inline_kernel
-def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
+def _which(b: Bytes, start: int, end: int, texts: Any, ends: Any) -> int:
     """Return which of the texts stands at [start, end); -1 for none."""
     text_start = np.int64(0)
     for which in range(len(ends)):
@@ -122,14 +127,14 @@ def _which(b: Any, start: int, end: int, texts: Any, ends: Any) -> int:
 
 
 @inline_kernel
-def _past_blanks(b: Any, p: int, end: int) -> int:
+def _past_blanks(b: Bytes, p: int, end: int) -> int:
     while p < end and (b[p] == _SPACE or b[p] == 9 or b[p] == 13):
         p += 1
     return p
 
 
 @inline_kernel
-def _closing_quote(b: Any, p: int, end: int) -> int:
+def _closing_quote(b: Bytes, p: int, end: int) -> int:
     """Return where the string ends that goes on at `p`; -1 where it is not plain.
 
     Looks at eight bytes at once.
@@ -152,13 +157,13 @@ def _closing_quote(b: Any, p: int, end: int) -> int:
 
 
 @inline_kernel
-def _string(b: Any, p: int, end: int) -> int:
+def _string(b: Bytes, p: int, end: int) -> int:
     """As `_closing_quote`, of the string that begins at `p`."""
     return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
 
 
 @inline_kernel
-def _integer(b: Any, p: Any, end: int) -> Any:
+def _integer(b: Bytes, p: Any, end: int) -> Any:
     """(after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -175,7 +180,7 @@ def _integer(b: Any, p: Any, end: int) -> Any:
 
 
 @inline_kernel
-def _host(b: Any, p: int, end: int) -> Any:
+def _host(b: Bytes, p: int, end: int) -> Any:
     """Return the eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
     host = np.int64(0)
     for i in range(5):
@@ -193,7 +198,7 @@ def _host(b: Any, p: int, end: int) -> Any:
 
 
 @inline_kernel
-def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
+def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> bool:
     for i in range(count):
         if pairs[i, 1] - pairs[i, 0] == end - start:
             j = np.int64(0)
@@ -205,7 +210,7 @@ def _is_new_name(b: Any, pairs: Any, count: int, start: int, end: int) -> bool:
 
 
 @inline_kernel
-def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
+def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Any) -> int:
     """Behind the object of properties at `p`, or -1.
 
     `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY.
@@ -253,7 +258,7 @@ def _pairs(b: Any, p: int, end: int, pairs: Any, found: Any) -> int:
 
 
 @inline_kernel
-def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
+def _value(b: Bytes, p: int, end: int, key: int, values: Any, spans: Numbers, pairs: Numbers, found: Any) -> Any:
     """Behind the value of a key at `p`, or -1."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
@@ -280,7 +285,7 @@ def _value(b: Any, p: int, end: int, key: int, values: Any, spans: Any, pairs: A
 
 
 @inline_kernel
-def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found: Any) -> Any:
+def _parse(b: Bytes, p: int, end: int, values: Any, spans: Numbers, pairs: Numbers, found: Any) -> Any:
     """Return the keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
@@ -307,31 +312,31 @@ def _parse(b: Any, p: int, end: int, values: Any, spans: Any, pairs: Any, found:
 
 
 @inline_kernel
-def _store(out: Any, at: int, value: int, size: int) -> None:
+def _store(out: Bytes, at: int, value: int, size: int) -> None:
     """Store a big-endian number of `size` bytes."""
     for i in range(size):
         out[at + i] = np.uint8(np.uint64(value) >> np.uint64(8 * (size - 1 - i)) & np.uint64(255))
 
 
 @inline_kernel
-def _store_int(out: Any, at: int, value: int) -> None:
+def _store_int(out: Bytes, at: int, value: int) -> None:
     _store(out, at, value, 4)
 
 
 @inline_kernel
-def _store_long(out: Any, at: int, value: int) -> None:
+def _store_long(out: Bytes, at: int, value: int) -> None:
     _store(out, at, value, 8)
 
 
 @inline_kernel
-def _copy(b: Any, start: int, end: int, out: Any, at: int) -> int:
+def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
     """Behind the copy."""
     out[at : at + end - start] = b[start:end]
     return at + end - start
 
 
 @inline_kernel
-def _base64(b: Any, start: int, end: int, out: Any, at: int, size: int) -> bool:
+def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> bool:
     """Write the `size` bytes that [start, end) stands for; whether it is strict base64."""
     behind = at + size
     for p in range(start, end, 4):
@@ -354,7 +359,7 @@ def _base64(b: Any, start: int, end: int, out: Any, at: int, size: int) -> bool:
 
 
 @inline_kernel
-def _write_body(b: Any, start: int, end: int, encoding: int, out: Any, at: int, size: int) -> bool:
+def _write_body(b: Bytes, start: int, end: int, encoding: int, out: Bytes, at: int, size: int) -> bool:
     if encoding == _BASE64:
         return bool(_base64(b, start, end, out, at, size))
     _copy(b, start, end, out, at)
@@ -362,7 +367,7 @@ def _write_body(b: Any, start: int, end: int, encoding: int, out: Any, at: int, 
 
 
 @inline_kernel
-def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
+def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
     """Bytes that the body will have; -1 for a length that base64 never has."""
     if encoding != _BASE64 or start == end:
         return end - start
@@ -373,7 +378,7 @@ def _body_size(b: Any, start: int, end: int, encoding: int) -> Any:
 
 @inline_kernel
 def _write_properties(
-    b: Any, pairs: Any, count: int, unique: Any, counter: int, trailing: bool, out: Any, at: int
+    b: Bytes, pairs: Numbers, count: int, unique: Any, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
     """Behind the properties.
 
@@ -397,7 +402,7 @@ def _write_properties(
 
 
 @inline_kernel
-def _write_head(out: Any, at: int, size: int, values: Any, body_size: int, body_crc: int) -> None:
+def _write_head(out: Bytes, at: int, size: int, values: Any, body_size: int, body_crc: int) -> None:
     _store_int(out, at, size)
     _store_int(out, at + _MAGIC_AT, _MAGIC)
     _store_int(out, at + _BODY_CRC_AT, body_crc)
@@ -414,8 +419,8 @@ def _write_head(out: Any, at: int, size: int, values: Any, body_size: int, body_
 
 @kernel
 def _encode(
-    b: Any, p: Any, defaults: Any, table: Any, pool: Any, trailing: bool, body_max: int, record_max: int, unique: Any, counter: Any,
-    crc32: int, out: Any, address: int, rows: Any,
+    b: Bytes, p: Any, defaults: Any, table: Any, pool: Bytes, trailing: bool, body_max: int, record_max: int, unique: Any, counter: Any,
+    crc32: int, out: Bytes, address: int, rows: Rows,
 ) -> Any:  # fmt: skip
     values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
     pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
@@ -496,7 +501,14 @@ def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any
 
 
 def encode(
-    lines: Any, position: int, defaults: Any, table: QueueTable, rules: LineRules, counter: int, out: Any, rows: Any
+    lines: Bytes,
+    position: int,
+    defaults: Any,
+    table: QueueTable,
+    rules: LineRules,
+    counter: int,
+    out: Bytes,
+    rows: Rows,
 ) -> tuple[int, int, int]:
     """Write the records of plain lines from `position` on into `out`, one after the other, and `rows` (LINE_COLUMNS) about them.
 
@@ -513,7 +525,7 @@ def encode(
 
 
 @kernel
-def _place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, limit: int) -> int:
+def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
     count = 0
     while count < len(rows) and offset + rows[count].size <= limit:
         row = rows[count]
@@ -526,7 +538,7 @@ def _place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, lim
     return count
 
 
-def place(out: Any, rows: Any, next_offsets: Any, offset: int, stored: int, limit: int) -> int:
+def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
     """Give records their places, from physical `offset` on, as many as end at or before `limit`; how many.
 
     `next_offsets` (int64) are those of the queues, by their numbers, and go on with each record; `stored` is ms since

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
+
 
 import numpy as np
 
@@ -17,7 +21,7 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 
 
 @kernel
-def add_messages(messages: Any, spans: Any) -> int:
+def add_messages(messages: Rows, spans: Rows) -> int:
     """Take messages (DISPATCH_COLUMNS, in log order) into account in `spans` (QUEUE_SPANS).
 
     How many of them name LMQ queues. Prepared and rollback records are in no queue. Queue offset 0 begins a queue anew:

@@ -7,6 +7,11 @@ does.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Rows
+
 from typing import Any
 
 import numpy as np
@@ -56,7 +61,7 @@ def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a
 
 
 @kernel
-def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, with_multi_dispatch: bool) -> int:
+def fill(messages: Rows, row: int, queues: Any, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch `messages` (of DISPATCH_COLUMNS) from `row` on to `states` (of FILL_STATES); the row that it came to.
 
     `queues` has the place in `states` of each queue's number. Stops before a message of a batch queue, and
@@ -74,7 +79,7 @@ def fill(messages: Any, row: int, queues: Any, states: Any, units_a_file: int, w
     return row
 
 
-def are_dispatched(messages: Any) -> Any:
+def are_dispatched(messages: Rows) -> Any:
     """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
 
     Those of transactions that are open or rolled back are not.
@@ -90,7 +95,7 @@ def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, uni
 
 
 @kernel
-def used_units(raw: Any, count: int, bound: int) -> int:
+def used_units(raw: Bytes, count: int, bound: int) -> int:
     """Return how many of the first `count` units of `raw` (uint8) are in use one after the other, and point before `bound` (bytes)."""
     for unit in range(count):
         at = unit * _UNIT
@@ -101,7 +106,7 @@ def used_units(raw: Any, count: int, bound: int) -> int:
 
 
 @kernel
-def first_reaching(raw: Any, count: int, bound: int) -> int:
+def first_reaching(raw: Bytes, count: int, bound: int) -> int:
     """Return the first of `count` units of `raw` (uint8) that points to `bound` (bytes) or beyond, in use or not.
 
     `count`: none.

@@ -7,6 +7,11 @@ Topics and hosts, which are few, come as numbers of a `QueueTable`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers, Rows
+
 from typing import Any
 
 import numpy as np
@@ -62,7 +67,7 @@ def _hosts_at(row: Any) -> Any:
 
 
 @inline_kernel
-def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
+def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Any:
     """Return the number of a text; -1 where the table has not got it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
@@ -70,15 +75,15 @@ def _number(rows: Any, pool: Any, buffer: Any, start: int, length: int) -> Any:
 
 @kernel
 def _describe(
-    buffer: Any,
-    rows: Any,
+    buffer: Bytes,
+    rows: Rows,
     row: int,
     topics: Any,
     topic_pool: Any,
     hosts: Any,
     host_pool: Any,
     with_values: bool,
-    columns: Any,
+    columns: Rows,
 ) -> int:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     while row < len(rows):
@@ -128,7 +133,7 @@ class TextTable:
             self.texts.append(text)
 
 
-def describe(buffer: Any, rows: Any, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
+def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
     """ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
     What is new among topics and hosts is added to the tables. Without `with_values`, what stands in the properties is
@@ -145,7 +150,7 @@ def describe(buffer: Any, rows: Any, topics: TextTable, hosts: TextTable, *, wit
     return columns
 
 
-def _learn(buffer: Any, row: Any, topics: TextTable, hosts: TextTable) -> None:
+def _learn(buffer: Bytes, row: Any, topics: TextTable, hosts: TextTable) -> None:
     topic_end = int(row["position"]) + int(row["size"]) - int(row["properties_length"]) - 2
     topics.add(bytes(buffer[topic_end - int(row["topic_length"]) : topic_end]))
     born_size = HOST_V6 if row["sys_flag"] & BORNHOST_V6 else HOST_V4
@@ -157,7 +162,7 @@ def _learn(buffer: Any, row: Any, topics: TextTable, hosts: TextTable) -> None:
 
 
 @kernel
-def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> None:
+def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, out: Bytes) -> None:
     for i in range(len(starts)):
         start, at, length = starts[i], np.int64(offsets[i]), lengths[i]
         if length > _SHORT:
@@ -167,7 +172,7 @@ def _gather(buffer: Any, starts: Any, lengths: Any, offsets: Any, out: Any) -> N
                 out[at + j] = buffer[start + j]
 
 
-def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:
+def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Any, Any]:
     """(offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
 
     Together below 2 GiB.
@@ -180,7 +185,7 @@ def gather(buffer: Any, starts: Any, lengths: Any) -> tuple[Any, Any]:
 
 
 @kernel
-def _msg_ids(buffer: Any, base: int, rows: Any, offsets: Any, out: Any) -> Any:
+def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes) -> Any:
     used = np.int64(0)
     for i in range(len(rows)):
         _, _, at, size = _hosts_at(rows[i])
@@ -198,7 +203,7 @@ def _msg_ids(buffer: Any, base: int, rows: Any, offsets: Any, out: Any) -> Any:
     return used
 
 
-def msg_ids(buffer: Any, base: int, rows: Any) -> tuple[Any, Any]:
+def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Any, Any]:
     """Return the msgIds of `rows`, as `gather` gives texts.
 
     The buffer's first byte is at physical offset `base`.
@@ -209,7 +214,7 @@ def msg_ids(buffer: Any, base: int, rows: Any) -> tuple[Any, Any]:
 
 
 @inline_kernel
-def _same(buffer: Any, one: int, other: int, length: int) -> bool:
+def _same(buffer: Bytes, one: int, other: int, length: int) -> bool:
     same = True
     for i in range(length):
         same = same and buffer[one + i] == buffer[other + i]
@@ -217,7 +222,7 @@ def _same(buffer: Any, one: int, other: int, length: int) -> bool:
 
 
 @kernel
-def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
+def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Any:
     used = np.int64(0)
     for i in range(len(rows)):
         first = used
@@ -240,7 +245,7 @@ def _pairs(buffer: Any, rows: Any, offsets: Any, pairs: Any) -> Any:
     return used
 
 
-def pairs(buffer: Any, rows: Any) -> tuple[Any, Any]:
+def pairs(buffer: Bytes, rows: Rows) -> tuple[Any, Any]:
     """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them.
 
     (offsets, PAIR_COLUMNS), as `gather` gives bytes.

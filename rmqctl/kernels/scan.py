@@ -8,6 +8,11 @@ damage case.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Rows
+
 from typing import Any
 
 import numpy as np
@@ -44,7 +49,9 @@ _CRC_SIZE = PROPERTY_CRC_SIZE
 
 
 @inline_kernel
-def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, body_start: int, body_length: int) -> bool:
+def _body_crc_is_right(
+    buffer: Bytes, address: int, crc32: int, position: int, body_start: int, body_length: int
+) -> bool:
     crc = np.uint32(0)
     if body_length:
         crc = call_crc32(crc32, address + body_start, np.uint32(body_length)) & np.uint32(0x7FFFFFFF)
@@ -53,7 +60,7 @@ def _body_crc_is_right(buffer: Any, address: int, crc32: int, position: int, bod
 
 
 @inline_kernel
-def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int, end: int) -> bool:
+def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
     """Return the property `__CRC32#` at a record's end: right, or not there.
 
     What only looks like it is left to the one-record decoder.
@@ -77,7 +84,7 @@ def _property_crc_is_right(buffer: Any, address: int, crc32: int, position: int,
 
 
 @kernel
-def _walk(buffer: Any, address: int, base: int, room: int, crc32: int, columns: Any, check_bodies: bool) -> int:
+def _walk(buffer: Bytes, address: int, base: int, room: int, crc32: int, columns: Rows, check_bodies: bool) -> int:
     length = len(buffer)
     position = 0
     count = 0

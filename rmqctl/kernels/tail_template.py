@@ -8,6 +8,11 @@ example in all of those has its values in the same places, and its topic. Tails 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Numbers
+
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +38,12 @@ class TailLayouts(NamedTuple):
     known.
     """
 
-    lengths: Any
+    lengths: Numbers
     texts: Any
     fixed: Any
     ends: Any
-    spans: Any
-    slots: Any
+    spans: Numbers
+    slots: Numbers
     misses: Any
 
 
@@ -53,7 +58,7 @@ def no_layouts(values: int) -> TailLayouts:
 
 
 @inline_kernel
-def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int) -> Any:
+def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
     """Return the row where the layout of the tail [start, end) stands, or would; and whether it does."""
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
@@ -75,7 +80,7 @@ def layout_of(layouts: Any, buffer: Any, start: int, end: int, topic_length: int
 
 
 @inline_kernel
-def learn(layouts: Any, row: int, buffer: Any, start: int, end: int, topic_length: int, spans: Any) -> None:
+def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
     """Keep the layout of a tail that has none in its row, whose values stand in `spans` of the buffer, (0, 0) for those it has not."""
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.kernels import scan
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Rows
     from rmqctl.logfile.mapped_file import MappedFile
 
 BUFFER_SIZE = 2 * 1024 * 1024
@@ -27,8 +28,8 @@ class Columns(NamedTuple):
 
     physical_offset: int
     size: int
-    rows: Any
-    buffer: Any
+    rows: Rows
+    buffer: Bytes
     path: str
 
     def message(self, row: int) -> Message:
@@ -85,7 +86,7 @@ class ColumnReader:
             self._filled = 0  # once more from its own start
         return None
 
-    def _is_cut(self, buffer: Any) -> bool:
+    def _is_cut(self, buffer: Bytes) -> bool:
         """Return whether what begins the buffer's rest may be a record that only the buffer's end cuts."""
         if len(buffer) < message.MIN_SIZE:
             return True

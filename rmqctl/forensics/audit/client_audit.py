@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,18 +16,19 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.store.read.commit_log import CommitLog
 
 CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 
 
-def count_rejected(messages: Any) -> Counter[str]:
+def count_rejected(messages: Rows) -> Counter[str]:
     """Count the messages (of DISPATCH_COLUMNS) that clients reject, by the codes of their findings."""
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
 
-def find_rejected(log: CommitLog, messages: Any) -> Iterator[Finding]:
+def find_rejected(log: CommitLog, messages: Rows) -> Iterator[Finding]:
     """Yield a finding for each row of messages, one after the other in the log, that clients reject for the same reason."""
     for code, trait in CODES.items():
         wrong = np.flatnonzero(messages["traits"] & trait)

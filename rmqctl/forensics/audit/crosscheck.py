@@ -44,6 +44,7 @@ from rmqctl.store.read.version_guess import signs_of_5
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
@@ -116,7 +117,7 @@ class QueueCrosscheck:
             return ODD
         return PLAIN if key in self._cursors else ABSENT
 
-    def _judge(self, rows: Any, verdict: int, message: Message | None) -> None:
+    def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
         """Messages of one queue with the same verdict, their queue offsets one after the other."""
         row = rows[0]
         key = self._keys[row["queue"]]
@@ -399,7 +400,7 @@ class QueueCrosscheck:
             for number, unit in zip(left.tolist(), units[left].tolist(), strict=True):
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
-    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Any) -> Any:
+    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Any:
         """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already.
 
         They are counted.
@@ -579,7 +580,7 @@ class _Unconfirmed:
         self.previous = -1
         self.in_front = True
 
-    def are_expired(self, units: Any) -> bool:
+    def are_expired(self, units: Rows) -> bool:
         """Return whether all of a block are expired messages' units in order, as is usual.
 
         Then they are taken into account.
@@ -594,7 +595,7 @@ class _Unconfirmed:
         return True
 
 
-def _runs(messages: Any, verdicts: Any) -> Iterator[Any]:
+def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Any]:
     """Row numbers of the messages that are not simply confirmed.
 
     Those of one queue and verdict together, in log order.

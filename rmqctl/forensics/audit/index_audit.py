@@ -22,6 +22,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.columns import Bytes
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.index_service import IndexFile
@@ -38,7 +39,7 @@ class _Block(NamedTuple):
 
     file: FileCheck
     first: int
-    data: Any
+    data: Bytes
     skipped: Any
     incomplete: bool
 

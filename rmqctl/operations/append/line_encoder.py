@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rmqctl.operations.append.message_from_json import BORN_HOST, STORE_HOST, UN
 from rmqctl.store.write.put_message import EncodedLines
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.engine.message_store import MessageStore
     from rmqctl.store.write.put_message import EncodingRules
@@ -53,7 +54,7 @@ class LineEncoder:
         self._known.add(key)
         self._queues.append(key)
 
-    def encode(self, lines: Any, position: int) -> EncodedLines:
+    def encode(self, lines: Bytes, position: int) -> EncodedLines:
         """Return the records of the plain lines from `position` on, up to the first line that is not plain.
 
         `lines` is an array of uint8, writable.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
+    from rmqctl.format.columns import Numbers
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -51,7 +52,7 @@ class _Chains:
         self._left_over = _hashes(self._borders[:-1])
         self._ends = self._borders[:-1].copy()
 
-    def add(self, places: Any, sizes: Any) -> None:
+    def add(self, places: Numbers, sizes: Any) -> None:
         """Add units: their physical offsets and sizes (int64, bytes)."""
         numbers = np.searchsorted(self._borders, places, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self._ends))
@@ -69,7 +70,7 @@ class _Chains:
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
 
 
-def _hashes(places: Any) -> Any:
+def _hashes(places: Numbers) -> Any:
     """Return a number of 64 bits for each physical offset (splitmix64)."""
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -21,6 +21,8 @@ from rmqctl.logfile.column_reader import Columns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmqctl.format.columns import Rows
+
 _FAST = 1
 _BLOCKS_UNPACKED = 2
 
@@ -112,7 +114,7 @@ class PlaceholderBlocks:
         return bool(self._by_damage)
 
 
-def are_served(messages: Any) -> Any:
+def are_served(messages: Rows) -> Any:
     """Of each row (of columns with a `sys_flag`) whether consumers get the message.
 
     Filler placeholders are rollbacks.

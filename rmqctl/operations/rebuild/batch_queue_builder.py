@@ -16,6 +16,7 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqctl.format.columns import Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -69,7 +70,7 @@ class BatchQueueBuilder:
             if writer is not None:
                 close_built(writer, self.queues[key])
 
-    def _put(self, key: QueueKey, rows: Any) -> None:
+    def _put(self, key: QueueKey, rows: Rows) -> None:
         units = batch_units(rows, self._before.commit_log.message_at)
         counts = self.queues.get(key)
         misnumbered = self._renumber(key, units, counts.max_offset if counts is not None else None)
@@ -91,7 +92,7 @@ class BatchQueueBuilder:
         self.queues[key].misnumbered += misnumbered
         self._append(self.queues[key], units)
 
-    def _renumber(self, key: QueueKey, units: Any, end: int | None) -> int:
+    def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Give the next place to units whose number cannot be right, as the one after them goes on from there.
 
         How many.
@@ -139,7 +140,7 @@ class BatchQueueBuilder:
             else int(built["baseOffset"])
         )
 
-    def _append(self, counts: QueueCounts, units: Any) -> None:
+    def _append(self, counts: QueueCounts, units: Rows) -> None:
         before, writer = self._before.queues.get(counts.key), self._writers[counts.key]
         if isinstance(before, BatchConsumeQueue):
             for unit in units:

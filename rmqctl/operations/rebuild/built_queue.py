@@ -18,6 +18,7 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -123,7 +124,7 @@ class BuiltQueue:
         self._writer = writer
         self._keep = keep
 
-    def put(self, units: Any, store_timestamps: Any) -> None:
+    def put(self, units: Rows, store_timestamps: Numbers) -> None:
         """Append units (numpy array of UNITS) of messages stored at these times (ms)."""
         if not len(units):
             return
@@ -151,7 +152,7 @@ class BuiltQueue:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
 
-    def _without_addresses(self, units: Any) -> Any:
+    def _without_addresses(self, units: Rows) -> Any:
         if self._extension is None:
             return units
         units = units.copy()
@@ -177,7 +178,7 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
     writer.close()
 
 
-def _equal_units(units: Any, others: Any) -> int:
+def _equal_units(units: Rows, others: Any) -> int:
     """Return how many of two rows of units are equal.
 
     All of them, as a rule, which is seen at once.
@@ -187,12 +188,12 @@ def _equal_units(units: Any, others: Any) -> int:
     return int(np.count_nonzero(units == others))
 
 
-def is_unit(units: Any) -> Any:
+def is_unit(units: Rows) -> Any:
     """Of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
     return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
 
 
-def lead_into(units: Any, log: range) -> Any:
+def lead_into(units: Rows, log: range) -> Any:
     """Return of each unit (numpy array of UNITS) whether it stands for a message in these physical offsets of the log."""
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from rmqctl.format.columns import Rows
     from rmqctl.store.config.topics import QueueKey
 
 
@@ -50,7 +51,7 @@ class BuiltUnits:
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)
 
-    def _put(self, kept: _Kept, queue_offset: int, units: Any) -> None:
+    def _put(self, kept: _Kept, queue_offset: int, units: Rows) -> None:
         if not kept.portions:
             kept.first = queue_offset
         data = units.tobytes()

@@ -45,6 +45,7 @@ from rmqctl.store.read.version_guess import signs_of_5
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
     from rmqctl.operations.rebuild.queue_numbers import Following
@@ -145,7 +146,7 @@ class QueueBuilder:
         self._know_queues()
         self._begin(number, queue)
 
-    def _place(self, messages: Any, *, own: bool = True) -> None:
+    def _place(self, messages: Rows, *, own: bool = True) -> None:
         """Place messages; `own`: in their own queues, by their QUEUEOFFSET."""
         self._know_queues()
         row = 0
@@ -229,7 +230,7 @@ class QueueBuilder:
             return target.tags_code
         return message.store_timestamp + self._delay_of(message.queue_id)
 
-    def _settle(self, messages: Any, row: int, *, own: bool) -> bool:
+    def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
         """Return what `place` could not: whether the message of this row is done with."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
@@ -267,7 +268,7 @@ class QueueBuilder:
             return True
         return False
 
-    def _settle_first(self, messages: Any, row: int, *, own: bool) -> bool:
+    def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
         """Begin a queue with a message; whether that is done with."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
@@ -308,7 +309,7 @@ class QueueBuilder:
         is_right = not self._log_begin and go_on(place, following)
         return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
 
-    def _is_right(self, messages: Any, row: int, expected: int) -> bool:
+    def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
         """Return whether a number that is too high is right all the same.
 
         Those after it go on from it, and no broker placed it at `expected`. A record before it says that it is of
@@ -319,7 +320,7 @@ class QueueBuilder:
             return False
         return self._place_before(key, messages[row]) != expected
 
-    def _is_misnumbered(self, messages: Any, row: int, expected: int) -> bool:
+    def _is_misnumbered(self, messages: Rows, row: int, expected: int) -> bool:
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         following = self._numbers.following(messages, row, key)
         return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
@@ -433,16 +434,16 @@ class QueueBuilder:
             for slot, data in before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
 
-    def _known(self, units: Any, start: int, behind: int) -> int:
+    def _known(self, units: Rows, start: int, behind: int) -> int:
         """Count the units of messages before the one at `behind`, and those that an earlier rebuild made lead to that message."""
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
-    def _lies_between(self, units: Any, start: int, end: int) -> Any:
+    def _lies_between(self, units: Rows, start: int, end: int) -> Any:
         """Return which units stand for messages of [start, end) of the log."""
         offsets = units["physicalOffset"]
         return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
 
-    def _without_addresses(self, key: QueueKey, units: Any) -> Any:
+    def _without_addresses(self, key: QueueKey, units: Rows) -> Any:
         """Old units with tags codes where they have addresses of an extension, which is rebuilt."""
         found = units.copy()
         extension = self._before.extensions.get(key)
@@ -472,7 +473,7 @@ class QueueBuilder:
             self._keys += [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in new]
             self._states = np.concatenate((self._states, np.zeros(len(new), PLACE_STATES)))
 
-    def _count_left_out(self, messages: Any) -> None:
+    def _count_left_out(self, messages: Rows) -> None:
         left_out = self._states["kind"] == LEFT_OUT
         if left_out.any():
             numbers, counts = np.unique(messages["queue"][left_out[messages["queue"]]], return_counts=True)

@@ -25,6 +25,7 @@ from rmqctl.store.read.commit_log import message_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmqctl.format.columns import Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.file_scan import ScanItem
@@ -55,7 +56,7 @@ class QueueNumbers:
         self._ahead, self._light_ahead = _Ahead(log), _Ahead(log)  # each is asked in log order
         self._end = log.queue.end if end is None else end
 
-    def following(self, messages: Any, row: int, key: QueueKey) -> list[Following]:
+    def following(self, messages: Rows, row: int, key: QueueKey) -> list[Following]:
         """Return what comes after the message in row `row` of `messages` (DISPATCH_COLUMNS), the nearest first.
 
         Raises OSError.
@@ -85,7 +86,7 @@ class QueueNumbers:
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
-    def goes_on(self, messages: Any, row: int) -> bool:
+    def goes_on(self, messages: Rows, row: int) -> bool:
         """Return whether the next message of the queue goes on from the message in row `row`, as is usual.
 
         Looks at a few rows. Where none is near, whether the number is possible: each message before it in its queue
@@ -97,7 +98,7 @@ class QueueNumbers:
         return number + 1 in near.tolist() if len(near) else 0 <= number * MIN_SIZE <= int(message["physical_offset"])
 
 
-def _first_of_queue(rows: Any, queue: Any) -> tuple[Any, Any]:
+def _first_of_queue(rows: Rows, queue: Any) -> tuple[Any, Any]:
     """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at.
 
     All, or as many as needed.
@@ -178,11 +179,11 @@ class _Ahead:
             yield part
 
 
-def _have_unit(rows: Any) -> Any:
+def _have_unit(rows: Rows) -> Any:
     return ~np.isin(rows["sys_flag"] & TRANSACTION_MASK, _IN_NO_QUEUE)
 
 
-def _may_stand_in(rows: Any) -> Any:
+def _may_stand_in(rows: Rows) -> Any:
     """Return of each row whether it may stand for records that were lost: see `QueueBuilder.put`."""
     return (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (rows["traits"] & MULTI_DISPATCH == 0)
 

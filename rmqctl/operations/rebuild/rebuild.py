@@ -20,7 +20,7 @@ import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from rmqctl.format.columns import Rows
     from rmqctl.operations.placeholder.blocks import PlaceholderBlock
     from rmqctl.operations.rebuild.built_units import BuiltUnits
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
@@ -414,7 +415,7 @@ class Rebuild:
             if self._index is not None:
                 self._index.put(described)
 
-    def _count_entries(self, messages: Any) -> None:
+    def _count_entries(self, messages: Rows) -> None:
         index, in_a_file = self.result.index, self.geometry.index_entries - 1
         counts, before = messages["hashes_count"], index.entries
         index.entries += int(counts.sum())

@@ -15,6 +15,7 @@ from rmqctl.spark.source.source_stores import stores_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.index_entry import IndexHeader
     from rmqctl.store.read.index_service import IndexFile
 
@@ -80,7 +81,7 @@ def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
         yield _columns(entries, first, header, index_file.slots)
 
 
-def _columns(entries: Any, first: int, header: IndexHeader, slots: int) -> dict[str, Any]:
+def _columns(entries: Rows, first: int, header: IndexHeader, slots: int) -> dict[str, Any]:
     hashes, seconds = entries["keyHash"].astype(np.int32), entries["timeDiff"].astype(np.int32)
     return {
         "entry": np.arange(first, first + len(entries), dtype=np.int32),

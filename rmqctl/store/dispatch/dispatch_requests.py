@@ -27,6 +27,7 @@ from rmqctl.kernels.dispatch_scan import (
 )
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 class DispatchColumns(NamedTuple):
     """`messages` is a numpy array of DISPATCH_COLUMNS in log order, `hashes` (int32) has the keyHashes of all of them."""
 
-    messages: Any
-    hashes: Any
+    messages: Rows
+    hashes: Numbers
 
 
 class NotPassed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rmqctl.store.dispatch.dispatch_rules import batch_size, queue_destinations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -32,7 +33,7 @@ class QueueSpans:
         self.records = 0
         self.bytes = 0
 
-    def on_messages(self, messages: Any) -> None:
+    def on_messages(self, messages: Rows) -> None:
         """Messages (DISPATCH_COLUMNS) in log order."""
         self._make_room()
         self.records += len(messages)

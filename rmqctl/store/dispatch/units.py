@@ -13,16 +13,17 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.dispatch.dispatch_rules import batch_of
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
 
 
-def have_units(messages: Any) -> Any:
+def have_units(messages: Rows) -> Any:
     """Of each message (DISPATCH_COLUMNS) whether it is in its queue: prepared and rollback records are in none."""
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
 
 
-def batch_units(rows: Any, message_at: Callable[[int], Message | None]) -> Any:
+def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Any:
     """Units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]

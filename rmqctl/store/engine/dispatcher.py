@@ -25,6 +25,7 @@ from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.message import Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
@@ -74,7 +75,7 @@ class Dispatcher:
         if self._arriving is not None:
             self._notify(messages, self._arriving)
 
-    def _put_units(self, key: QueueKey, rows: Any) -> None:
+    def _put_units(self, key: QueueKey, rows: Rows) -> None:
         writer = self._queue_of(key)
         if isinstance(writer, BatchConsumeQueueWriter):
             writer.put(batch_units(rows, self._message_at))
@@ -88,7 +89,7 @@ class Dispatcher:
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
 
-    def _tags_codes(self, key: QueueKey, rows: Any) -> Any:
+    def _tags_codes(self, key: QueueKey, rows: Rows) -> Any:
         codes = rows["tags_code"].copy()
         if key[0] == SCHEDULE_TOPIC:
             delayed = (rows["traits"] & DELAYED) != 0
@@ -118,7 +119,7 @@ class Dispatcher:
         """Return the tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
-    def _notify(self, messages: Any, arriving: MessageArrivingListener) -> None:
+    def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
         """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
@@ -135,7 +136,7 @@ class Dispatcher:
         return topic.decode("utf-8", "replace"), queue_id
 
 
-def _consecutive(offsets: Any) -> Iterator[tuple[int, int]]:
+def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
     """[start, end) of the stretches in which each offset is the one before and 1."""
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

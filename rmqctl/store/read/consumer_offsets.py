@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.store.config.config_file import table
 from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -60,7 +60,7 @@ def delay_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
     ]
 
 
-def _integers(offsets: Any) -> Iterator[tuple[int, int]]:
+def _integers(offsets: object) -> Iterator[tuple[int, int]]:
     if not isinstance(offsets, dict):
         return
     for key, value in offsets.items():

@@ -14,6 +14,7 @@ from rmqctl.store.dispatch.queue_offset_ranges import QueueSpans
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -37,7 +38,7 @@ class LossCounter:
         self._units: dict[QueueKey, int] = {}
         self.good = 0
 
-    def messages(self, messages: Any) -> None:
+    def messages(self, messages: Rows) -> None:
         """Good messages (DISPATCH_COLUMNS)."""
         self.good += len(messages)
         self._dropped.on_messages(messages)

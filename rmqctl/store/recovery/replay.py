@@ -7,7 +7,7 @@ these are what the broker reads next; otherwise the broker's own look at one rec
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rmqctl.format.message import Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
@@ -38,7 +39,7 @@ class Dispatch:
         self._known = 0
         self._foreign: list[int] = []
 
-    def rows(self, messages: Any) -> None:
+    def rows(self, messages: Rows) -> None:
         """Good messages (of DISPATCH_COLUMNS), in log order."""
         self._queues.fill(messages)
 
@@ -49,7 +50,7 @@ class Dispatch:
         else:
             self._queues.put(message)
 
-    def known_until(self, messages: Any, start: int) -> int:
+    def known_until(self, messages: Rows, start: int) -> int:
         """Return the first of `messages`, from `start` on, that the broker does not know.
 
         V2 in 4.x, which only long topics have.
@@ -121,7 +122,7 @@ class RecoveryScan:
         self._dispatch = dispatch
         self._damage: tuple[int, str] | None = None
 
-    def on_messages(self, messages: Any) -> None:
+    def on_messages(self, messages: Rows) -> None:
         """Good messages one after the other (of DISPATCH_COLUMNS)."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
@@ -172,7 +173,7 @@ class RecoveryScan:
             self._number += 1
             self.position = self._log.files[self._number].file_from_offset
 
-    def _rows(self, messages: Any) -> None:
+    def _rows(self, messages: Rows) -> None:
         if self._dispatches_from is None:
             return
         start = (
@@ -203,7 +204,7 @@ class ReputPass:
         self._position = start  # where it reads; behind records whose lengths do not add up that is not where it says
         self._skipped = 0
 
-    def on_messages(self, messages: Any, limit: int) -> None:
+    def on_messages(self, messages: Rows, limit: int) -> None:
         """Good messages one after the other.
 
         Those from `limit` on are not for dispatch, or not yet.
@@ -263,7 +264,7 @@ class ReputPass:
         self._file = None
 
 
-def _row_at(offsets: Any, physical_offset: int) -> int | None:
+def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
     """Return the row of a message that begins at an offset."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

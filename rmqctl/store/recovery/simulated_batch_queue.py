@@ -16,6 +16,7 @@ from rmqctl.store.dispatch.dispatch_rules import batch_of
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
@@ -157,7 +158,7 @@ class RecoveredBatchQueue:
         del self._files[number:]
 
 
-def _in_use(units: Any) -> Any:
+def _in_use(units: Rows) -> Any:
     return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["baseOffset"] >= 0) & (units["count"] > 0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.storage import Storage
@@ -121,7 +122,7 @@ class RecoveredQueues:
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
 
-    def fill(self, messages: Any) -> None:
+    def fill(self, messages: Rows) -> None:
         """Dispatch good messages (of DISPATCH_COLUMNS), in log order."""
         self._know_queues_of(messages)
         row = 0
@@ -181,7 +182,7 @@ class RecoveredQueues:
         )
         return None if in_light_queues else 1
 
-    def _know_queues_of(self, messages: Any) -> None:
+    def _know_queues_of(self, messages: Rows) -> None:
         """Have a row for each queue that gets one of `messages`.
 
         The request builder numbers queues as its threads come to them, which may be far ahead, or after the log's end:

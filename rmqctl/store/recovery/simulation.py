@@ -27,6 +27,7 @@ from rmqctl.store.recovery.simulated_queues import NOTHING_BUILT, RecoveredQueue
 
 if TYPE_CHECKING:
     from rmqctl.format.checkpoint import Checkpoint
+    from rmqctl.format.columns import Rows
     from rmqctl.format.profile import Profile
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.file_scan import ScanItem
@@ -164,7 +165,7 @@ class RestartSimulation:
         """Return whether a message was met so far that the broker cannot dispatch."""
         return self._queues.refusal is not None
 
-    def unknown_record(self, messages: Any) -> ScanEnd | None:
+    def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where brokers of this version end the log: at the first good message that they do not know.
 
         `messages` are DISPATCH_COLUMNS.

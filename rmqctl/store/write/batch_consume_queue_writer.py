@@ -5,9 +5,10 @@ A unit for each record, which stands for one message or an inner batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Rows
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 
 
@@ -22,7 +23,7 @@ class BatchConsumeQueueWriter:
         self.max_physical_offset = max_physical_offset
         self.max_offset = max_offset
 
-    def put(self, units: Any) -> int:
+    def put(self, units: Rows) -> int:
         """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already.
 
         How many were written.

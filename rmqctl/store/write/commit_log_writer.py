@@ -12,7 +12,7 @@ import threading
 import time
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ from rmqctl.store.write.put_message import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmqctl.format.columns import Rows
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.config.broker_conf import BrokerConf
@@ -220,7 +221,7 @@ class CommitLogWriter:
         with self._put_lock:
             return self._append_encoded(encoded, encoded.rows[begin:])
 
-    def _append_encoded(self, encoded: EncodedLines, rows: Any) -> PutEncodedResult:
+    def _append_encoded(self, encoded: EncodedLines, rows: Rows) -> PutEncodedResult:
         start = int(rows[0]["start"])
         try:
             file = self._file_with_room(int(rows[0]["size"]))

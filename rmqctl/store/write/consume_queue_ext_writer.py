@@ -17,6 +17,7 @@ from rmqctl.format.columns import EXT_UNITS, UNITS
 from rmqctl.format.cq_unit import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_MAX, EXT_BASE, ext_offset, is_ext_address
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.read.consume_queue import ConsumeQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -32,7 +33,7 @@ class ConsumeQueueExtWriter:
     def __init__(self, queue: WritableMappedFileQueue) -> None:
         self.queue = queue
 
-    def put(self, tags_codes: Any, store_timestamps: Any) -> Any:
+    def put(self, tags_codes: Any, store_timestamps: Numbers) -> Any:
         """Append a unit for each message.
 
         Their addresses. Arrays of int64; times in ms since 1970.

@@ -14,6 +14,7 @@ from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.logfile.writable_mapped_file import WritableMappedFile
     from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
     from rmqctl.store.write.consume_queue_ext_writer import ConsumeQueueExtWriter
@@ -38,7 +39,7 @@ class ConsumeQueueWriter:
         """Queue offset after the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
-    def put(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> int:
+    def put(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> int:
         """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order.
 
         How many were written.
@@ -57,7 +58,7 @@ class ConsumeQueueWriter:
         self.append(queue_offset + skipped, units[skipped:], store_timestamps[skipped:], extended=extended)
         return len(units) - skipped
 
-    def append(self, queue_offset: int, units: Any, store_timestamps: Any, *, extended: bool = True) -> Any:
+    def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Any:
         """Append units as `put`, but all of them, of which there must be one.
 
         The units as they were written.

@@ -15,6 +15,7 @@ from rmqctl.format.host import Host, msg_id
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqctl.format.columns import Rows
     from rmqctl.store.config.topics import QueueKey
 
 
@@ -124,6 +125,6 @@ class EncodedLines(NamedTuple):
     """
 
     records: Any
-    rows: Any
+    rows: Rows
     queues: list[QueueKey]
     end: int
