@@ -78,7 +78,9 @@ def test_a_store_that_is_not_there_is_one_line(tmp_path: Path, rmqctl: Rmqctl) -
 def test_a_rebuild_is_refused(damaged: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("job", "rebuild", url_of(damaged), "--yes")
     assert result.code == 2
-    assert result.err.splitlines()[-1].startswith(f"rmqctl: {url_of(damaged)}: only a store on this host's own file systems can be rebuilt")
+    assert result.err.splitlines()[-1].startswith(
+        f"rmqctl: {url_of(damaged)}: only a store on this host's own file systems can be rebuilt"
+    )
 
 
 def test_a_file_url_is_a_path(spark: SparkSession, damaged: Path, rmqctl: Rmqctl) -> None:
