@@ -45,7 +45,7 @@ class Verbs(click.Group):
     """The verbs, imported when asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of VERBS."""
+        """Return the verbs in the order of VERBS."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -67,7 +67,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; an unknown verb gets the nearest ones."""
+        """Resolve a verb as click does; for an unknown verb, name the nearest ones."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """SIGTERM, and the end of a terminal, end a command as Ctrl-C does: what it holds open is closed in order."""
+    """End a command on SIGTERM or SIGHUP as on Ctrl-C: everything that it holds open is closed."""
     raise KeyboardInterrupt
 
 

@@ -1,6 +1,7 @@
 """The man pages: `python -m rmqctl.cli.manual FOLDER` writes them; a test compares them.
 
-The pages of section 1 come from the commands, those of section 7 from the texts in topics/ and the docstrings of the code.
+The pages of section 1 come from the commands, those of section 7 from the texts in topics/ and the docstrings of the
+code.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOPICS = {
 
 
 def pages() -> dict[str, str]:
-    """File name -> roff source of every page: rmqctl(1), and one a verb."""
+    """Return the roff source of every page by its file name."""
     context = click.Context(rmqctl, info_name="rmqctl", **rmqctl.context_settings)
     found = {"rmqctl.1": _page("rmqctl", rmqctl, context)}
     for name in rmqctl.list_commands(context):
@@ -114,7 +115,10 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def _see_also(name: str) -> list[str]:
-    """Return the pages that belong to a command, of section 7 those of its topic; rmqctl(1) names all topics."""
+    """Return the pages that belong to a command, of section 7 those of its topic.
+
+    Rmqctl(1) names all topics.
+    """
     verb = name.removeprefix("rmqctl").split()[:1]
     topics = [topic for topic, verbs in TOPICS.items() if not verb or verb[0] in verbs]
     return [*(["\\fBrmqctl\\fR(1)"] if verb else []), *(f"\\fB{escaped(topic)}\\fR(7)" for topic in topics)]

@@ -1,7 +1,7 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
-Known are `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), and indented blocks and tables (`|`), which
-are shown as they are. Text in backquotes and between ** is bold.
+Known are `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), and indented blocks and
+tables (`|`), which are shown as they are. Text in backquotes and between ** is bold.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def _blocks(markdown: str) -> Iterator[list[str]]:
 
 
 def _items(block: list[str]) -> Iterator[str]:
-    """Yield the items of a list; a line that does not begin with `- ` continues the item before it."""
+    """Yield the items of a list.
+
+    A line that does not begin with `- ` continues the item before it.
+    """
     item: list[str] = []
     for line in block:
         if line.startswith("- ") and item:
@@ -51,7 +54,10 @@ def _items(block: list[str]) -> Iterator[str]:
 
 
 def _aligned(block: list[str]) -> list[str]:
-    """Return a table with columns of equal width, without its rule; any other block as it is."""
+    """Return a table with columns of equal width, without its rule.
+
+    Any other block as it is.
+    """
     if not block[0].startswith("|"):
         return block
     rows = [

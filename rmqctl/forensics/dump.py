@@ -125,7 +125,10 @@ class Dump:
             span *= TAIL_GROWTH
 
     def around(self, physical_offset: int, context: int) -> list[Row]:
-        """`context` records before the one that holds an offset, that one, and as many behind; damage included."""
+        """Return `context` records before the one that holds an offset, that one, and as many behind.
+
+        Damage included.
+        """
         file = self._log.queue.find(physical_offset)
         if file is None:
             hint = f"it begins at {self._log.min_offset}; `rmqctl info` shows where it ends"

@@ -239,7 +239,7 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
-        """Good messages, one after the other."""
+        """Take good messages, one after the other."""
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size

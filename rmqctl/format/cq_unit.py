@@ -84,7 +84,7 @@ class CqUnit(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte after the record it points to."""
+        """Return the physical offset of the byte after the record it points to."""
         return self.physical_offset + self.size
 
 
@@ -94,5 +94,5 @@ def is_ext_address(tags_code: int) -> bool:
 
 
 def ext_offset(address: int) -> int:
-    """Byte offset in consumequeue_ext of an address."""
+    """Return the byte offset in consumequeue_ext of an address."""
     return address - EXT_BASE

@@ -22,7 +22,7 @@ _DIGITS = slice(-11, -1)
 
 
 def masked_crc32(data: bytes | memoryview) -> int:
-    """CRC-32 AND 0x7FFFFFFF, as UtilAll.crc32 gives it."""
+    """Return CRC-32 AND 0x7FFFFFFF, as UtilAll.crc32 gives it."""
     return zlib.crc32(data) & CRC_MASK
 
 

@@ -115,7 +115,7 @@ def tag_key_hash(topic: str, tags: str) -> int:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """KeyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
+    """Return keyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
     positive = abs(hash_code(f"{topic}#{key}"))
     return 0 if positive == 2**31 else positive
 

@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the bytes on disk."""
         return struct.calcsize(BIG_ENDIAN + self.code)
 
 
@@ -41,11 +41,11 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole layout."""
+        """Return the bytes of the whole layout."""
         return self.struct.size
 
     def offset(self, name: str) -> int:
-        """Offset in bytes of the field `name`; KeyError when there is none."""
+        """Return the offset in bytes of the field `name`; KeyError when there is none."""
         at = 0
         for field in self.fields:
             if field.name == name:

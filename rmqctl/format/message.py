@@ -116,7 +116,7 @@ class Message(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte after the record."""
+        """Return the physical offset of the byte after the record."""
         return self.physical_offset + self.size
 
     @property
@@ -153,7 +153,7 @@ class Blank(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the next file's first byte."""
+        """Return the physical offset of the next file's first byte."""
         return self.physical_offset + self.size
 
 
@@ -169,7 +169,7 @@ def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
 
 
 def topic_length_size(magic: int) -> int:
-    """Bytes of the topic's length: 1 in V1, 2 in V2."""
+    """Return the bytes of the topic's length: 1 in V1, 2 in V2."""
     return 1 if magic == MAGIC_V1 else 2
 
 
@@ -291,7 +291,7 @@ class Damage(NamedTuple):
 
     @property
     def end(self) -> int:
-        """First physical offset after the damage."""
+        """Return the first physical offset after the damage."""
         return self.physical_offset + self.size
 
     @property

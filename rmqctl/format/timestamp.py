@@ -10,7 +10,7 @@ MAX_MS = 253_402_300_799_999  # year 9999
 
 
 def rfc3339(milliseconds: int) -> str | None:
-    """`2026-11-21T09:15:16.848Z`.
+    """Return `2026-11-21T09:15:16.848Z`.
 
     None for a number that is no date (damaged records have them).
     """

@@ -52,7 +52,7 @@ class _Place(UserProvidedCacheLocator):
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """Return the folder is for one state of the sources."""
+        """Return nothing: the folder is for one state of the sources."""
         return ""
 
     @classmethod
@@ -301,14 +301,14 @@ def _zero_bytes(number: Any) -> Any:
 
 @inline_kernel
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
-    """Position of the first byte `wanted` (uint8) in [start, end); `end` when there is none. Looks at eight bytes at once."""
+    """Return the position of the first byte `wanted` (uint8) in [start, end); `end` when there is none. Looks at eight bytes at once."""
     position: int = find_either(b, start, end, wanted, wanted)
     return position
 
 
 @inline_kernel
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
-    """Position of the first byte `wanted` or `other` (uint8) in [start, end); `end` when there is none."""
+    """Return the position of the first byte `wanted` or `other` (uint8) in [start, end); `end` when there is none."""
     p = start
     pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS
     while p < end:

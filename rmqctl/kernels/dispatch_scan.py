@@ -221,7 +221,7 @@ def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
 
 @inline_kernel
 def _positive(h: Any) -> Any:
-    """|h| as IndexFile has it: 0 for Integer.MIN_VALUE."""
+    """Return the absolute value of h, as IndexFile has it: 0 for Integer.MIN_VALUE."""
     value = np.int64(np.int32(h))
     return np.int32(0 if value == -2147483648 else abs(value))
 

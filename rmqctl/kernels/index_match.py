@@ -43,7 +43,7 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 
 @inline_kernel
 def time_diff(begin: int, stored: int) -> int:
-    """Seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
+    """Return seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
 
     A difference that overflows is a large one.
     """

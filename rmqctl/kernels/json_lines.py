@@ -104,7 +104,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 
 @inline_kernel
 def _time(out: Bytes, used: int, ms: int) -> Any:
-    """`2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
+    """Return `2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
     shifted = days + 719_468

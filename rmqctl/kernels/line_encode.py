@@ -164,7 +164,7 @@ def _string(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _integer(b: Bytes, p: Any, end: int) -> Any:
-    """(after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
+    """Return (after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
     negative = p < end and b[p] == _MINUS
     if negative:
         p += 1
@@ -211,7 +211,7 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 @inline_kernel
 def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Any) -> int:
-    """Behind the object of properties at `p`, or -1.
+    """Return the position after the object of properties at `p`, or -1.
 
     `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY.
     """
@@ -259,7 +259,7 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Any) -> int:
 
 @inline_kernel
 def _value(b: Bytes, p: int, end: int, key: int, values: Any, spans: Numbers, pairs: Numbers, found: Any) -> Any:
-    """Behind the value of a key at `p`, or -1."""
+    """Return the position after the value of a key at `p`, or -1."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
         kind = _IS_TEXT if p < end and b[p] == _QUOTE else _IS_LONG
@@ -330,7 +330,7 @@ def _store_long(out: Bytes, at: int, value: int) -> None:
 
 @inline_kernel
 def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
-    """Behind the copy."""
+    """Return the position after the copy."""
     out[at : at + end - start] = b[start:end]
     return at + end - start
 
@@ -368,7 +368,7 @@ def _write_body(b: Bytes, start: int, end: int, encoding: int, out: Bytes, at: i
 
 @inline_kernel
 def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
-    """Bytes that the body will have; -1 for a length that base64 never has."""
+    """Return the bytes that the body will have; -1 for a length that base64 never has."""
     if encoding != _BASE64 or start == end:
         return end - start
     if (end - start) % 4:
@@ -380,7 +380,7 @@ def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
 def _write_properties(
     b: Bytes, pairs: Numbers, count: int, unique: Any, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
-    """Behind the properties.
+    """Return the position after the properties.
 
     With a UNIQ_KEY made of `unique` and `counter` where that is not negative.
     """

@@ -80,7 +80,7 @@ def fill(messages: Rows, row: int, queues: Any, states: Rows, units_a_file: int,
 
 
 def are_dispatched(messages: Rows) -> Any:
-    """Of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
+    """Return, of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
 
     Those of transactions that are open or rolled back are not.
     """

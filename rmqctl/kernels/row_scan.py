@@ -173,7 +173,7 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 
 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Any, Any]:
-    """(offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
+    """Return (offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
 
     Together below 2 GiB.
     """

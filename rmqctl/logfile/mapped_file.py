@@ -51,12 +51,12 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """Offset of the byte after the file."""
+        """Return the offset of the byte after the file."""
         return self.file_from_offset + self.size
 
     @property
     def last_modified_timestamp(self) -> int:
-        """When the file was last written to, ms since 1970. Raises OSError."""
+        """Return when the file was last written to, ms since 1970. Raises OSError."""
         return self._storage.entry(self.path).mtime
 
     def __enter__(self) -> MappedFile:
@@ -88,7 +88,7 @@ class MappedFile:
             self._descriptor = None
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes at `position` of the file; fewer at its end. Raises OSError."""
+        """Return `size` bytes at `position` of the file; fewer at its end. Raises OSError."""
         return self._storage.read(self._open(), position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -106,7 +106,7 @@ class MappedFile:
         return data
 
     def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
-        """(position, bytes) of the rest of the file in blocks of 1 MiB.
+        """Yield (position, bytes) of the rest of the file in blocks of 1 MiB.
 
         Holes of a sparse file are left out. Raises OSError.
         """
@@ -127,7 +127,7 @@ class MappedFile:
         return self.size if found is None else min(found, self.size)
 
     def first_nonzero(self, position: int) -> int | None:
-        """Position of the first byte that is not zero, from `position` on.
+        """Return the position of the first byte that is not zero, from `position` on.
 
         None: only zeros. Raises OSError.
         """
@@ -137,7 +137,7 @@ class MappedFile:
         return None
 
     def data_end(self, position: int) -> int:
-        """Position after the last byte that is not zero, at least `position`.
+        """Return the position after the last byte that is not zero, at least `position`.
 
         Raises OSError.
         """

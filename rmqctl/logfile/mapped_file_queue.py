@@ -73,7 +73,7 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """First byte of the first file; 0 without files."""
+        """Return the first byte of the first file; 0 without files."""
         return self._bases[0] if self._bases else 0
 
     @property

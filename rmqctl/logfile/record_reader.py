@@ -94,7 +94,7 @@ class RecordReader:
         return None
 
     def first_nonzero(self, position: int) -> int | None:
-        """Position of the first byte that is not zero, from `position` on.
+        """Return the position of the first byte that is not zero, from `position` on.
 
         None: only zeros.
         """
@@ -129,7 +129,10 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """`size` bytes; only the `need` that matter where a bad sector is among the rest."""
+        """Return `size` bytes.
+
+        Only the `need` that matter where a bad sector is among the rest.
+        """
         try:
             return self.file.read_exact(position, size)
         except OSError:

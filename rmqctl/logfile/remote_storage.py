@@ -108,11 +108,11 @@ class RemoteStorage(Storage):
         self._inner = inner.rstrip("/")
 
     def trust(self, folder: Path) -> None:
-        """Nothing leads anywhere else."""
+        """Do nothing: nothing leads out of a remote store."""
         del folder
 
     def display(self, path: Path) -> str:
-        """`path` relative to the store where it lies inside, otherwise as a URL."""
+        """Return `path` relative to the store where it lies inside, otherwise as a URL."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
@@ -139,14 +139,14 @@ class RemoteStorage(Storage):
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Size and time of what is at `path`; None: nothing. Raises OSError."""
+        """Return the size and time of what is at `path`; None: nothing. Raises OSError."""
         entry = self.entry(path)
         return (
             None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
         )
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """Nobody can be asked."""
+        """Raise OSError: a remote store does not tell its disk space."""
         del path
         return None
 
@@ -160,7 +160,7 @@ class RemoteStorage(Storage):
             return self._kept(self._system.open_input_file(self._at(path)))
 
     def duplicate(self, descriptor: int) -> int:
-        """Another number of the same open file."""
+        """Return another number of the same open file."""
         return self._kept(self._files[descriptor])
 
     def close(self, descriptor: int) -> None:
@@ -169,7 +169,10 @@ class RemoteStorage(Storage):
             self._files.pop(descriptor, None)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """`size` bytes from `position`, fewer only at the end of the file. Raises OSError."""
+        """Return `size` bytes from `position`, fewer only at the end of the file.
+
+        Raises OSError.
+        """
         with _os_errors(self.root):
             data: bytes = self._files[descriptor].read_at(size, position)
         return data
@@ -188,7 +191,7 @@ class RemoteStorage(Storage):
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
-        """Nobody: locks do not reach that far."""
+        """Return None: locks do not reach a remote store."""
         del path
         return None
 

@@ -20,7 +20,7 @@ class StagingStorage(WritableStorage):
     """
 
     def sync(self, descriptor: int) -> None:
-        """Later."""
+        """Do nothing: the whole folder is synced later."""
 
     def sync_folder(self, folder: Path) -> None:
-        """Later."""
+        """Do nothing: the whole folder is synced later."""

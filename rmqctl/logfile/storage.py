@@ -106,7 +106,7 @@ class Storage:
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
-        """`path` as findings name it: relative to the store where it lies inside."""
+        """Return `path` as findings name it: relative to the store where it lies inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
@@ -198,7 +198,10 @@ class Storage:
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
-        """Another descriptor of the same open file: it stays readable when the file is deleted. Raises OSError."""
+        """Return another descriptor of the same open file: it stays readable when the file is deleted.
+
+        Raises OSError.
+        """
         try:
             return os.dup(descriptor)
         except OSError as error:
@@ -209,7 +212,10 @@ class Storage:
         os.close(descriptor)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """`size` bytes from `position`, fewer only at the end of the file. Raises OSError."""
+        """Return `size` bytes from `position`, fewer only at the end of the file.
+
+        Raises OSError.
+        """
         try:
             data = os.pread(descriptor, size, position)
             if len(data) == size or not data:
@@ -273,7 +279,7 @@ class Storage:
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
-        """PID of the process that holds the fcntl lock on byte 0 (a running broker's).
+        """Return the PID of the process that holds the fcntl lock on byte 0 (a running broker's).
 
         None when nobody does.
         """
@@ -432,7 +438,7 @@ def from_root(root: Path, path: str) -> Path:
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """`path` and all that is below it, what a folder holds before the folder.
+    """Yield `path` and all that is below it, what a folder holds before the folder.
 
     Nothing where nothing is. Raises OSError.
     """

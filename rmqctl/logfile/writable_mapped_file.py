@@ -75,7 +75,7 @@ class WritableMappedFile(MappedFile):
 
     @property
     def readable_position(self) -> int:
-        """Behind what a reader of the file can see."""
+        """Return the position after what a reader of the file can see."""
         return self.wrote_position if self._buffer is None else self.committed_position
 
     @property

@@ -62,7 +62,7 @@ class WritableMappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last byte that was appended; 0 without files."""
+        """Return the position after the last byte that was appended; 0 without files."""
         last = self.last  # once: another thread may add a file
         return 0 if last is None else last.file_from_offset + last.wrote_position
 

@@ -274,7 +274,7 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def set_stamp(self, path: Path, stamp: Stamp) -> None:
-        """Owner, mode and time of a copy as of its original."""
+        """Give a copy the owner, mode and time of its original."""
         self.set_owner(path, stamp)
         self.set_mode(path, stamp.mode)
         self.set_mtime(path, stamp.mtime_ns)
@@ -312,7 +312,7 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Another name within a file system, durable with a sync of both folders.
+        """Rename within a file system; durable with a sync of both folders.
 
         False: the target is in another file system.
         """
@@ -410,7 +410,7 @@ class WritableStorage(Storage):
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
-        """RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`.
+        """Take RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`.
 
         The descriptor that holds it. None: another process has it. Closing any descriptor of the file drops the lock:
         nothing else in this process may open it meanwhile. A file that is there stays as it is, its time too: nobody

@@ -23,7 +23,7 @@ class Jobs(click.Group):
     """The jobs, listed in the order of JOBS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In that order."""
+        """Return the names of the jobs, in the order of JOBS."""
         del ctx
         return list(self.commands)
 

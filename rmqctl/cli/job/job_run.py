@@ -55,7 +55,7 @@ class JobRun(NamedTuple):
         return any(store.partly_read for store in self.stores)
 
     def table(self, name: str) -> DataFrame:
-        """Another of the data sources, for all stores."""
+        """Return another of the data sources, for all stores."""
         return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
 
 

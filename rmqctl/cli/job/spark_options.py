@@ -35,19 +35,19 @@ class StoreParam(LocalPath):
 
 
 def store_argument(command: F) -> F:
-    """STORE, and how it is laid out."""
+    """Add the argument STORE, and the options for its layout."""
     return click.argument("store", type=StoreParam())(layout_options(command))
 
 
 def stores_argument(command: F) -> F:
-    """STORE..., and how they are laid out."""
+    """Add the arguments STORE..., and the options for their layout."""
     return click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=StoreParam())(
         layout_options(command)
     )
 
 
 def spark_options(command: F) -> F:
-    """--master, --remote, --split-mib."""
+    """Add --master, --remote and --split-mib."""
     mib = click.IntRange(1, SPLIT_MIB_MAX)
     split = click.option(
         "--split-mib", type=mib, default=SPLIT_MIB, show_default=True, help="How many MiB of the log each task reads."

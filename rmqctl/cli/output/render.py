@@ -79,7 +79,7 @@ def print_rows(
 
 
 def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
-    """Blocks of whole lines, as they are; at most `limit` lines."""
+    """Print blocks of whole lines as they are; at most `limit` lines."""
     sys.stdout.flush()
     left = limit
     if left == 0:
@@ -119,7 +119,7 @@ def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], An
 
 
 def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
-    """Rows as they stream, as tabulate would show them: its import alone takes a third of the time of a look-up."""
+    """Print rows as tabulate would: to import tabulate takes a third of the time of a look-up."""
     lines = head + [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
@@ -182,7 +182,7 @@ def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = Tr
 
 
 def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Name and value, a line each."""
+    """Print name and value, one pair a line."""
     for line in _aligned(fields):
         print(line)
 

@@ -23,14 +23,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def change_options(command: F) -> F:
-    """--yes, --dry-run and --as-root."""
+    """Add --yes, --dry-run and --as-root."""
     command = as_root_option(command)
     command = click.option("--yes", is_flag=True, help="Make the change without asking.")(command)
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Before long work that ends with a question.
+    """Check, before long work, that the question at its end can be asked.
 
     Raises NotConfirmed where nobody can be asked.
     """
@@ -39,7 +39,7 @@ def check_can_ask(*, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Whether what was shown is to be done.
+    """Ask whether to carry out what was shown.
 
     Raises NotConfirmed, also where nobody can be asked.
     """

@@ -35,7 +35,7 @@ def blocks_of_lines(source: BinaryIO, interruption: Interruption) -> Iterator[by
 
 
 def size_of_source(source: BinaryIO | None) -> int:
-    """Bytes of a file; 0 for what has no size."""
+    """Return the bytes of a file; 0 for what has no size."""
     if source is None or source is sys.stdin.buffer or not source.seekable():
         return 0
     return os.fstat(source.fileno()).st_size

@@ -52,12 +52,12 @@ class LocalPath(click.Path):
 
 
 def store_argument(command: F) -> F:
-    """STORE, and how it is laid out."""
+    """Add the argument STORE, and the options for its layout."""
     return click.argument("store", type=LocalPath())(layout_options(command))
 
 
 def layout_options(command: F) -> F:
-    """--broker-conf, --follow-links."""
+    """Add --broker-conf and --follow-links."""
     command = click.option("--follow-links", is_flag=True, help="Follow symbolic links that lead out of the store.")(
         command
     )
@@ -91,12 +91,12 @@ def _note_raw_csv(context: click.Context, _: click.Parameter, value: bool) -> No
 
 
 def profile_option(text: str) -> Callable[[F], F]:
-    """--profile: whose ways a change follows."""
+    """Add --profile: the broker versions whose rules a change follows."""
     return click.option("--profile", type=click.Choice(PROFILES), help=f"{text}  [default: as the store shows]")
 
 
 def progress_option(command: F) -> F:
-    """--progress."""
+    """Add --progress."""
     choice = click.Choice(("auto", "json", "none"))
     text = "Progress on stderr: a bar on a terminal, JSON lines, or none."
     return click.option("--progress", "progress_mode", type=choice, default="auto", show_default=True, help=text)(
@@ -105,13 +105,13 @@ def progress_option(command: F) -> F:
 
 
 def ignore_receipts_option(command: F) -> F:
-    """--ignore-receipts."""
+    """Add --ignore-receipts."""
     text = "Ignore STORE/rmqctl-clean.log: report a missing start of the log even if a receipt says that `rmqctl clean` deleted it."
     return click.option("--ignore-receipts", is_flag=True, help=text)(command)
 
 
 def threads_option(command: F) -> F:
-    """--threads."""
+    """Add --threads."""
     text = "Threads that read the log.  [default: one a core, at most 8]"
     return click.option("--threads", type=click.IntRange(1, THREADS_MAX), default=_cores, help=text)(command)
 

@@ -35,7 +35,7 @@ WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the
 
 
 def as_root_option(command: F) -> F:
-    """--as-root, which `act_as_owner` asks for."""
+    """Add --as-root, which `act_as_owner` asks for."""
 
     def note(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.meta[AS_ROOT] = value

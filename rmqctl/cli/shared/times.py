@@ -19,7 +19,7 @@ _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
 def parse_time(text: str, now: int) -> int:
-    """Milliseconds since 1970 of `text`.
+    """Return milliseconds since 1970 of `text`.
 
     `now` (ms) is what relative times count from. Raises ValueError. RFC 3339 (without an offset: local time), epoch ms,
     epoch seconds (10 digits, as `date +%s` gives them), `-2h`, `now`, `today`, `yesterday` (local midnight), mqadmin's

@@ -31,7 +31,7 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """After stdout failed: what is still buffered for it has nowhere to go."""
+    """Discard what is still buffered for stdout, after it failed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -51,7 +51,7 @@ class Verb(click.Command):
         self.exit_codes = tuple(sorted(exit_codes))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples and exit codes after the options."""
+        """Write examples and exit codes after the options."""
         if self.examples:
             with formatter.section("Examples"):
                 for line, what in self.examples:

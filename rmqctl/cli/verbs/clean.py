@@ -318,7 +318,7 @@ class _Run:
         self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
-        """One line: for people it is what they asked for.
+        """Report the run in one line.
 
         It is out before anything else is said of the run.
         """

@@ -23,7 +23,7 @@ class ConfigVerbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does."""
+        """Resolve the verb as click does; name `show` where it is missing."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             ctx.fail("the verb is `rmqctl config show STORE`")
         return super().resolve_command(ctx, args)

@@ -119,7 +119,7 @@ class HowToRebuild(NamedTuple):
 
 
 def prepare_kernels() -> None:
-    """Those that a rebuild and the audit beside it need."""
+    """Warm up the kernels that a rebuild and its audit need."""
     from rmqctl.kernels import index_match, queue_offset_range, queue_simulate
     from rmqctl.kernels.warm_up import warm_up
     from rmqctl.operations.rebuild.rebuild import Rebuild
@@ -140,7 +140,10 @@ def selection(what: str, asked: dict[str, Any]) -> Selection:
 
 
 def check_store(store: ReadOnlyStore) -> None:
-    """Before anything is read. Raises BadRequest, and as `check_writable`."""
+    """Check a store before anything is read.
+
+    Raises BadRequest, and as `check_writable`.
+    """
     check_writable(store)
     if not store.commit_log.queue.files:
         raise BadRequest(

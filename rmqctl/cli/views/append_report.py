@@ -48,7 +48,7 @@ class AppendReport:
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
-        """Messages that were stored together."""
+        """Count messages that were stored together."""
         if self._output != "jsonl":
             return
         for number, (offset, message_id) in enumerate(
@@ -61,7 +61,7 @@ class AppendReport:
             self._to_stdout(print, to_json(row))
 
     def refused(self, refused: Refused) -> None:
-        """Lines whose messages were not stored.
+        """Report lines whose messages were not stored.
 
         Of those in a row with the same fault the first is told, then how far they go.
         """
@@ -130,7 +130,7 @@ class AppendReport:
             remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
-        """Why it ended, and which line to go on with."""
+        """Return why it ended, and which line to go on with."""
         words = []
         if self._output_error is not None and not isinstance(self._output_error, BrokenPipeError):
             words.append(f"the output could not be written: {self._output_error.strerror}")
@@ -173,7 +173,7 @@ def _lines(first: int, last: int) -> str:
 
 
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Name and value of each number that is not 0.
+    """Yield the name and value of each number that is not 0.
 
     Those of a bucket or a topic have it after their name.
     """

@@ -44,7 +44,7 @@ class CleanMetrics:
         self._values: dict[tuple[str, str], float] = {("last_run_timestamp_seconds", ""): round(self._began, 3)}
 
     def set(self, name: str, value: float) -> None:
-        """`name` is one of HELP's."""
+        """Set a gauge; `name` is one of HELP's."""
         self._values[name, ""] = value
 
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
@@ -63,7 +63,7 @@ class CleanMetrics:
             self._descriptor = storage.open_for_writing(path) if is_there else storage.make_file(path)
 
     def text(self) -> str:
-        """In the text format, version 0.0.4."""
+        """Return the metrics in Prometheus' text format, version 0.0.4."""
         lines = []
         for name, meaning in HELP.items():
             found = [self._line(name, path, value) for (of, path), value in self._values.items() if of == name]

@@ -47,7 +47,7 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 def print_plan(
     root: Path, plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str
 ) -> None:
-    """`left` is what an interrupted clean left."""
+    """Print a plan; `left` is what an interrupted clean left."""
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
     elif output == "table":

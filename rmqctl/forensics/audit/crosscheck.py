@@ -94,7 +94,7 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
-        """Messages of the log, in log order.
+        """Take messages of the log, in log order.
 
         `message` is one with damaged content whose frame is whole.
         """
@@ -118,7 +118,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Messages of one queue with the same verdict, their queue offsets one after the other."""
+        """Take messages of one queue with the same verdict, their queue offsets one after the other."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -213,7 +213,7 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """One message by itself, with all places in queues that it has.
+        """Take one message by itself, with all places in queues that it has.
 
         `again`: its own queue had messages before.
         """
@@ -388,7 +388,7 @@ class QueueCrosscheck:
             self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
-        """Slots [start, end), which no message confirmed."""
+        """Check the slots [start, end), which no message confirmed."""
         for at, data in cursor.queue.blocks(start, end):
             units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
@@ -444,7 +444,7 @@ class QueueCrosscheck:
                 rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
 
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
-        """Batches follow one another without a gap, in the order of the log, and point into it."""
+        """Check that batches follow one another without a gap, in the order of the log, and point into it."""
         previous: CqUnit | None = None
         for unit in queue.units(0, OFFSET_MAX):
             expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
@@ -596,7 +596,7 @@ class _Unconfirmed:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Any]:
-    """Row numbers of the messages that are not simply confirmed.
+    """Yield row numbers of the messages that are not simply confirmed.
 
     Those of one queue and verdict together, in log order.
     """

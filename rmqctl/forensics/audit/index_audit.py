@@ -75,7 +75,7 @@ class IndexAudit:
         self._advance()
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Messages of the log, in log order."""
+        """Take messages of the log, in log order."""
         described = self._not_passed.take(described)
         state = self._state[0]
         state["row"] = 0
@@ -110,7 +110,7 @@ class IndexAudit:
                 )
 
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
-        """One call of the kernel, and what it has to say."""
+        """Call the kernel once, and take its events."""
         state = self._state[0]
         state["events"] = 0
         incomplete = self._incomplete_ahead if block is None else block.incomplete
@@ -251,7 +251,7 @@ class IndexAudit:
             self._add_header(block, "endTimestamp", what)
 
     def _not_indexed(self, event: Any, described: DispatchColumns) -> None:
-        """Messages that are not in the index count as one finding until one comes that is."""
+        """Take messages that are not in the index count as one finding until one comes that is."""
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
             at = int(first["physical_offset"])

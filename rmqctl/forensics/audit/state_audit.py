@@ -42,7 +42,7 @@ SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
-    """`abort` without a broker that holds the lock."""
+    """Yield `abort` without a broker that holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
         yield Finding(
             "abort", ABORT, None, "the store was not shut down cleanly; the next start runs the abnormal recovery"
@@ -76,7 +76,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint.
 
-    It is compared with the store times (ms) of the youngest and of the last message (0: none), and with the end of the log's files.
+    It is compared with the store times (ms) of the youngest and of the last message (0: none), and with the end of the
+    log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -162,7 +163,7 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 
 
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
-    """Units before the log's start, although the log's first message is younger than what expires.
+    """Yield units before the log's start, although the log's first message is younger than what expires.
 
     A file expires by its last write, which is about the store time of the first message of the next (`oldest`).
     Compared with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy
@@ -198,6 +199,6 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Every config file that the store has, as a broker would load it."""
+    """Return every config file that the store has, as a broker would load it."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]

@@ -59,7 +59,7 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Messages confirmed the units [start, end) one after the other, but maybe before others that were confirmed already."""
+        """Take messages confirmed the units [start, end) one after the other, but maybe before others that were confirmed already."""
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:

@@ -68,7 +68,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """One message; `line` is its number for those who hear of it."""
+        """Put one message; `line` is its number in reports."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -142,7 +142,7 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Queue offsets [first, behind) were given."""
+        """Note that the queue offsets [first, behind) were given."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

@@ -47,7 +47,7 @@ class LineEncoder:
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """From now on take lines of this queue, where that is possible."""
+        """Take lines of this queue from now on, where that is possible."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))

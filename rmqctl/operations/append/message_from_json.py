@@ -189,7 +189,7 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made.
+    """Return properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made.
 
     Raises ValueError. A value with 0x01 is read by 4.9 and later, and dropped by 4.7: a copy has it as it was stored, a
     new message must not have one.

@@ -70,7 +70,7 @@ class Pace:
         self._sleep = sleep
 
     def wait(self, deleted: int) -> None:
-        """After a file of `deleted` bytes."""
+        """Wait after a file of `deleted` bytes."""
         seconds = max(self._interval, deleted / self._bytes_per_second if self._bytes_per_second else 0)
         if seconds:
             self._sleep(seconds)
@@ -224,7 +224,7 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Of what it needed meanwhile nothing is left."""
+        """Remove what the run needed meanwhile."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
@@ -247,7 +247,7 @@ class Clean:
 
 
 def _receipt(decision: FileDecision) -> dict[str, Any]:
-    """With the names that the plan has."""
+    """Return the receipt, with the names of the plan."""
     return {
         "path": decision.path,
         "kind": decision.kind,

@@ -65,7 +65,7 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """By hand where that is asked for, otherwise as a broker does."""
+        """Decide by hand where that is asked for, otherwise as a broker does."""
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:
@@ -146,7 +146,7 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Why a file must stay whatever asks; empty: it need not."""
+        """Return why a file must stay whatever asks; empty: it need not."""
         if number >= len(self._log) - 1:
             return LAST_STAYS
         blocked_by = self._log[number].blocked_by
@@ -158,7 +158,7 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Why a file stays that has not expired."""
+        """Return why a file stays that has not expired."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:

@@ -176,7 +176,7 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:
-    """Bytes of log, queues and index, by the files' lengths (getMajorFileSize)."""
+    """Return the bytes of log, queues and index, by the files' lengths (getMajorFileSize)."""
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]
     return store.commit_log.size + sum(sizes)

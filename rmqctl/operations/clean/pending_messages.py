@@ -153,7 +153,7 @@ class Outstanding:
         return counts
 
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Any, Any]]:
-        """(physical offsets, messages that each unit stands for) from `offset` on, as far as the files go."""
+        """Yield (physical offsets, messages that each unit stands for) from `offset` on, as far as the files go."""
         first = self._first(queue, offset)
         if first is None:
             return
@@ -186,7 +186,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Any:
-        """Half messages from where the broker's check is on that no op message decides."""
+        """Return half messages from where the broker's check is on that no op message decides."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -208,7 +208,7 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Queue offsets of half messages.
+        """Return the queue offsets of half messages.
 
         The bodies of op messages have one (4.x), or several with commas between them (5.x).
         """

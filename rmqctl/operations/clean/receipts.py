@@ -86,7 +86,7 @@ class _ReceiptFile:
             self._descriptor = None
 
     def open(self) -> None:
-        """Before the first deletion: whether there can be receipts.
+        """Open the receipts before the first deletion.
 
         Not for want of room. A second call does nothing.
         """
@@ -124,7 +124,7 @@ class _ReceiptFile:
         self._waiting = b""
 
     def _open(self) -> int:
-        """Behind a line that a crash cut, a new one begins."""
+        """Return the position after a line that a crash cut, a new one begins."""
         storage = self._storage
         size = storage.entry(self.path).size
         is_new = storage.entry(self.path).kind is Kind.MISSING

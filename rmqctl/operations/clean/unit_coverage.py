@@ -79,7 +79,7 @@ def _hashes(places: Numbers) -> Any:
 
 
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Any, Any]]:
-    """(physical offsets, sizes) of a queue's units, from the first that leads to `begin` or beyond to the first that leads beyond `end`."""
+    """Yield (physical offsets, sizes) of the units of a queue that lead into [begin, end), and one more."""
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
         return

@@ -72,7 +72,7 @@ class PlaceholderBlock(NamedTuple):
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """As a change, with names of JSON; not its bytes."""
+        """Return the block as a change, with names of JSON; not its bytes."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
@@ -84,7 +84,7 @@ class PlaceholderBlocks:
         self._blocks: list[PlaceholderBlock] = []
 
     def put(self, damages_at: Sequence[int], blocks: Sequence[PlaceholderBlock]) -> None:
-        """`blocks` take the place of damages that begin at these physical offsets."""
+        """Put `blocks` in place of damages that begin at these physical offsets."""
         self._by_damage |= dict.fromkeys(damages_at, ())
         self._by_damage[damages_at[0]] = blocks
         for block in blocks:
@@ -115,7 +115,7 @@ class PlaceholderBlocks:
 
 
 def are_served(messages: Rows) -> Any:
-    """Of each row (of columns with a `sys_flag`) whether consumers get the message.
+    """Return, of each row (of columns with a `sys_flag`) whether consumers get the message.
 
     Filler placeholders are rollbacks.
     """

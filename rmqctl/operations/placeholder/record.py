@@ -110,7 +110,7 @@ class Claim(NamedTuple):
 
     @property
     def queue(self) -> QueueKey:
-        """Topic and queueId."""
+        """Return the topic and queueId."""
         return self.topic, self.queue_id
 
 
@@ -181,7 +181,7 @@ def surroundings(before: Message | None, after: Message | None, *, long_topics: 
 
 
 def filler_size_min(around: Surroundings) -> int:
-    """Bytes of the smallest record that needs no queue."""
+    """Return the bytes of the smallest record that needs no queue."""
     return MIN_SIZE + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
 
 
@@ -342,7 +342,7 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Fillers no larger than brokers take.
+    """Yield fillers no larger than brokers take.
 
     The rest of a file is a blank, but not a whole file: its head tells recovery its time.
     """
@@ -442,7 +442,7 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 
 
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
-    """Bytes of the smallest record that satisfies claims.
+    """Return the bytes of the smallest record that satisfies claims.
 
     More than any record has where none can.
     """
@@ -470,13 +470,13 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
 
 
 def _body(size: int, code: str) -> bytes:
-    """JSON as far as there is room for it; spaces behind."""
+    """Return JSON as far as there is room for it; spaces behind."""
     text = f'{{"{NAME}":"{code}"}}'
     return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Properties with the placeholder in front, as far as they may be so long.
+    """Return properties with the placeholder in front, as far as they may be so long.
 
     It may cost what its producer's client and the broker added.
     """
@@ -497,7 +497,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Properties without the pair that a torn write cut off."""
+    """Return properties without the pair that a torn write cut off."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 

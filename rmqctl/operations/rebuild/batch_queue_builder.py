@@ -45,7 +45,7 @@ class BatchQueueBuilder:
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
-        """Messages of the log, in log order."""
+        """Take messages of the log, in log order."""
         known = self._builder.queues
         self._wanted += [
             self._is_wanted((topic.decode("utf-8", "replace"), queue_id))

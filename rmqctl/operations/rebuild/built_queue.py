@@ -71,7 +71,7 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def key(self) -> QueueKey:
-        """Topic and queueId."""
+        """Return the topic and queueId."""
         return self.topic, self.queue_id
 
     @property
@@ -147,7 +147,7 @@ class BuiltQueue:
         counts.store_timestamp = int(store_timestamps[-1])
 
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
-        """(queue offset of the first, numpy array of UNITS) of what the existing queue has at these places."""
+        """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has at these places."""
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
@@ -189,7 +189,7 @@ def _equal_units(units: Rows, others: Any) -> int:
 
 
 def is_unit(units: Rows) -> Any:
-    """Of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
+    """Return, of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
     return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
 
 
@@ -199,7 +199,7 @@ def lead_into(units: Rows, log: range) -> Any:
 
 
 def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
-    """CRC-32 over the units that `counts` reports, as they stand in the files of `queue`. Raises OSError."""
+    """Return CRC-32 over the units that `counts` reports, as they stand in the files of `queue`. Raises OSError."""
     crc = 0
     for _, data in queue.blocks(counts.min_offset, counts.max_offset):
         crc = zlib_ng.crc32(data, crc)

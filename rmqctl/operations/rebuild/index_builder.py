@@ -95,5 +95,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """When a message was stored, or now where that is said to be later."""
+    """Return when a message was stored, or now where that is said to be later."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

@@ -118,7 +118,7 @@ class QueueBuilder:
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """(physical offset, size) of the ranges that were told to `lose`."""
+        """Return (physical offset, size) of the ranges that were told to `lose`."""
         return [
             (at, behind - before)
             for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)
@@ -444,7 +444,7 @@ class QueueBuilder:
         return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
 
     def _without_addresses(self, key: QueueKey, units: Rows) -> Any:
-        """Old units with tags codes where they have addresses of an extension, which is rebuilt."""
+        """Return old units with tags codes where they have addresses of an extension, which is rebuilt."""
         found = units.copy()
         extension = self._before.extensions.get(key)
         for unit in found:

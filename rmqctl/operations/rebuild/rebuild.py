@@ -382,7 +382,7 @@ class Rebuild:
             self._queues.lose(begin, damage.end - begin)
 
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Messages that take the place of damage.
+        """Take messages that take the place of damage.
 
         Where they are not all of it, something of it is lost all the same.
         """

@@ -227,7 +227,7 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """Good messages after damage that ends the log.
+        """Return good messages after damage that ends the log.
 
         None where they are of an earlier life of the log.
         """

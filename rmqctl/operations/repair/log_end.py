@@ -27,7 +27,7 @@ class LogEnd:
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Good messages, the last of which ends at physical offset `end`."""
+        """Take good messages, the last of which ends at physical offset `end`."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:

@@ -261,7 +261,7 @@ class _Steps:
             )
 
     def _note_version(self) -> Iterator[str]:
-        """5.x itself leaves `abort.bak`; a copy may lack it."""
+        """Note a missing `abort.bak`: 5.x itself leaves it, but a copy may lack it."""
         if signs_of_5(self._store) == [store_path.PID_IN_ABORT]:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
@@ -273,7 +273,7 @@ class _Steps:
                     yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
 
     def _placeholder_steps(self) -> Iterator[Step]:
-        """Behind the log's own steps: a file that is too short has its length by then."""
+        """Return the position after the log's own steps: a file that is too short has its length by then."""
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
         for path, blocks in groupby(self._look.placeholders.blocks, lambda block: block.path):

@@ -34,7 +34,7 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
 
 
 def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    """Zeros from `end` (a physical offset in `file`) on."""
+    """Return the step that zeroes `file` from `end` (a physical offset) on."""
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:

@@ -94,7 +94,10 @@ class Truncation:
         )
 
     def check_nothing_good_is_lost(self) -> None:
-        """After `plan`. Raises BadRequest where good messages stand after the end."""
+        """Check, after `plan`, that no good message stands after the end.
+
+        Raises BadRequest.
+        """
         if self._losses.good:
             what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} after the first damage"
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
@@ -134,7 +137,7 @@ class Truncation:
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Positions are all that a broker has: at its next start it reads on as far as there are good records."""
+        """Note messages that a start revives: a broker reads on as far as there are good records."""
         if self._keep_tail and self._in_tail:
             stay = f"{counted(self._in_tail, 'good message')} after {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
             yield f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without --keep-tail they are zeroed"

@@ -22,7 +22,9 @@ MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "supe
 
 
 def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
-    """Messages of `records` (data source `rocketmq`) to which no unit of their queue in `units` (`rocketmq-queues`) points, by queue.
+    """Return, by queue, the messages of `records` to which no unit of their queue in `units` points.
+
+    The data sources are `rocketmq` and `rocketmq-queues`.
 
     A message has the places that dispatch gives it: prepared and rolled back ones none, those of LMQ several. Columns:
     broker, store, topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp,

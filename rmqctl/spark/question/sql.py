@@ -27,7 +27,7 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
-    """`messages` and `damage` of records of the data source `rocketmq`."""
+    """Return `messages` and `damage` of records of the data source `rocketmq`."""
     from pyspark.sql import functions as f
 
     messages = messages_of(records).drop("kind", "damage", "detail")
@@ -90,13 +90,13 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _refused(error: Exception) -> RmqctlError:
-    """Our own error, or BadRequest; lines are counted from the query's first."""
+    """Return our own error, or BadRequest; lines are counted from the query's first."""
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
 
 
 def _nearest(error: Exception) -> str:
-    """Our column that is most like one that there is not.
+    """Return our column that is most like one that there is not.
 
     Spark suggests only what is read, which is what the query names.
     """

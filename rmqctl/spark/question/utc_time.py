@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 
 def rfc3339(milliseconds: Column) -> Column:
-    """`2026-11-21T09:15:16.848Z` of ms since 1970; null for a number that is no date."""
+    """Return `2026-11-21T09:15:16.848Z` of ms since 1970.
+
+    Null for a number that is no date.
+    """
     return _formatted(milliseconds, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
 def day(milliseconds: Column) -> Column:
-    """`2026-11-21` of ms since 1970; null for a number that is no date."""
+    """Return `2026-11-21` of ms since 1970; null for a number that is no date."""
     return _formatted(milliseconds, "yyyy-MM-dd")
 
 

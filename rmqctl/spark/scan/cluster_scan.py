@@ -125,7 +125,7 @@ class _Parts:
             position, ended = found.part.position, found.part.ended
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """With the driver's numbers of queues in place of the task's."""
+        """Return the item with the driver's queue numbers in place of the task's."""
         if self._builder is None or not isinstance(item, RecordRun):
             return item
         numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)

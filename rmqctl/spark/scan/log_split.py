@@ -94,7 +94,7 @@ class _Pickler(pickle.Pickler):
 
 
 def packed(found: Found) -> bytes:
-    """As it is sent to the driver."""
+    """Return what is sent to the driver."""
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
     return buffer.getvalue()
@@ -137,7 +137,7 @@ def opened(split: Split) -> Iterator[MappedFile]:
 
 
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Each host may have a file of its own under that path."""
+    """Check that this host has the same file under that path."""
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
     try:

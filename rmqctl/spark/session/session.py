@@ -113,7 +113,7 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
 
 
 def _end(spark: SparkSession) -> None:
-    """Also where a signal has ended the JVM, which PySpark would tell."""
+    """End the session, quietly even if a signal has ended the JVM."""
     from py4j.protocol import Py4JError
 
     with warnings.catch_warnings(action="ignore"), suppress(Py4JError, OSError):

@@ -38,7 +38,7 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Why there is no Spark at one place.
+    """Return why there is no Spark at one place.
 
     Empty: there is. Whoever ends the connection is up; what it wants instead, Spark will say.
     """

@@ -55,7 +55,7 @@ def own_error(error: Exception) -> RmqctlError | None:
 
 
 def of_spark(error: Exception, what: str) -> RmqctlError:
-    """Our own error where there is one (`own_error`).
+    """Return our own error where there is one (`own_error`).
 
     Else Unreadable: `what` failed, and why.
     """
@@ -83,7 +83,7 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def quiet_query_logs() -> None:
-    """No lines on stderr by PySpark for a query that it refuses: it raises an exception, too."""
+    """Keep PySpark from printing a query that it refuses: it raises an exception, too."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

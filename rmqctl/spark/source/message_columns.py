@@ -105,7 +105,7 @@ class _Rows:
         return pa.array(np.ascontiguousarray(self.rows[field]))
 
     def head(self, field: str) -> Any:
-        """Another number of the head."""
+        """Return another number of the head."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.described[field]))
@@ -207,7 +207,7 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
-    """Texts one after the other as Arrow's; null where not `present`."""
+    """Return texts one after the other as Arrow's; null where not `present`."""
     import pyarrow as pa
 
     valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))

@@ -67,7 +67,7 @@ def messages_of(records: DataFrame) -> DataFrame:
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
-    """`count` rows of the columns that `schema` (pyarrow's) names.
+    """Return `count` rows of the columns that `schema` (pyarrow's) names.
 
     Those that differ by row, and those that are the `same` in all.
     """

@@ -107,7 +107,7 @@ def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = Fals
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:
-    """For the option `splits`."""
+    """Return the value of the option `splits`."""
     return json.dumps(splits)
 
 

@@ -27,7 +27,7 @@ class SourceStores(NamedTuple):
 
     @contextmanager
     def opened(self, root: str) -> Iterator[ReadOnlyStore]:
-        """One of them. Raises NotAStore, LayoutNotSupported or Unreadable."""
+        """Open one of the stores. Raises NotAStore, LayoutNotSupported or Unreadable."""
         with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
             yield store
 

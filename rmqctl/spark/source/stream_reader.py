@@ -48,7 +48,7 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
             return self._source.read(partition.value)
 
         def _most(self, limit: Any) -> int | None:
-            """Bytes of a batch; None where Spark wants all there is."""
+            """Return the bytes of a batch; None where Spark wants all there is."""
             if limit is None:
                 return self._source.batch_size
             found: int | None = getattr(limit, "max_bytes", None)

@@ -82,7 +82,7 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """`1s 5s 10s ...` in ms; the broker's own list where nothing is said."""
+    """Return `1s 5s 10s ...` in ms; the broker's own list where nothing is said."""
     if not text.strip():
         return DELAYS_MS
     delays = []

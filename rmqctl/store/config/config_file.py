@@ -48,7 +48,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 
 def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
-    """(content, problem); (None, "") when there is no file."""
+    """Return (content, problem); (None, "") when there is no file."""
     try:
         kind = storage.entry(path).kind
         if kind is Kind.MISSING:

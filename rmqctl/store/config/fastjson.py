@@ -26,7 +26,7 @@ def fastjson_loads(text: str) -> Any:
 
 
 def fastjson_dumps(value: Any, depth: int = 1) -> str:
-    """JSON as fastjson writes a broker's configuration, with its tabs.
+    """Return JSON as fastjson writes a broker's configuration, with its tabs.
 
     A map with integer keys stands in one line, the keys unquoted. The order is that of the map: fastjson sorts the
     fields of a bean.

@@ -22,7 +22,7 @@ class Geometry(NamedTuple):
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """As broker.conf says; the broker's own sizes where it says nothing."""
+    """Return the sizes of broker.conf; the broker's defaults where it says nothing."""
     usual = Geometry()
     return Geometry(
         conf.commitlog_file_size or usual.commitlog_file_size,

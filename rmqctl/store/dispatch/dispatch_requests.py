@@ -139,7 +139,7 @@ class DispatchRequestBuilder:
         table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:
-        """UNIQ_KEY's first, then each word's in order, then TAGS', as the kernel has them."""
+        """Return UNIQ_KEY's first, then each word's in order, then TAGS', as the kernel has them."""
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
         unique = unique_key_hash(message)

@@ -34,7 +34,7 @@ class QueueSpans:
         self.bytes = 0
 
     def on_messages(self, messages: Rows) -> None:
-        """Messages (DISPATCH_COLUMNS) in log order."""
+        """Take messages (DISPATCH_COLUMNS) in log order."""
         self._make_room()
         self.records += len(messages)
         self.bytes += int(messages["size"].sum(dtype=np.int64))
@@ -53,7 +53,10 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """First queue offset, the end, and how many messages, of a queue; zeros for none."""
+        """Return the first queue offset, the end, and how many messages, of a queue.
+
+        Zeros for none.
+        """
         number = self._number(key)
         self._make_room()
         span = self._spans[number]

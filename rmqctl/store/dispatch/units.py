@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Any:
-    """Of each message (DISPATCH_COLUMNS) whether it is in its queue: prepared and rollback records are in none."""
+    """Return, of each message (DISPATCH_COLUMNS) whether it is in its queue.
+
+    Prepared and rollback records are in none.
+    """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
 
 
 def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Any:
-    """Units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
+    """Return units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
     units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED

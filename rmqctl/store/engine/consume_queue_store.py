@@ -59,7 +59,7 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Behind the last record that a queue has (bytes); 0 without any."""
+        """Return the position after the last record that a queue has (bytes); 0 without any."""
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:

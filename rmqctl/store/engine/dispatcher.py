@@ -60,7 +60,7 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Messages of the log, in log order."""
+        """Take messages of the log, in log order."""
         messages = described.messages
         rows = messages[have_units(messages)]
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]
@@ -137,6 +137,6 @@ class Dispatcher:
 
 
 def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
-    """[start, end) of the stretches in which each offset is the one before and 1."""
+    """Yield [start, end) of the stretches in which each offset is the one before and 1."""
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

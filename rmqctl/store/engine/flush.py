@@ -41,7 +41,7 @@ class FlushIntervals(NamedTuple):
 
     @classmethod
     def of(cls, conf: WritingConf) -> FlushIntervals:
-        """As broker.conf says."""
+        """Return the flush services that broker.conf asks for."""
         return cls(
             conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000, conf.commit_thorough_ms / 1000,
             conf.flush_least_pages, conf.commit_least_pages,
@@ -62,11 +62,11 @@ class _Service(ABC):
         self._thread.start()
 
     def wake_up(self) -> None:
-        """Work now."""
+        """Wake the service up to work now."""
         self._wake.set()
 
     def shutdown(self) -> None:
-        """Work once more, and end."""
+        """Work once more, and stop."""
         self._stopped = True
         self._wake.set()
         self._thread.join()

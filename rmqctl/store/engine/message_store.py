@@ -73,7 +73,7 @@ DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller 
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -167,7 +167,7 @@ class MessageStore:
 
     @property
     def max_phy_offset(self) -> int:
-        """Behind the last record."""
+        """Return the position after the last record."""
         return self._log.queue.max_offset
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
@@ -184,7 +184,7 @@ class MessageStore:
         return result
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """As `put_message` for each message, faster."""
+        """Put each message as `put_message` does, but faster."""
         begin = self.stats.now() if self.stats is not None else 0.0
         refusal = self._refusal()
         results = self._log.put_each(messages, as_it_is=as_it_is) if refusal is None else [refusal] * len(messages)
@@ -218,7 +218,7 @@ class MessageStore:
         return self._log.put_encoded(encoded, begin)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Why nothing is taken now; None: it is."""
+        """Return why nothing is taken now; None: it is."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
@@ -252,7 +252,7 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """One at a time; and what failed is not tried again, but raised again.
+        """Run one at a time; what failed is not tried again, but raised again.
 
         A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system
         may have dropped what it had not written: the next sync would succeed all the same.
@@ -302,7 +302,7 @@ class MessageStore:
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Has the index files whole for a while.
+        """Keep the index files whole for a while.
 
         The one that is being filled, None without one.
         """
@@ -310,7 +310,7 @@ class MessageStore:
 
     @property
     def profile(self) -> Profile:
-        """Whose ways it is written in."""
+        """Return the profile by which the store is written."""
         return self._settings.profile
 
     @property

@@ -24,7 +24,7 @@ class Write:
 
     @property
     def size(self) -> int:
-        """Of the data, in bytes."""
+        """Return the size of the data in bytes."""
         return len(self.data)
 
     def describe(self) -> str:

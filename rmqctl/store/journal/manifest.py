@@ -72,5 +72,5 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def touched(self) -> list[str]:
-        """Every path that the change touches."""
+        """Return every path that the change touches."""
         return [file.path for file in self.files] + [moved.path for moved in self.moved]

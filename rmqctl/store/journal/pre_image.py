@@ -160,7 +160,7 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
-    """From a file to what is kept of it, or back."""
+    """Copy bytes from a file to what is kept of it, or back."""
     for at, kept_at, size in _parts(pieces):
         data = storage.read(source, kept_at if of_kept else at, size)
         if len(data) != size:

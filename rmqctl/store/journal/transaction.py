@@ -67,7 +67,7 @@ REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def nothing() -> None:
-    """For who needs not know when a change begins."""
+    """Do nothing: the default `commit` callback."""
 
 
 class Journal:
@@ -164,13 +164,13 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Before `execute`: leave nothing behind. Raises OSError."""
+        """Remove everything that was staged, before `execute`. Raises OSError."""
         self._is_over = True
         _forget(self._storage, self._folder)
         _tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
-        """Before `execute`: leave what is staged for one that goes on.
+        """Keep what is staged, before `execute`, for a change that continues it.
 
         Any other begins without it. Raises OSError.
         """
@@ -586,7 +586,7 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 
 
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
-    """All back in its place.
+    """Put everything back in its place.
 
     May be done again. What was not changed, or is back, is not written to: that may be why it came to this.
     """

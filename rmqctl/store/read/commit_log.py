@@ -60,7 +60,7 @@ class ScanSummary:
 
     @property
     def records(self) -> int:
-        """Good records: messages and blanks."""
+        """Return good records: messages and blanks."""
         return self.messages + self.blanks
 
     def count(self, item: ScanItem | RecordRun) -> None:
@@ -98,12 +98,12 @@ class CommitLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         return sum(file.size for file in self.queue.files)
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte that is still there."""
+        """Return the physical offset of the first byte that is still there."""
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
@@ -169,7 +169,7 @@ class CommitLog:
         return file.file_from_offset + position, last
 
     def path_of(self, physical_offset: int) -> str:
-        """Name of the file that holds an offset, or the last one before it."""
+        """Return the name of the file that holds an offset, or the last one before it."""
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
 
@@ -181,7 +181,7 @@ class CommitLog:
         stop: int | None = None,
         strict: bool = False,
     ) -> Iterator[ScanItem]:
-        """Every record of [start, stop) (default: all), in order, damage included.
+        """Yield every record of [start, stop) (default: all), in order, damage included.
 
         A `start` inside a record begins with the next one. Strict ends after the first damage.
         """

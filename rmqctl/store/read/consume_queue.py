@@ -31,7 +31,7 @@ class UnitQueue(Protocol):
     unit_size: int
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Queue offset of the first message that the log still has.
+        """Return the queue offset of the first message that the log still has.
 
         The max offset when it has none.
         """
@@ -41,11 +41,11 @@ class UnitQueue(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last message."""
+        """Return the queue offset after the last message."""
 
     @property
     def used_end(self) -> int:
-        """Byte offset after the last unit in use."""
+        """Return the byte offset after the last unit in use."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
         """Return the units of queue offsets [start, end)."""
@@ -93,7 +93,7 @@ class _Units:
         return data if len(data) == self.unit_size else None
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(first slot, bytes of whole slots) of [start, end); missing files and holes of sparse ones are left out."""
+        """Yield (first slot, bytes of whole slots) of [start, end); missing files and holes of sparse ones are left out."""
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
             slot = max(start, base)
@@ -151,22 +151,22 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Queue offset of the first unit that the files have room for."""
+        """Return the queue offset of the first unit that the files have room for."""
         return self._units.first_slot
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last unit in use."""
+        """Return the queue offset after the last unit in use."""
         last = self._units.last_used(_cq_used)
         return last + 1 if last is not None else self.first_offset
 
     @property
     def used_end(self) -> int:
-        """Byte offset after the last unit in use."""
+        """Return the byte offset after the last unit in use."""
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Queue offset of the first unit whose message the log still has.
+        """Return the queue offset of the first unit whose message the log still has.
 
         The max offset when it has none.
         """
@@ -234,7 +234,7 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Queue offset after the last unit in use, found by reading instead of bisection.
+        """Return the queue offset after the last unit in use, found by reading instead of bisection.
 
         Right in a damaged queue, too.
         """
@@ -254,12 +254,12 @@ class ConsumeQueue:
         return self.first_offset
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """(queue offset, bytes of whole units) of [start, end), in use or not; what no file has and holes are left out."""
+        """Return (queue offset, bytes of whole units) of [start, end), in use or not; what no file has and holes are left out."""
         return self._units.blocks(start, end)
 
     @property
     def slots_end(self) -> int:
-        """Queue offset after the last slot of the last file."""
+        """Return the queue offset after the last slot of the last file."""
         return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
 
@@ -276,12 +276,12 @@ class BatchConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Byte offset after the last unit."""
+        """Return the byte offset after the last unit."""
         return self._candidates().stop * BATCH_CQ_UNIT.size
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last batch."""
+        """Return the queue offset after the last batch."""
         last = self.last()
         return last.queue_offset + last.batch_size if last else 0
 

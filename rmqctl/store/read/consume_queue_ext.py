@@ -28,7 +28,7 @@ class ConsumeQueueExt:
         return unit[1] if unit is not None else None
 
     def size_at(self, address: int) -> int | None:
-        """Bytes of the unit at an address, bitmap included.
+        """Return the bytes of the unit at an address, bitmap included.
 
         None when there is no such unit. Raises OSError.
         """
@@ -37,7 +37,7 @@ class ConsumeQueueExt:
 
     @property
     def end(self) -> int:
-        """Byte offset after the last unit of the last file, read from the file's start on.
+        """Return the byte offset after the last unit of the last file, read from the file's start on.
 
         Raises OSError.
         """
@@ -51,7 +51,7 @@ class ConsumeQueueExt:
         return file.file_from_offset + at
 
     def _unit_at(self, address: int) -> tuple[int, int] | None:
-        """(size, tagsCode) of a unit whose size adds up."""
+        """Return (size, tagsCode) of a unit whose size adds up."""
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:

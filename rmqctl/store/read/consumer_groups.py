@@ -106,7 +106,7 @@ class ConsumerGroups:
         return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        """(topic, group), by the files."""
+        """Yield (topic, group), by the files."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
         yield from _split(table(offsets, "offsetTable"))

@@ -42,7 +42,7 @@ class RecordRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset of the byte after the last message."""
+        """Return the physical offset of the byte after the last message."""
         return self.physical_offset + self.size
 
 
@@ -98,7 +98,10 @@ class FileScan:
 
 
 def end_position(file: MappedFile) -> int:
-    """Behind the last place where an item can begin: the file's end is one, since a blank must have come before it."""
+    """Return the position after the last place where an item can begin.
+
+    The file's end is one, since a blank must have come before it.
+    """
     return file.size + 1 if file.size else 0
 
 

@@ -83,7 +83,7 @@ class IndexFile:
 
     @property
     def capacity(self) -> int:
-        """Entries that the file has room for, the unused entry 0 included."""
+        """Return entries that the file has room for, the unused entry 0 included."""
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
@@ -98,7 +98,7 @@ class IndexFile:
         return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
-        """Physical offsets of the entries with this hash, newest first."""
+        """Return the physical offsets of the entries with this hash, newest first."""
         header = self.header()
         return (
             []
@@ -219,7 +219,7 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Physical offsets that the index gives for a key, ascending, each once.
+        """Return the physical offsets that the index gives for a key, ascending, each once.
 
         Others may share the hash. Raises OSError.
         """
@@ -227,7 +227,7 @@ class IndexService:
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
-        """At most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first.
+        """Return at most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first.
 
         IndexService.queryOffset. One message may stand there twice. Raises OSError.
         """

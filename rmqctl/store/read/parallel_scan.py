@@ -153,7 +153,7 @@ class ParallelScan:
 
 
 def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) of a file's segments."""
+    """Yield [start, stop) of a file's segments."""
     end = end_position(file)
     for start in range(0, end, segment_size):
         behind = start + segment_size

@@ -68,7 +68,7 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Every queue that can be read by (topic, queueId), found by listing folders.
+        """Return every queue that can be read by (topic, queueId), found by listing folders.
 
         No path is ever made from a message's topic.
         """
@@ -185,7 +185,7 @@ class ReadOnlyStore:
         return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
 
     def config(self, name: str) -> ConfigFile:
-        """config/`name`, as a broker would load it."""
+        """Load config/`name` as a broker would."""
         if name not in self._configs:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
         return self._configs[name]
@@ -213,7 +213,7 @@ class ReadOnlyStore:
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Sizes and mtimes of what every broker's start changes: log, checkpoint, abort.
+        """Return sizes and mtimes of what every broker's start changes: log, checkpoint, abort.
 
         Raises OSError.
         """
@@ -229,7 +229,7 @@ class ReadOnlyStore:
             raise ChangedSince(what, path=str(self.path.root), hint="run it again")
 
     def lock_holder(self) -> int | None:
-        """PID of the broker that has the store open on this host.
+        """Return the PID of the broker that has the store open on this host.
 
         None: nobody, or on another host.
         """
@@ -315,7 +315,7 @@ class ReadOnlyStore:
         ]
 
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
-        """(topic, queueId, files) of what can be read below one of the queue folders.
+        """Yield (topic, queueId, files) of what can be read below one of the queue folders.
 
         Everything else there goes to `foreign`.
         """

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
-    """As the files show; as broker.conf says where there is none."""
+    """Return the sizes that the files show.
+
+    Those of broker.conf where there is no file.
+    """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
     sizes = [queue.queue.file_size for queue in used if isinstance(queue, ConsumeQueue)]

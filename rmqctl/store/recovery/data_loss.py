@@ -39,7 +39,7 @@ class LossCounter:
         self.good = 0
 
     def messages(self, messages: Rows) -> None:
-        """Good messages (DISPATCH_COLUMNS)."""
+        """Take good messages (DISPATCH_COLUMNS)."""
         self.good += len(messages)
         self._dropped.on_messages(messages)
 
@@ -67,11 +67,11 @@ class LossCounter:
         )
 
     def units(self, key: QueueKey, count: int) -> None:
-        """Units of a queue that go."""
+        """Take units of a queue that go."""
         self._units[key] = self._units.get(key, 0) + count
 
     def of_queues(self) -> dict[QueueKey, int]:
-        """Messages that each queue loses."""
+        """Return messages that each queue loses."""
         dropped = self._dropped.counts()
         return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
 

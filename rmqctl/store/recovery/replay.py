@@ -40,7 +40,7 @@ class Dispatch:
         self._foreign: list[int] = []
 
     def rows(self, messages: Rows) -> None:
-        """Good messages (of DISPATCH_COLUMNS), in log order."""
+        """Take good messages (of DISPATCH_COLUMNS), in log order."""
         self._queues.fill(messages)
 
     def found(self, message: Message, physical_offset: int) -> None:
@@ -123,7 +123,7 @@ class RecoveryScan:
         self._damage: tuple[int, str] | None = None
 
     def on_messages(self, messages: Rows) -> None:
-        """Good messages one after the other (of DISPATCH_COLUMNS)."""
+        """Take good messages one after the other (of DISPATCH_COLUMNS)."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
         while self.end is None and self.position < behind:
@@ -136,7 +136,7 @@ class RecoveryScan:
             self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
-        """Something else than a good message, from an offset on."""
+        """Take something else than a good message, from an offset on."""
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
@@ -154,7 +154,7 @@ class RecoveryScan:
         return self.end
 
     def step(self) -> None:
-        """One record, or the end of a file, by the broker's own look."""
+        """Take one record, or the end of a file, by the broker's own look."""
         file = self._log.files[self._number]
         try:
             checked = self._log.check(file, self.position, check_crc=True)
@@ -205,7 +205,7 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:
-        """Good messages one after the other.
+        """Take good messages one after the other.
 
         Those from `limit` on are not for dispatch, or not yet.
         """

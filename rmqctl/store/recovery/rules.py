@@ -85,7 +85,7 @@ class Mode(Enum):
 
 
 def mode_of(*, has_abort: bool) -> Mode:
-    """`abort` is there while a broker runs, and after it died."""
+    """Return `abort` is there while a broker runs, and after it died."""
     return Mode.ABNORMAL if has_abort else Mode.NORMAL
 
 
@@ -98,7 +98,7 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
-    """Why MappedFileQueue.load fails on a folder of files that should have `file_size` bytes; None: it loads."""
+    """Return why MappedFileQueue.load fails on a folder of files that should have `file_size` bytes; None: it loads."""
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
         if entry.is_folder and profile.loads_around_folders:
@@ -120,7 +120,7 @@ def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -
 
 
 def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
-    """Why 5.x does not load a queue.
+    """Return why 5.x does not load a queue.
 
     Topics.json and the folder that it lies in must say the same (queueTypeShouldBe).
     """
@@ -247,7 +247,7 @@ class QueueView(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """Behind the last unit in use."""
+        """Return the position after the last unit in use."""
 
     @property
     def first(self) -> int:
@@ -255,11 +255,11 @@ class QueueView(Protocol):
 
     @property
     def readable(self) -> int:
-        """Units in use of the first file."""
+        """Return units in use of the first file."""
 
     @property
     def last_readable(self) -> int:
-        """Units in use of the last file."""
+        """Return units in use of the last file."""
 
     def physical_offset(self, queue_offset: int) -> int:
         """Of a unit in use."""
@@ -269,7 +269,7 @@ class QueueView(Protocol):
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
-    """Why 5.x does not load a queue whose last file has no unit: it looks for the one before its first byte."""
+    """Return why 5.x does not load a queue whose last file has no unit: it looks for the one before its first byte."""
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
     return "its last file has no unit: correctMinOffset fails"

@@ -48,7 +48,7 @@ class _File:
         return units
 
     def append(self, unit: Any) -> None:
-        """One more unit, after those in use."""
+        """Append one more unit after those in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)

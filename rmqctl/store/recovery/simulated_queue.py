@@ -65,7 +65,7 @@ class UnitReader:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Any, int]]:
-        """(first unit, bytes, units) of [start, end) of a file, in steps that grow; what it has not got is zeros. Raises OSError."""
+        """Yield (first unit, bytes, units) of [start, end) of a file, in steps that grow; what it has not got is zeros. Raises OSError."""
         step = _UNITS_FIRST
         while start < end:
             count = min(step, end - start)
@@ -119,7 +119,7 @@ class RecoveredQueue:
 
     @property
     def max_offset(self) -> int:
-        """Behind its last unit; 0 without files."""
+        """Return the position after its last unit; 0 without files."""
         state = self._state
         return int(state["base"] + state["wrote"]) if state["has_files"] else 0
 
@@ -130,13 +130,13 @@ class RecoveredQueue:
 
     @property
     def readable(self) -> int:
-        """Units in use of its first file."""
+        """Return units in use of its first file."""
         state = self._state
         return int(state["wrote"]) if state["first_base"] == state["base"] else self._units_a_file
 
     @property
     def last_readable(self) -> int:
-        """Units in use of its last file."""
+        """Return units in use of its last file."""
         return int(self._state["wrote"])
 
     def recover(self) -> None:
@@ -271,7 +271,7 @@ class RecoveredQueue:
             state["base"] = base - self._units_a_file
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
-        """Units [start, end) of one file, by kinds."""
+        """Yield units [start, end) of one file, by kinds."""
         state = self._state
         regions = list(self._regions)
         if state["appended_from"] >= 0:
@@ -324,7 +324,7 @@ class RecoveredQueue:
         return found if found.end > record_run.start else kept
 
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of a unit, in use or not.
+        """Return the physical offset and size of a unit, in use or not.
 
         None: a new one that is not odd.
         """
@@ -348,7 +348,7 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Units of `file` from `start` on, up to `end`, that are in use one after the other and point before `bound`."""
+        """Return units of `file` from `start` on, up to `end`, that are in use one after the other and point before `bound`."""
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):
             used = int(queue_simulate.used_units(raw, count, bound))

@@ -177,7 +177,7 @@ class RestartSimulation:
         return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Good messages, one after the other, in log order."""
+        """Take good messages, one after the other, in log order."""
         messages = described.messages
         if self._scan is None or not len(messages):
             return
@@ -197,7 +197,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """One item of a scan of the log by this start's request builder: `on_messages` or `damage`.
+        """Take one item of a scan of the log by this start's request builder: `on_messages` or `damage`.
 
         A blank is nothing.
         """

@@ -90,7 +90,7 @@ def get_message(
     subscription: Subscription = EVERYTHING,
     limits: TransferLimits = BROKER_LIMITS,
 ) -> GetMessageResult:
-    """At most `max_messages` (but one at least) from queue offset `offset` on.
+    """Return at most `max_messages` (but one at least) from queue offset `offset` on.
 
     Raises OSError and Unreadable.
     """
@@ -113,7 +113,7 @@ def get_message(
 
 
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
-    """Status and next offset where a queue of [low, high) has no unit for an offset."""
+    """Return the status and next offset where a queue of [low, high) has no unit for an offset."""
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:

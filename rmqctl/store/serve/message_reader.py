@@ -53,7 +53,7 @@ class WritingSide(Protocol):
 
     @property
     def max_phy_offset(self) -> int:
-        """Behind the last record that is written whole."""
+        """Return the position after the last record that is written whole."""
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
         """Return where a queue ends; None: there is no such queue."""
@@ -87,7 +87,7 @@ class MessageReader:
         subscription: Subscription = EVERYTHING,
         limits: TransferLimits = BROKER_LIMITS,
     ) -> GetMessageResult:
-        """Messages of a queue from `offset` on; get_message.py has the rules."""
+        """Return messages of a queue from `offset` on; get_message.py has the rules."""
         with self._lock:
             log = self._log()
             queue = self._queue((topic, queue_id), log)
@@ -144,7 +144,7 @@ class MessageReader:
             return 0 if queue is None else offset_in_queue_by_time(queue, log, self._profile, timestamp)
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
-        """At most `count` units of a queue from `offset` on, of one file.
+        """Return at most `count` units of a queue from `offset` on, of one file.
 
         Tags from the extension where there is one.
         """

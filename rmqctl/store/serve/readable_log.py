@@ -26,7 +26,7 @@ class ReadableLog:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte that is still there."""
+        """Return the physical offset of the first byte that is still there."""
         return self._log.min_offset
 
     def has(self, physical_offset: int, size: int) -> bool:
@@ -49,7 +49,7 @@ class ReadableLog:
         return message if message is not None and message.end <= self.max_offset else None
 
     def store_timestamp(self, physical_offset: int, size: int) -> int:
-        """When the message at an offset was stored, ms since 1970; -1 where there is none.
+        """Return when the message at an offset was stored, ms since 1970; -1 where there is none.
 
         CommitLog.pickupStoreTimestamp.
         """

@@ -148,7 +148,7 @@ class CommitLogWriter:
         return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """As `put_message` for each, several times as fast: the messages of a file are written at once.
+        """Put each message as `put_message` does, several times as fast: one write a file.
 
         Where the store fails the rest are not tried, and have the same result: what is stored has no gap.
         """
@@ -350,7 +350,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Where a message of a waiting room will go on to."""
+        """Note the queue that a deferred message will go on to."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),

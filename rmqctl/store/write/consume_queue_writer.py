@@ -36,7 +36,7 @@ class ConsumeQueueWriter:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last unit."""
+        """Return the queue offset after the last unit."""
         return self.queue.max_offset // CQ_UNIT.size
 
     def put(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> int:

@@ -208,7 +208,7 @@ class IndexWriter:
 
 
 def _name_of(milliseconds: int) -> str:
-    """`yyyyMMddHHmmssSSS` in local time, as UtilAll.timeMillisToHumanString."""
+    """Return `yyyyMMddHHmmssSSS` in local time, as UtilAll.timeMillisToHumanString."""
     local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
 

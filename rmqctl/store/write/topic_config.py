@@ -69,7 +69,7 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Queues that messages came to, or will go on to: each must be listed, new topics by name."""
+        """Note queues that messages came to, or will go on to: topics.json must list each."""
         for topic, queue_id in sorted(queues):
             self._note(topic, queue_id)
 
@@ -107,7 +107,7 @@ class TopicConfigs:
         return {"attributes": {}} | entry if self._profile.knows_topic_attributes else entry
 
     def _next_version(self) -> dict[str, Any]:
-        """DataVersion.nextVersion: by this name servers and slaves see that there is news."""
+        """Advance the version (DataVersion.nextVersion), by which name servers and slaves see a change."""
         before = self._content.get(VERSION)
         version = (
             before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
