@@ -156,17 +156,16 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
         SparkContext._ensure_initialized(conf=settings)  # starts the JVM, and nothing else
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     say_nothing_of_its_end(spark)
-    if is_ours:
-        _hear_no_workers(spark)
+    _hear_no_workers(spark)
     return spark
 
 
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard what Python workers of this JVM print.
 
-    Its log has taken hold of stderr before. A worker prints a traceback where Spark has stopped listening before it has
-    said its last word, at the end of a task, of a plan or of the session. What goes wrong in one reaches us as an
-    exception.
+    The JVM runs for us alone, spark-submit's too, and its log has taken hold of stderr before. A worker prints a
+    traceback where Spark has stopped listening before it has said its last word, at the end of a task, of a plan or of
+    the session. What goes wrong in one reaches us as an exception.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
