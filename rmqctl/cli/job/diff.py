@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.job_run import JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import JobOptions, JobRun, Row, finish, job_run, path_of, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import StoreParam, spark_options
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, layout_options, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -70,7 +71,8 @@ COLUMNS = {
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
     """Compare two copies of one log, such as a master's and its slave's: missing, extra or different records.
 
     Records at the same physical offset are compared: size, topic, queue, queue offset, store time, body checksum, and
@@ -88,7 +90,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, **asked: An
 
     if a.resolve() == b.resolve():
         raise click.UsageError("A and B are the same store")
-    with job_run("diff", [a, b], **asked) as run:
+    with job_run("diff", [a, b], asked) as run:
         needed = (*FINGERPRINT, *(BODY_COLUMNS if bodies else ()))
         found, read = ask([run.records(needed, store) for store in run.stores], compared)
         totals, rows = _answers(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import Row, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import JobOptions, Row, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -40,7 +40,8 @@ COLUMNS = {
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(stores: tuple[Path, ...], all_topics: bool, output: str, asked: JobOptions) -> int:
     """List messages that were stored more than once: a producer sent again what a broker had stored.
 
     Such messages have the same topic, UNIQ_KEY and body. Copies that a broker itself makes do not count: the delivery
@@ -52,7 +53,7 @@ def command(stores: tuple[Path, ...], all_topics: bool, output: str, **asked: An
     from rmqctl.spark.question.duplicates import duplicates
     from rmqctl.spark.question.log_records import ask
 
-    with job_run("duplicates", stores, **asked) as run:
+    with job_run("duplicates", stores, asked) as run:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(duplicates(records, all_topics=all_topics)))
     found = sorted(
         map(_row, rows),

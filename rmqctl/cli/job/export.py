@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import finish, job_run, scanned
+from rmqctl.cli.job.job_run import JobOptions, finish, job_run, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import print_document, print_fields, remark
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import RAW_HELP, LocalPath, output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.errors import BadRequest, Unreadable
@@ -43,8 +43,9 @@ from rmqctl.errors import BadRequest, Unreadable
 @spark_options
 @output_option("table", "json")
 @progress_option
+@options_in(asked=JobOptions)
 def command(
-    stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, **asked: Any
+    stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, asked: JobOptions
 ) -> int:
     """Write the messages of the log to files: Parquet in folders topic=T/day=D (UTC), JSON Lines, or CSV.
 
@@ -63,7 +64,7 @@ def command(
         remark(f"{folder}: removed, a killed export had left it")
     for folder in left.unknown:
         remark(f"{folder}: an export that was killed may have left it; remove it yourself if nothing uses it")
-    with new_folder(target) as folder, job_run("export", stores, **asked) as run:
+    with new_folder(target) as folder, job_run("export", stores, asked) as run:
         _, read = ask([run.records(needed)], lambda records: write(records, folder, file_format, raw=raw))
         if run.is_partial or read[0].counts.unreadable:
             raise Unreadable(

@@ -6,6 +6,7 @@ Stores looked at, a session, the records, tasks' progress, and what was read at 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,28 +60,30 @@ class JobRun(NamedTuple):
         return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
 
 
+@dataclass(frozen=True)
+class JobOptions:
+    """The options that all jobs on records share."""
+
+    broker_conf: Path | None
+    follow_links: bool
+    master: str | None
+    remote: str | None
+    split_mib: int
+    progress_mode: str
+
+
 @contextmanager
-def job_run(
-    name: str,
-    stores: Sequence[Path],
-    *,
-    broker_conf: Path | None,
-    follow_links: bool,
-    master: str | None,
-    remote: str | None,
-    split_mib: int,
-    progress_mode: str,
-) -> Iterator[JobRun]:
+def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[JobRun]:
     """Run the job `name` with the options that all jobs share.
 
     What Spark raises in it is one line. Raises what opening a store raises, before Spark is begun; BadRequest,
     Unreadable.
     """
-    opened = [open_store(store, broker_conf, follow_links) for store in dict.fromkeys(stores)]
-    layout = {"followLinks": str(follow_links).lower()} | (
-        {} if broker_conf is None else {"brokerConf": str(broker_conf.absolute())}
+    opened = [open_store(store, asked.broker_conf, asked.follow_links) for store in dict.fromkeys(stores)]
+    layout = {"followLinks": str(asked.follow_links).lower()} | (
+        {} if asked.broker_conf is None else {"brokerConf": str(asked.broker_conf.absolute())}
     )
-    with spark_session(master, remote) as spark, count_progress(progress_mode, name) as told:
+    with spark_session(asked.master, asked.remote) as spark, count_progress(asked.progress_mode, name) as told:
         from rmqctl.spark.session.spark_error import quiet_query_logs, spark_errors
         from rmqctl.spark.session.task_watch import watched
         from rmqctl.spark.source.data_source import register
@@ -88,7 +91,7 @@ def job_run(
         quiet_query_logs()
         with spark_errors(f"job {name}"), watched(spark, told):
             register(spark)
-            yield JobRun(name, spark, opened, layout, split_mib)
+            yield JobRun(name, spark, opened, layout, asked.split_mib)
 
 
 def path_of(store: ReadOnlyStore) -> str:

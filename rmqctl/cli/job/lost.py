@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.job.job_run import JobRun, Row, columns_of, finish, job_run, path_of, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import (
+    JobOptions,
+    JobRun,
+    Row,
+    columns_of,
+    finish,
+    job_run,
+    path_of,
+    print_result,
+    rows_of,
+    scanned,
+)
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -41,7 +53,8 @@ COLUMNS = columns_of(
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """List messages of the log that no queue reaches, by queue: no consumer ever receives them.
 
     WHY is `missing-unit` if consumers should receive them (`rmqctl verify` reports missing-unit or unit-mismatch;
@@ -54,7 +67,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     from rmqctl.spark.question.lost import COLUMNS as NEEDED
     from rmqctl.spark.question.lost import MISSING_UNIT, lost
 
-    with job_run("lost", stores, **asked) as run:
+    with job_run("lost", stores, asked) as run:
         known, units = _known_topics(run), run.table("rocketmq-queues")
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(lost(records, units, known)))
     found = sorted(

@@ -27,7 +27,8 @@ from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.verbs.rebuild import WHAT, HowToRebuild, check_store, look_or_make, prepare_kernels, selection
+from rmqctl.cli.verbs.rebuild import WHAT, RebuildOptions, selection
+from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, prepare_kernels
 from rmqctl.cli.views.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.remote_storage import is_remote, root_text
@@ -105,7 +106,7 @@ def command(
         raise click.UsageError("--broker-conf describes one broker: give only one STORE")
     if len(stores) > 1 and output == "json":
         raise click.UsageError("-o json prints one document: for several stores, use -o jsonl, one line each")
-    selected = selection(what, {"topic": None, "queue_id": None, "all_topics": all_topics})
+    selected = selection(what, RebuildOptions(all_topics=all_topics))
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, profile=profile)
     opened = partial(_opened, broker_conf=broker_conf, follow_links=follow_links)
     logs: dict[Path, Sequence[Path]] = {}

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.job.job_run import finish, job_run, print_result, scanned
+from rmqctl.cli.job.job_run import JobOptions, finish, job_run, print_result, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 
@@ -42,7 +43,8 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """Run QUERY, a SELECT in Spark's SQL, over the views messages, damage, queues and index.
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
@@ -61,7 +63,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, **asked: Any) -> 
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select
 
-    with job_run("sql", stores, **asked) as run:
+    with job_run("sql", stores, asked) as run:
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):
                 run.table(source).createOrReplaceTempView(name)

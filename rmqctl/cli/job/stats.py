@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import JobOptions, Row, columns_of, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
@@ -37,7 +37,8 @@ DIGITS = 3
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """Count messages and bytes by broker, topic and queue: how many, how large, since when, how fast.
 
     stats counts the whole messages of the log, as `rmqctl dump` prints them, in a queue or not. The rate is that
@@ -47,7 +48,7 @@ def command(stores: tuple[Path, ...], output: str, **asked: Any) -> int:
     from rmqctl.spark.question.stats import COLUMNS as NEEDED
     from rmqctl.spark.question.stats import stats
 
-    with job_run("stats", stores, **asked) as run:
+    with job_run("stats", stores, asked) as run:
         rows, read = ask([run.records(NEEDED)], lambda records: rows_of(stats(records)))
     found = sorted(map(_row, rows), key=lambda row: (row["broker"], row["store"], row["topic"], row["queueId"]))
     print_result(run, scanned(read[0]) | {"queues": found}, "queues", output, KEYS, COLUMNS)

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.job.job_run import Row, columns_of, finish, job_run, print_result, rows_of, scanned
+from rmqctl.cli.job.job_run import JobOptions, Row, columns_of, finish, job_run, print_result, rows_of, scanned
 from rmqctl.cli.job.spark_options import spark_options, stores_argument
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.times import UNIT_MS
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
@@ -68,7 +69,8 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 @spark_options
 @output_option("table", "json", "jsonl", "csv")
 @progress_option
-def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, **asked: Any) -> int:
+@options_in(asked=JobOptions)
+def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, asked: JobOptions) -> int:
     """Count the messages that were stored in each interval, by broker, or also by topic.
 
     Times are store times in UTC. An interval begins at a multiple of its length. An interval without messages has no
@@ -79,7 +81,7 @@ def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, **
     from rmqctl.spark.question.timeline import timeline
 
     by_topic = by == "topic"
-    with job_run("timeline", stores, **asked) as run:
+    with job_run("timeline", stores, asked) as run:
         rows, read = ask(
             [run.records(NEEDED)], lambda records: rows_of(timeline(records, interval_ms, by_topic=by_topic))
         )

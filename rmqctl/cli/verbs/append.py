@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from codecs import BOM_UTF8
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -14,7 +15,8 @@ from rmqctl.cli.output.render import progress, remark
 from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.interruption import Interruption
 from rmqctl.cli.shared.line_source import blocks_of_lines, size_of_source
-from rmqctl.cli.shared.message_options import OF_ONE_MESSAGE, TRANSACTIONS, message_of_options
+from rmqctl.cli.shared.message_options import TRANSACTIONS, MessageOptions, message_of_options
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import POSITIVE, LocalPath, conf_of, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner, as_root_option
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
@@ -27,7 +29,35 @@ if TYPE_CHECKING:
 SIZE = click.IntRange(1024, 2**31 - 1)
 COUNT = click.IntRange(1, 2**31 - 1)
 QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.write.topic_config
-OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots", "index_entries")
+
+
+@dataclass(frozen=True)
+class AppendOptions:
+    """How `rmqctl append` writes, and the sizes (bytes, counts) of a new store's files."""
+
+    broker_conf: Path | None
+    batch: int
+    sync: bool
+    stop_on_error: bool
+    create: bool
+    profile: str | None
+    property_crc: bool
+    commitlog_file_size: int | None
+    consumequeue_file_size: int | None
+    index_slots: int | None
+    index_entries: int | None
+    stats: bool
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of a new store's files that are given, by their names in Geometry."""
+        given = {
+            "commitlog_file_size": self.commitlog_file_size,
+            "consumequeue_file_size": self.consumequeue_file_size,
+            "index_slots": self.index_slots,
+            "index_entries": self.index_entries,
+        }
+        return {name: size for name, size in given.items() if size is not None}
 
 
 @click.command(
@@ -104,7 +134,15 @@ OF_A_NEW_STORE = ("commitlog_file_size", "consumequeue_file_size", "index_slots"
 )
 @as_root_option
 @progress_option
-def command(store: Path, source: BinaryIO | None, output: str, progress_mode: str, **asked: Any) -> int:
+@options_in(message=MessageOptions, asked=AppendOptions)
+def command(
+    store: Path,
+    source: BinaryIO | None,
+    output: str,
+    progress_mode: str,
+    message: MessageOptions,
+    asked: AppendOptions,
+) -> int:
     """Append messages to a store as a broker would: log, queues and index.
 
     The store must have been shut down cleanly, no broker may use it, and the last three files of its log must be whole.
@@ -130,7 +168,7 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     -o jsonl prints where each message went; the other formats print the new offsets of each queue.
     """
-    _check_usage(source, asked)
+    _check_usage(source, message, asked)
     from rmqctl.cli.views.append_report import AppendReport
     from rmqctl.operations.append.appender import PUT_AT_ONCE, Appender
     from rmqctl.operations.append.line_appender import LineAppender
@@ -140,28 +178,23 @@ def command(store: Path, source: BinaryIO | None, output: str, progress_mode: st
 
     named = None if source is None else "" if source is sys.stdin.buffer else source.name
     report = AppendReport(store, named, output)
-    given = message_of_options(asked) if source is None else None
+    given = message_of_options(message) if source is None else None
     hears_of_each = (
-        source is None
-        or asked["sync"]
-        or output == "jsonl"
-        or asked["stats"]
-        or asked["stop_on_error"]
-        or asked["batch"] > 1
+        source is None or asked.sync or output == "jsonl" or asked.stats or asked.stop_on_error or asked.batch > 1
     )
     warmed_up(partial(_prepare, with_lines=not hears_of_each))
     with Interruption() as interruption:  # from before the store is opened: that makes `abort`
         opened = _open(store, asked)
-        opened.stats = StoreStats() if asked["stats"] else None
-        sync = asked["sync"] or opened.conf.writing.sync_flush
-        at_once = 1 if asked["stop_on_error"] else PUT_AT_ONCE
-        appender = Appender(opened, report.stored, report.refused, batch=asked["batch"], at_once=at_once, sync=sync)
+        opened.stats = StoreStats() if asked.stats else None
+        sync = asked.sync or opened.conf.writing.sync_flush
+        at_once = 1 if asked.stop_on_error else PUT_AT_ONCE
+        appender = Appender(opened, report.stored, report.refused, batch=asked.batch, at_once=at_once, sync=sync)
         encoder = None if hears_of_each or sync else encoder_of(opened)
         lines = LineAppender(
             appender,
             now_ms,
             encoder,
-            lambda: interruption.noted or report.is_over(stop_on_error=asked["stop_on_error"]),
+            lambda: interruption.noted or report.is_over(stop_on_error=asked.stop_on_error),
         )
         is_whole = False
         try:
@@ -192,24 +225,23 @@ def _put_lines(source: BinaryIO, lines: LineAppender, interruption: Interruption
                 return
 
 
-def _check_usage(source: BinaryIO | None, asked: dict[str, Any]) -> None:
+def _check_usage(source: BinaryIO | None, message: MessageOptions, asked: AppendOptions) -> None:
     from rmqctl.format.cq_unit import CQ_UNIT
 
-    given = [name for name in OF_ONE_MESSAGE if asked[name] not in (None, ())]
-    if (source is None) == (not given):
+    if (source is None) == (not message.is_given):
         raise click.UsageError("nothing to append: give --topic and --body, or --from FILE")
-    if source is None and asked["topic"] is None:
+    if source is None and message.topic is None:
         raise click.UsageError("a message needs a topic: give --topic")
-    if source is None and (asked["body"] is None) == (asked["body_file"] is None):
+    if source is None and (message.body is None) == (message.body_file is None):
         raise click.UsageError("a message needs a body: give --body or --body-file")
-    sizes = [f"--{name.replace('_', '-')}" for name in OF_A_NEW_STORE if asked[name] is not None]
-    if sizes and not asked["create"]:
-        raise click.UsageError(f"{sizes[0]} works only with --create: an existing store keeps its file sizes")
-    if (asked["consumequeue_file_size"] or 0) % CQ_UNIT.size:
+    if asked.sizes and not asked.create:
+        option = next(iter(asked.sizes)).replace("_", "-")
+        raise click.UsageError(f"--{option} works only with --create: an existing store keeps its file sizes")
+    if (asked.consumequeue_file_size or 0) % CQ_UNIT.size:
         raise click.BadParameter(
             f"a unit has {CQ_UNIT.size} bytes: give a multiple", param_hint="--consumequeue-file-size"
         )
-    if asked["property_crc"] and asked["profile"] in ("4.7", "4.9"):
+    if asked.property_crc and asked.profile in ("4.7", "4.9"):
         raise click.UsageError(
             "--property-crc works only with --profile 5.3 and later: older brokers do not know __CRC32#"
         )
@@ -224,19 +256,19 @@ def _prepare(*, with_lines: bool) -> None:
         LineEncoder.warm_up()
 
 
-def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
+def _open(store: Path, asked: AppendOptions) -> MessageStore:
     from rmqctl.format.profile import NEWEST_PROFILE, PROFILES
     from rmqctl.store.config.file_sizes import geometry_of_conf
     from rmqctl.store.config.store_path import named_commitlogs
     from rmqctl.store.engine.message_store import MessageStore
     from rmqctl.store.write.commit_log_writer import put_settings
 
-    conf = conf_of(store, asked["broker_conf"])
-    profile = PROFILES[asked["profile"]] if asked["profile"] else None
+    conf = conf_of(store, asked.broker_conf)
+    profile = PROFILES[asked.profile] if asked.profile else None
     act_as_owner(store, named_commitlogs(store, conf))
-    if not asked["create"]:
+    if not asked.create:
         try:
-            opened = MessageStore(store, conf, profile=profile, property_crc=asked["property_crc"])
+            opened = MessageStore(store, conf, profile=profile, property_crc=asked.property_crc)
         except NotAStore as error:
             error.hint = error.hint or "--create makes a new store"
             raise
@@ -247,10 +279,9 @@ def _open(store: Path, asked: dict[str, Any]) -> MessageStore:
             )
         return opened
     usual = geometry_of_conf(conf)
-    sizes = {name: asked[name] or getattr(usual, name) for name in OF_A_NEW_STORE}
     try:
-        settings = put_settings(conf, profile or NEWEST_PROFILE, property_crc=asked["property_crc"])
-        return MessageStore.create(store, settings, usual._replace(**sizes), conf)
+        settings = put_settings(conf, profile or NEWEST_PROFILE, property_crc=asked.property_crc)
+        return MessageStore.create(store, settings, usual._replace(**asked.sizes), conf)
     except FileExistsError as error:
         raise BadRequest(
             "already exists and is not empty",

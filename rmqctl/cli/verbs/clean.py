@@ -6,14 +6,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import click
 
 from rmqctl.cli.output.render import remark
 from rmqctl.cli.shared.confirm import change_options, confirm, plan_shown
 from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.run_as import act_as_owner, note_owner
 from rmqctl.cli.shared.sizes import SizeType
@@ -32,9 +34,36 @@ if TYPE_CHECKING:
     from rmqctl.store.config.clean_config import ExpirySettings
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
 
+T = TypeVar("T")
+
 PERCENT = click.IntRange(0, 100)
 SECONDS = click.FloatRange(0, 86_400)
 IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """What `rmqctl clean` was asked for; sizes in bytes, times in epoch ms."""
+
+    reserved_hours: int | None
+    when: tuple[int, ...] | None
+    max_disk_percent: int | None
+    force_percent: int | None
+    manual: bool
+    keep_bytes: int | None
+    keep_files: int | None
+    batch: int | None
+    interval: int
+    max_bytes_per_second: int | None
+    now: int | None
+    by: Literal["mtime", "store-timestamp"]
+    protect_unconsumed: bool
+    unused_topics: bool
+    lock_wait: float
+    log_json: Path | None
+    metrics: Path | None
+    dry_run: bool
+    yes: bool
 
 
 @click.command(
@@ -120,9 +149,8 @@ IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of
 )
 @change_options
 @output_option("table", "json", "jsonl", "csv")
-def command(
-    store: Path, broker_conf: Path | None, follow_links: bool, output: str, metrics: Path | None, **asked: Any
-) -> int:
+@options_in(asked=CleanOptions)
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
     """Delete expired files, by the rules of a broker: by age, by disk usage, or by a limit.
 
     clean deletes files of the log, the oldest first, and never the last one. Queues, extensions and the index follow
@@ -133,7 +161,7 @@ def command(
     yet. The broker must be down (otherwise exit 11): it deletes its own files, and it would keep the disk space of
     files that rmqctl deletes.
     """
-    files = {"--metrics": metrics, "--log-json": asked["log_json"]}
+    files = {"--metrics": asked.metrics, "--log-json": asked.log_json}
     _check_places([store], files)
     gauges = CleanMetrics(store)
 
@@ -141,22 +169,33 @@ def command(
         _wait_for_lock(store, asked)
         opened = open_store(store, broker_conf, follow_links)
         _check_places(opened.path.commitlogs, files)
-        return _Run(opened, asked | {"metrics": metrics}, output, gauges).run()
+        return _Run(opened, asked, output, gauges).run()
 
-    return with_metrics(gauges, metrics, run)
+    return with_metrics(gauges, asked.metrics, run)
 
 
-def _settings(usual: ExpirySettings, asked: dict[str, Any]) -> ExpirySettings:
+def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
     """Return what broker.conf says, where no option says otherwise."""
     from rmqctl.store.config.clean_config import HOUR_MS
 
-    said: dict[str, Any] = {
-        name: asked[name] for name in ("max_disk_percent", "force_percent", "keep_bytes", "keep_files", "batch")
-    }
-    said["reserved_ms"] = asked["reserved_hours"] * HOUR_MS if asked["reserved_hours"] is not None else None
-    said["delete_when"] = asked["when"]
-    always = {name: asked[name] for name in ("by", "manual", "protect_unconsumed", "unused_topics")}
-    return usual._replace(**{name: value for name, value in said.items() if value is not None}, **always)
+    reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
+    return usual._replace(
+        reserved_ms=_given(reserved_ms, usual.reserved_ms),
+        delete_when=_given(asked.when, usual.delete_when),
+        max_disk_percent=_given(asked.max_disk_percent, usual.max_disk_percent),
+        force_percent=_given(asked.force_percent, usual.force_percent),
+        keep_bytes=_given(asked.keep_bytes, usual.keep_bytes),
+        keep_files=_given(asked.keep_files, usual.keep_files),
+        batch=_given(asked.batch, usual.batch),
+        by=asked.by,
+        manual=asked.manual,
+        protect_unconsumed=asked.protect_unconsumed,
+        unused_topics=asked.unused_topics,
+    )
+
+
+def _given(value: T | None, usual: T) -> T:
+    return usual if value is None else value
 
 
 def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
@@ -184,12 +223,12 @@ def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> Non
             raise click.BadParameter(what, param_hint=option)
 
 
-def _wait_for_lock(store: Path, asked: dict[str, Any]) -> None:
+def _wait_for_lock(store: Path, asked: CleanOptions) -> None:
     from rmqctl.logfile.storage import Storage
     from rmqctl.operations.clean.execute import wait_for_lock
 
-    if not asked["dry_run"]:
-        wait_for_lock(Storage(store), store, asked["lock_wait"])
+    if not asked.dry_run:
+        wait_for_lock(Storage(store), store, asked.lock_wait)
 
 
 class _Looked(NamedTuple):
@@ -209,7 +248,7 @@ class _Looked(NamedTuple):
 class _Run:
     """The plan, the question, and the deletion."""
 
-    def __init__(self, store: ReadOnlyStore, asked: dict[str, Any], output: str, gauges: CleanMetrics) -> None:
+    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
         self._store = store
         self._root = store.path.root
         self._asked = asked
@@ -221,10 +260,10 @@ class _Run:
         store, asked = self._store, self._asked
         check_complete(store)
         looked, holder = self._look(), store.lock_holder()
-        is_refused = holder is not None and not asked["dry_run"]
-        is_shown = asked["dry_run"] or (not asked["yes"] and looked.has_work)
+        is_refused = holder is not None and not asked.dry_run
+        is_shown = asked.dry_run or (not asked.yes and looked.has_work)
         if is_shown or self._output != "table":
-            with plan_shown(dry_run=asked["dry_run"]):
+            with plan_shown(dry_run=asked.dry_run):
                 print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
             self._note_kept()
         if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
@@ -235,12 +274,12 @@ class _Run:
             raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
         if holder is not None:
             remark(f"note: {in_use}: without --dry-run nothing is deleted (exit 11)")
-        if asked["dry_run"] and looked.has_work:
+        if asked.dry_run and looked.has_work:
             note_owner(self._root, store.path.commitlogs)
-        if asked["dry_run"] or not looked.has_work:
+        if asked.dry_run or not looked.has_work:
             self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
             return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
-        confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked["yes"])
+        confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked.yes)
         return self._delete(looked)
 
     def _note_kept(self) -> None:
@@ -263,7 +302,7 @@ class _Run:
 
         store, storage = self._store, self._store.storage
         profile, fingerprint = guess_profile(store), store.fingerprint()
-        now_ms = self._asked["now"] if self._asked["now"] is not None else time.time_ns() // 1_000_000
+        now_ms = self._asked.now if self._asked.now is not None else time.time_ns() // 1_000_000
         disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
         logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
         settings = _settings(known_to(profile, store.conf.expiry), self._asked)
@@ -286,7 +325,7 @@ class _Run:
         from rmqctl.operations.clean.receipts import Receipts
 
         root, asked, storage = self._root, self._asked, WritableStorage.like(self._store.storage)
-        elsewhere = [asked["log_json"]] if asked["log_json"] else []
+        elsewhere = [asked.log_json] if asked.log_json else []
         self._store.close()  # a file that is open keeps its space
         with (
             Interruption() as interruption,
@@ -294,11 +333,11 @@ class _Run:
             ExitStack() as held,
         ):
             receipts.open(elsewhere)  # the store's owner may not write there
-            self._gauges.hold(asked["metrics"])
+            self._gauges.hold(asked.metrics)
             act_as_owner(root, self._store.path.commitlogs)
             held.enter_context(locked(storage, root))
             self._store.check_as_it_was(looked.fingerprint)
-            pace = Pace(asked["interval"], asked["max_bytes_per_second"], _sleep_in(interruption))
+            pace = Pace(asked.interval, asked.max_bytes_per_second, _sleep_in(interruption))
             clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
             try:
                 clean.run()

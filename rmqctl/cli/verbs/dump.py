@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import click
 
 from rmqctl.cli.output.render import is_terminal, print_lines, print_rows, remark, to_json
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     BODIES,
     COUNT,
@@ -36,23 +38,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqctl.forensics.dump import Dump
+    from rmqctl.forensics.message_filter import Filter
     from rmqctl.format.message import Damage
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 TRANSACTIONS = {kind.name.lower(): kind for kind in TransactionType}
 DEFAULT_CONTEXT = 2
-CONDITIONS = (
-    "topics",
-    "queue_id",
-    "key",
-    "tag",
-    "since",
-    "until",
-    "from_offset",
-    "to_offset",
-    "transaction",
-    "body_match",
-)
+
+
+@dataclass(frozen=True)
+class DumpOptions:
+    """What `rmqctl dump` was asked for; times in epoch ms, None where an option is not given."""
+
+    topics: tuple[str, ...]
+    queue_id: int | None
+    key: str | None
+    tag: str | None
+    since: int | None
+    until: int | None
+    from_offset: int | None
+    to_offset: int | None
+    transaction: str | None
+    body_match: str | None
+    limit: int | None
+    tail: int | None
+    around: int | None
+    context: int
+    follow: bool
 
 
 @click.command(
@@ -114,6 +126,7 @@ CONDITIONS = (
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
+@options_in(asked=DumpOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -123,7 +136,7 @@ def command(
     output: str,
     threads: int,
     progress_mode: str,
-    **asked: Any,
+    asked: DumpOptions,
 ) -> int:
     """Print the records of the log, in order, that meet all conditions.
 
@@ -137,16 +150,16 @@ def command(
     dump = Dump(
         opened, wanted, body=body, damaged=damaged or output == "table", on_damage=_remark_damage, threads=threads
     )
-    whole_files = asked["around"] is None and not asked["tail"] and not asked["follow"]
+    whole_files = asked.around is None and not asked.tail and not asked.follow
     if whole_files:
         warmed_up(dump.warm_up)
-    quiet = asked["follow"] or (output == "table" and is_terminal(sys.stdout))
+    quiet = asked.follow or (output == "table" and is_terminal(sys.stdout))
     try:
         with scan_progress(opened, "none" if quiet else progress_mode, "dump"):
             if output == "jsonl" and whole_files:
-                print_lines(dump.lines(to_json), asked["limit"])
+                print_lines(dump.lines(to_json), asked.limit)
             else:
-                rows = islice(_rows(dump, asked), asked["limit"])
+                rows = islice(_rows(dump, asked), asked.limit)
                 print_rows(
                     "dump",
                     "items",
@@ -155,24 +168,24 @@ def command(
                     ROW_KEYS,
                     message_columns(body),
                     head={"store": str(store)},
-                    live=asked["follow"],
+                    live=asked.follow,
                 )
     except KeyboardInterrupt:
-        _finish(opened, dump, asked["topics"])
+        _finish(opened, dump, asked.topics)
         raise
-    return _finish(opened, dump, asked["topics"])
+    return _finish(opened, dump, asked.topics)
 
 
-def _rows(dump: Dump, asked: dict[str, Any]) -> Iterable[dict[str, Any]]:
+def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
     """Return the rows asked for; --follow goes on where the others end."""
-    if asked["around"] is not None:
-        return dump.around(asked["around"], asked["context"])
-    if asked["tail"] is not None:
-        last = dump.tail(asked["tail"])
-        return chain(last, dump.follow(dump.summary.end)) if asked["follow"] else last
-    if not asked["follow"]:
+    if asked.around is not None:
+        return dump.around(asked.around, asked.context)
+    if asked.tail is not None:
+        last = dump.tail(asked.tail)
+        return chain(last, dump.follow(dump.summary.end)) if asked.follow else last
+    if not asked.follow:
         return dump.rows()
-    if asked["from_offset"] is None and asked["since"] is None:
+    if asked.from_offset is None and asked.since is None:
         return dump.follow()
     return _rows_and_more(dump)
 
@@ -182,33 +195,41 @@ def _rows_and_more(dump: Dump) -> Iterator[dict[str, Any]]:
     yield from dump.follow(dump.summary.end)
 
 
-def _filter(asked: dict[str, Any]) -> Any:
+def _filter(asked: DumpOptions) -> Filter:
     from rmqctl.forensics.message_filter import Filter
 
-    conditions = [name for name in CONDITIONS if asked[name] not in (None, ())]
-    if asked["around"] is not None and (conditions or asked["tail"] is not None or asked["follow"]):
+    if asked.around is not None and (_conditions(asked) or asked.tail is not None or asked.follow):
         raise click.UsageError("--around prints every record near an offset: do not combine it with other conditions")
-    for low, high in (("since", "until"), ("from_offset", "to_offset")):
-        if asked[low] is not None and asked[high] is not None and asked[low] > asked[high]:
-            raise click.UsageError(
-                f"no record can match: --{low.replace('_', '-')} is after --{high.replace('_', '-')}"
-            )
+    _check_order(asked.since, asked.until, "--since", "--until")
+    _check_order(asked.from_offset, asked.to_offset, "--from-offset", "--to-offset")
     try:
-        pattern = re.compile(os.fsencode(asked["body_match"]), re.DOTALL) if asked["body_match"] is not None else None
+        pattern = re.compile(os.fsencode(asked.body_match), re.DOTALL) if asked.body_match is not None else None
     except (re.error, OverflowError, RecursionError) as error:
         raise click.BadParameter(f"not a regular expression: {error}", param_hint="--body-match") from error
     return Filter(
-        topics=frozenset(asked["topics"]),
-        queue_id=asked["queue_id"],
-        key=asked["key"],
-        tag=asked["tag"],
-        since=asked["since"],
-        until=asked["until"],
-        from_offset=asked["from_offset"],
-        to_offset=asked["to_offset"],
-        transaction=TRANSACTIONS[asked["transaction"]] if asked["transaction"] else None,
+        topics=frozenset(asked.topics),
+        queue_id=asked.queue_id,
+        key=asked.key,
+        tag=asked.tag,
+        since=asked.since,
+        until=asked.until,
+        from_offset=asked.from_offset,
+        to_offset=asked.to_offset,
+        transaction=TRANSACTIONS[asked.transaction] if asked.transaction else None,
         body=pattern,
     )
+
+
+def _conditions(asked: DumpOptions) -> list[object]:
+    """Return the conditions on single records that are given."""
+    of_messages = (*asked.topics, asked.queue_id, asked.key, asked.tag, asked.transaction, asked.body_match)
+    ranges = (asked.since, asked.until, asked.from_offset, asked.to_offset)
+    return [value for value in (*of_messages, *ranges) if value is not None]
+
+
+def _check_order(low: int | None, high: int | None, low_option: str, high_option: str) -> None:
+    if low is not None and high is not None and low > high:
+        raise click.UsageError(f"no record can match: {low_option} is after {high_option}")
 
 
 def _remark_damage(damage: Damage) -> None:

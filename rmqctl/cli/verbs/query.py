@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from rmqctl.cli.output.render import is_terminal, print_rows, remark
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     BODIES,
     OFFSET,
@@ -37,6 +39,19 @@ WAYS = (
     (("topic", "queue_id", "offset"), "--topic T --queue Q --offset N"),
     (("topic", "queue_id", "at"), "--topic T --queue Q --at TIME"),
 )
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """What `rmqctl query` looks for; times in epoch ms, None where an option is not given."""
+
+    topic: str | None
+    key: str | None
+    msg_id: str | None
+    unique_key: str | None
+    queue_id: int | None
+    offset: int | None
+    at: int | None
 
 
 @click.command(
@@ -70,6 +85,7 @@ WAYS = (
 @output_option(*OUTPUTS)
 @threads_option
 @progress_option
+@options_in(asked=QueryOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -79,7 +95,7 @@ def command(
     output: str,
     threads: int,
     progress_mode: str,
-    **asked: Any,
+    asked: QueryOptions,
 ) -> int:
     """Find messages by key, by id, by queue offset, or by time.
 
@@ -90,7 +106,7 @@ def command(
     from rmqctl.forensics.search import Search
 
     question = _question(asked)
-    opened = open_store(store, broker_conf, follow_links, log_only=scan or asked["msg_id"] is not None)
+    opened = open_store(store, broker_conf, follow_links, log_only=scan or asked.msg_id is not None)
     search = Search(opened, question, body=body, threads=threads)
     if scan:
         warmed_up(search.warm_up)
@@ -119,16 +135,16 @@ def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         remark("no message found")
 
 
-def _question(asked: dict[str, Any]) -> Question:
+def _question(asked: QueryOptions) -> Question:
     from rmqctl.forensics.search import Question
     from rmqctl.format.host import parse_msg_id
 
-    given = {name for name, value in asked.items() if value is not None}
+    given = {name for name, value in vars(asked).items() if value is not None}
     if not any(given - {"topic"} == set(names) - {"topic"} and given >= set(names) for names, _ in WAYS):
         raise click.UsageError("ask one of: " + " | ".join(usage for _, usage in WAYS))
-    if asked["msg_id"] is not None:
+    if asked.msg_id is not None:
         try:
-            parse_msg_id(asked["msg_id"])
+            parse_msg_id(asked.msg_id)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--msg-id") from error
-    return Question(**asked)
+    return Question(**vars(asked))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.output.render import print_rows, remark
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import COUNT, OFFSET, OUTPUTS, POSITIVE, open_store, output_option, store_argument
 from rmqctl.cli.shared.verb import STORE_VERB, Verb
 from rmqctl.errors import READ_ALL_HINT, BadRequest, ExitCode, RmqctlError, Unreadable
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """Which units `rmqctl queue` was asked for, by queue offsets."""
+
+    from_offset: int | None = None
+    to_offset: int | None = None
+    limit: int | None = None
+    tail: int | None = None
 
 
 @click.command(
@@ -46,6 +58,7 @@ Row = dict[str, Any]
 @click.option("--limit", type=COUNT, help="Print at most this many units.")
 @click.option("--tail", type=POSITIVE, help="Print only this many units from the end.")
 @output_option(*OUTPUTS)
+@options_in(asked=QueueOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -53,14 +66,14 @@ def command(
     topic: str | None,
     queue_id: int | None,
     output: str,
-    **asked: Any,
+    asked: QueueOptions,
 ) -> int:
     """List the queues; with TOPIC, the queues of a topic; with QUEUEID, the units of one queue.
 
     minOffset is the first message that the log still holds. A unit has the offset of its message in the log, the size
     of the message, and its tags code: the hash of its tags, or the delivery time of a delayed message.
     """
-    if queue_id is None and any(value is not None for value in asked.values()):
+    if queue_id is None and asked != QueueOptions():
         raise click.UsageError(
             "--from-offset, --to-offset, --limit and --tail select units of one queue: give TOPIC and QUEUEID"
         )
@@ -134,13 +147,13 @@ def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
         }
 
 
-def _units(queue: UnitQueue, min_physical_offset: int, asked: dict[str, Any]) -> Iterator[Row]:
-    start = asked["from_offset"] if asked["from_offset"] is not None else queue.min_offset(min_physical_offset)
-    end = queue.max_offset if asked["to_offset"] is None else min(asked["to_offset"], queue.max_offset)
+def _units(queue: UnitQueue, min_physical_offset: int, asked: QueueOptions) -> Iterator[Row]:
+    start = asked.from_offset if asked.from_offset is not None else queue.min_offset(min_physical_offset)
+    end = queue.max_offset if asked.to_offset is None else min(asked.to_offset, queue.max_offset)
     units = queue.units(start, end)
-    if asked["tail"] is not None:
-        units = iter(deque(queue.units(max(start, end - asked["tail"]), end), maxlen=asked["tail"]))
-    for unit in islice(units, asked["limit"]):
+    if asked.tail is not None:
+        units = iter(deque(queue.units(max(start, end - asked.tail), end), maxlen=asked.tail))
+    for unit in islice(units, asked.limit):
         row = {
             "queueOffset": unit.queue_offset,
             "physicalOffset": unit.physical_offset,

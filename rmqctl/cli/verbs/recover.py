@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.output.render import print_document, print_fields
+from rmqctl.cli.output.render import print_document
 from rmqctl.cli.shared.confirm import change_options, plan_shown
 from rmqctl.cli.shared.first_run import warmed_up
+from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import (
     open_store,
     output_option,
@@ -22,6 +23,7 @@ from rmqctl.cli.shared.options import (
 )
 from rmqctl.cli.shared.sizes import SizeType
 from rmqctl.cli.shared.verb import Verb
+from rmqctl.cli.views.recovery_view import print_plan
 from rmqctl.cli.views.repair_view import (
     REPAIR_VERB,
     HowToRepair,
@@ -30,16 +32,27 @@ from rmqctl.cli.views.repair_view import (
     check_writable,
     note_assumed_sizes,
     plan_json,
-    print_repair,
-    words_of_loss,
 )
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
     from rmqctl.format.profile import Profile
-    from rmqctl.operations.repair.recovery_plan import RecoveryPlan
+    from rmqctl.operations.repair.recovery_plan import RecoveryPlan, RecoveryPlanner
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+
+@dataclass(frozen=True)
+class RecoverOptions:
+    """What `rmqctl recover` was asked for."""
+
+    mode: str
+    profile: str | None
+    keep_going: bool
+    placeholders_limit: int
+    explain: bool
+    dry_run: bool
+    yes: bool
 
 
 @click.command(
@@ -80,6 +93,7 @@ if TYPE_CHECKING:
 @output_option("table", "json")
 @threads_option
 @progress_option
+@options_in(asked=RecoverOptions)
 def command(
     store: Path,
     broker_conf: Path | None,
@@ -87,7 +101,7 @@ def command(
     output: str,
     threads: int,
     progress_mode: str,
-    **asked: Any,
+    asked: RecoverOptions,
 ) -> int:
     """Repair a store after a crash or damage, as a broker's start would, but with fewer losses.
 
@@ -117,17 +131,17 @@ def command(
         plan = planner.plan()
         plan = replace(plan, repair=replace(plan.repair, profile=_profile(asked)))
     check_index_can_be_rebuilt(opened, plan.repair)
-    with plan_shown(dry_run=asked["dry_run"]):
+    with plan_shown(dry_run=asked.dry_run):
         if output == "json":
             print_document("recover", {"store": str(store)} | plan.to_json() | plan_json(plan.repair))
         else:
-            _print_plan(plan, explain=asked["explain"])
+            print_plan(plan, explain=asked.explain)
     note_assumed_sizes(opened, queues=bool(plan.repair.queues_to_rebuild), index=plan.repair.rebuilds_index)
-    how = HowToRepair(asked["dry_run"], asked["yes"], threads, progress_mode)
+    how = HowToRepair(asked.dry_run, asked.yes, threads, progress_mode)
     return carry_out(opened, plan.repair, "recover", _summary(plan), f"Recover {store}?", how)
 
 
-def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
+def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> RecoveryPlanner:
     from rmqctl.operations.repair.execute import without_vain_rebuilds
     from rmqctl.operations.repair.leaves import count_findings
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
@@ -135,7 +149,7 @@ def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
     from rmqctl.store.recovery.rules import Mode
 
     profile = _profile(asked) or guess_profile(store)
-    mode = None if asked["mode"] == "auto" else Mode(asked["mode"])
+    mode = None if asked.mode == "auto" else Mode(asked.mode)
     settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
     return RecoveryPlanner(
         store,
@@ -143,77 +157,17 @@ def _planner(store: ReadOnlyStore, asked: dict[str, Any], threads: int) -> Any:
         mode,
         threads,
         settle,
-        keep_going=asked["keep_going"],
-        placeholders_limit=asked["placeholders_limit"],
+        keep_going=asked.keep_going,
+        placeholders_limit=asked.placeholders_limit,
     )
 
 
-def _profile(asked: dict[str, Any]) -> Profile | None:
+def _profile(asked: RecoverOptions) -> Profile | None:
     from rmqctl.format.profile import PROFILES
 
-    return PROFILES[asked["profile"]] if asked["profile"] else None
+    return PROFILES[asked.profile] if asked.profile else None
 
 
 def _summary(plan: RecoveryPlan) -> str:
     lost, steps = counted(plan.repair.lost.records, "message"), counted(len(plan.repair.steps), "step")
     return f"log ends at {plan.repair.max_phy_offset}, {lost} lost, {steps}"
-
-
-def _print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
-    repair, restart = plan.repair, plan.restart
-    print_fields(
-        (
-            ("recovery", f"{restart.mode.value}, as {restart.profile.name} brokers do{_start(plan)}"),
-            ("log", f"{repair.min_phy_offset} to {repair.max_phy_offset}, {counted(repair.records or 0, 'message')}"),
-            ("ends because", repair.end_reason or "there are no more records"),
-            ("lost", f"{words_of_loss(repair)}{_keepable(plan)}"),
-            *_missing(plan),
-            *_placeholders(plan),
-            ("a plain restart", _restart_in_words(plan)),
-        )
-    )
-    print()
-    print_repair(repair, explain=explain)
-
-
-def _keepable(plan: RecoveryPlan) -> str:
-    return f"; --keep-going would keep {plan.keepable} of them" if plan.keepable else ""
-
-
-def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    if not plan.missing:
-        return []
-    rest = max(plan.repair.lost.records - plan.missing, 0)
-    return [("already gone", f"{plan.missing} of them: no file of the log has their bytes; this repair loses {rest}")]
-
-
-def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes placeholders stand for.
-
-    Fillers are placeholders that no consumer gets.
-    """
-    if not plan.placeholders_bytes:
-        return []
-    served = counted(plan.repair.placeholders.served, "message")
-    files = f" and {counted(plan.placeholders_files, 'missing file')}" if plan.placeholders_files else ""
-    words = f"{served} written in place of what is damaged or missing ({counted(plan.placeholders_bytes, 'byte')} of the log{files})"
-    return [("placeholders", f"{words}: consumers get them (`rmqctl explain placeholder`)")]
-
-
-def _start(plan: RecoveryPlan) -> str:
-    restart = plan.restart
-    return f", from {restart.start_file_path}: {restart.start_file.why}" if restart.start_file else ""
-
-
-def _restart_in_words(plan: RecoveryPlan) -> str:
-    """Return what the broker alone would come to."""
-    restart = plan.restart
-    if restart.refused is not None:
-        return f"the broker does not load this store: {restart.refused}"
-    if restart.hangs is not None:
-        return f"the broker never gets ready: {restart.hangs}"
-    units = sum(queue.max_offset - queue.min_offset for queue in restart.queues)
-    ours = sum(queue.max_offset - queue.min_offset for queue in plan.repair.queues)
-    fewer = f"; {counted(ours - units, 'message')} fewer in its queues than after this" if units < ours else ""
-    lost = f"{counted(restart.lost.records, 'message')} ({counted(restart.lost.bytes, 'byte')})"
-    return f"the log up to {restart.max_phy_offset}, {lost} lost{fewer}"

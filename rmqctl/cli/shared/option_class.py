@@ -1,0 +1,31 @@
+"""Options of one verb that belong together, as one typed, frozen object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Pass options of a verb as frozen dataclasses: `asked=DumpOptions` makes one argument of all its fields.
+
+    Goes below the options. A field has the name of its option's parameter.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def with_objects(**given: Any) -> int:
+            made = {
+                name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+                for name, kind in kinds.items()
+            }
+            return command(**made, **given)
+
+        return with_objects
+
+    return decorate
