@@ -133,7 +133,7 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        """Return what the columns can say of the question: all that match, and few more."""
+        """Return a filter on columns that lets through all that match, and few others."""
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question

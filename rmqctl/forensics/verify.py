@@ -185,7 +185,7 @@ class Verification:
         )
 
     def _beside_the_log(self) -> None:
-        """Abort, checkpoint, configuration, a missing start of the log, or a missing log."""
+        """Check abort, checkpoint, configuration, and for a missing log or log start."""
         holder = self._store.lock_holder()
         if holder is not None:
             self.report.notes.append(
@@ -203,9 +203,9 @@ class Verification:
         self._log_start(self._queues.expired_units)
 
     def _log_start(self, expired: int) -> None:
-        """Whether the log's start is missing.
+        """Check whether the log's start is missing.
 
-        A receipt of `rmqctl clean` says no, but whoever wrote the store may have written it.
+        A receipt of `rmqctl clean` can explain that, but whoever wrote the store may have written the receipt, too.
         """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         units = f"{counted(expired, 'queue unit')} before the log's first file"

@@ -66,9 +66,9 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 
 
 class CqUnit(NamedTuple):
-    """A unit of a queue: `queue_offset` is its place in the queue, `batch_size` the messages that it stands for.
+    """A unit of a queue; `queue_offset` is its place in the queue.
 
-    1, or a batch's.
+    `batch_size` is how many messages the unit stands for: 1, or those of a batch.
     """
 
     queue_offset: int
@@ -79,7 +79,7 @@ class CqUnit(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """Return a filler placeholder before a queue's first unit, not a message."""
+        """Return whether this is a pre-blank: a unit before a queue's first message."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property

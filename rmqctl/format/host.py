@@ -47,7 +47,10 @@ def msg_id(store_host: Host, physical_offset: int) -> str:
 
 
 def parse_msg_id(text: str) -> tuple[Host, int]:
-    """Store host and physical offset of a msgId. Raises ValueError when it is none."""
+    """Return the store host and the physical offset of a msgId.
+
+    Raises ValueError when the text is not a msgId.
+    """
     if len(text) not in (MSG_ID_HEX_V4, MSG_ID_HEX_V6) or not _HEX_DIGITS.issuperset(text):
         raise ValueError(f"{text!r} is no msgId: that has {MSG_ID_HEX_V4} or {MSG_ID_HEX_V6} hex digits")
     raw = bytes.fromhex(text)

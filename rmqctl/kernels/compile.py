@@ -72,14 +72,17 @@ class _Cache(FunctionCache):
 
 
 def keep_compiled() -> None:
-    """From now on keep what is compiled in numba's folder (`numba.config.CACHE_DIR`), and take from there what is kept."""
+    """Keep compiled kernels in numba's folder from now on, and load them from there.
+
+    The folder is `numba.config.CACHE_DIR`.
+    """
     for compiled in KERNELS:
         if not compiled.overloads:
             compiled._cache = _Cache(compiled.py_func)  # type: ignore[no-untyped-call]
 
 
 def keep_nothing() -> None:
-    """From now on neither keep nor take anything."""
+    """Neither keep nor load compiled kernels from now on."""
     for compiled in KERNELS:
         compiled._cache = NullCache()
 
@@ -156,9 +159,9 @@ put_i64: Any = _storer(64)
 
 
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Numba's intrinsic (array of one dimension, index).
+    """Return numba's intrinsic (array of one dimension, index) -> 0.
 
-    Have that element, which is going to be written, on its way into the cache; 0.
+    It loads an element that is going to be written into the cache.
     """
     del typing_context
 
@@ -237,9 +240,9 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 
 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
-    """Numba's intrinsic (array of uint8, position, uint8) -> a bit for each of the 64 bytes from there on.
+    """Return numba's intrinsic (array of uint8, position, uint8) -> 64 bits.
 
-    Whether it is that one.
+    The bits are for the 64 bytes from the position on: whether each equals the given one.
     """
     del typing_context, wanted
 
@@ -256,9 +259,9 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 
 
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
-    """Numba's intrinsic (array of uint8, position, another array, position) -> a bit for each of 64 bytes.
+    """Return numba's intrinsic (array of uint8, position, array, position) -> bits.
 
-    Whether both have the same.
+    Each of the 64 bits says whether both arrays have the same byte there.
     """
     del typing_context
 
@@ -292,9 +295,9 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return the high bit of each zero byte.
+    """Return a number with the high bit of each zero byte set.
 
-    Behind the lowest of them others may be set, too.
+    Bytes above the lowest zero byte may have theirs set, too.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 

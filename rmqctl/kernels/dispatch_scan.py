@@ -203,9 +203,9 @@ def property_ends(buffer: Bytes, start: int, end: int) -> Any:
 
 @inline_kernel
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
-    """Spans (start, end) of the values of the names that matter.
+    """Fill `spans` with (start, end) of the values of the names that matter.
 
-    (0, 0) for none. The last of equal names counts.
+    (0, 0) stands for a name that is missing. Of equal names the last one counts.
     """
     spans[:] = 0
     p = start
@@ -386,12 +386,12 @@ def describe(
 ) -> tuple[int, int]:
     """Fill `columns` (of DISPATCH_COLUMNS, as long as `rows`) from `row` on.
 
-    The row that it came to, and how many `hashes` are used.
+    Returns the row that it reached, and how many of `hashes` are used.
 
-    `rows` are of RECORD_COLUMNS and report `buffer`, whose first byte is at physical offset `base`. Stops before
-    a row whose queue `table` has not got. `hashes` (int32) must have room for a key in every two bytes of properties,
-    and one more a row. Without `with_keys` no key is hashed, without `with_tags` no TAGS; a rollback has none
-    (IndexService).
+    `rows` are of RECORD_COLUMNS and describe `buffer`, whose first byte is at physical offset `base`. The kernel stops
+    before a row whose queue is not in `table`. `hashes` (int32) must have room for a key in every two bytes of
+    properties, and for one more per row. Without `with_keys` no key is hashed; without `with_tags` no TAGS are. A
+    rollback has no keys (IndexService).
     """
     reached, filled = _describe(
         buffer, base, rows, row, table.rows, table.pool, table.layouts, with_keys, with_tags, columns, hashes, used

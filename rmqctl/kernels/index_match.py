@@ -73,14 +73,15 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Rows
 ) -> Any:
-    """Return the entries of a block (bytes; the first one's number is `first`) against `heads`.
+    """Check the entries of a block; return the new last_offset, and how many events.
 
-    Int32, a slot's newest entry so far.
+    `block` is bytes, and its first entry has the number `first`. `heads` (int32) has the newest entry of each slot so
+    far.
 
-    `last_offset` is where the last entry in order before leads to, `following` where the first after the block does
-    (-1: none is behind). Out of order is an entry after the one before, or so far ahead that only for its sake the
-    next would be; those are marked in `skipped` (uint8). `events` has room for two rows an entry. Gives the new
-    last_offset, and how many events there are.
+    `last_offset` is where the last entry in order before the block leads to. `following` is where the first entry after
+    the block leads to (-1: there is none). An entry is out of order when it leads before the entry before it, or so far
+    ahead that only because of it the next entry would be out of order; such entries are marked in `skipped` (uint8).
+    `events` has room for two rows per entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -111,7 +112,10 @@ def check_entries(
 def _check_time(
     entry_at: int, entries: Rows, number: int, message: Any, row: int, header: Any, state: Any, events: Rows, used: int
 ) -> int:
-    """Return `header`: beginTimestamp, endTimestamp, indexCount."""
+    """Compare an entry's time with its message, and add events for what is wrong.
+
+    `header` (int64) is beginTimestamp, endTimestamp, indexCount. Returns how many events there are.
+    """
     begin, stored = header[0], message.store_timestamp
     if number == 1 and begin != stored:
         state.begin_is_wrong = 1
@@ -129,10 +133,10 @@ def _check_time(
 
 @inline_kernel
 def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Rows, used: int) -> int:
-    """TAGS of a message whose other keys are all there.
+    """Count a message whose TAGS are not indexed, although all its other keys are.
 
-    Brokers index TAGS since 5.4.0: one that was upgraded, or went back, leaves the first messages, or the last,
-    without. Those in between are missing.
+    Brokers index TAGS since 5.4.0. After an upgrade or a downgrade of the broker, the first or the last messages have
+    no entry for TAGS. TAGS of messages in between are missing.
     """
     if not is_found:
         if state.tags_open == 0:
@@ -161,9 +165,9 @@ def _end_message(
     events: Rows,
     used: int,
 ) -> int:
-    """Return whether every key that must exist was found.
+    """Add events for keys of a message that must be in the index and were not found.
 
-    `found` is cleared for the next message.
+    Clears `found` for the next message.
     """
     required_from = 0
     required_to = message.hashes_count
@@ -221,8 +225,8 @@ def merge(
 
     Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly
     full. An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys;
-    `skipped` (uint8) placeholders entries that are left out; `header` (int64) is beginTimestamp, endTimestamp,
-    indexCount of the block's file; `found` (uint8, zeros) has a place for each key of a message.
+    `skipped` (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of
+    the block's file; `found` (uint8, zeros) has a place for each key of a message.
     """
     used = state.events
     count = len(entries) // _ENTRY

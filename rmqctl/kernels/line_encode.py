@@ -181,7 +181,10 @@ def _integer(b: Bytes, p: Any, end: int) -> Any:
 
 @inline_kernel
 def _host(b: Bytes, p: int, end: int) -> Any:
-    """Return the eight bytes of `a.b.c.d:port` in [p, end) as a number; -1, which no port of 16 bits gives, for any other text."""
+    """Return the host `a.b.c.d:port` in [p, end) as a number; -1 for any other text.
+
+    The number is the host's eight bytes. It is never -1, since a port has 16 bits.
+    """
     host = np.int64(0)
     for i in range(5):
         if p >= end or b[p] == _MINUS:
@@ -330,7 +333,7 @@ def _store_long(out: Bytes, at: int, value: int) -> None:
 
 @inline_kernel
 def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
-    """Return the position after the copy."""
+    """Copy bytes; return the position after the copy."""
     out[at : at + end - start] = b[start:end]
     return at + end - start
 
@@ -491,7 +494,10 @@ class LineRules(NamedTuple):
 
 
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any:
-    """Return what a line has that does not say it: its born time, in ms since 1970, and two hosts of eight bytes."""
+    """Return the values that a line has where it does not name them.
+
+    They are the born time, in ms since 1970, and two hosts of eight bytes.
+    """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
     values[BORN_HOST], values[STORE_HOST] = (

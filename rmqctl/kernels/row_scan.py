@@ -134,11 +134,11 @@ class TextTable:
 
 
 def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
-    """ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
+    """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
-    What is new among topics and hosts is added to the tables. Without `with_values`, what stands in the properties is
-    left out: tags_code, is_text and the spans. tags_code is the hash of TAGS, and right only where that `is_text`,
-    valid UTF-8.
+    Adds new topics and hosts to the tables. Without `with_values`, the columns from the properties are left out:
+    tags_code, is_text and the spans. tags_code is the hash of TAGS; it is right only where `is_text`, that is, where
+    TAGS is valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0

@@ -61,9 +61,9 @@ def _body_crc_is_right(
 
 @inline_kernel
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
-    """Return the property `__CRC32#` at a record's end: right, or not there.
+    """Return whether the property `__CRC32#` at a record's end is right, or missing.
 
-    What only looks like it is left to the one-record decoder.
+    False also where something only looks like the property: the one-record decoder decides then.
     """
     named = True
     for i in range(8):

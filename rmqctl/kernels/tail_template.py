@@ -48,7 +48,7 @@ class TailLayouts(NamedTuple):
 
 
 def no_layouts(values: int) -> TailLayouts:
-    """None yet; each will tell where so many values stand."""
+    """Return an empty table, whose layouts have room for `values` values each."""
     count = 1 << _COUNT_BITS
     bits = (count, _BLOCKS)
     return TailLayouts(

@@ -99,7 +99,10 @@ class MappedFile:
         return self._storage.read_into(self._open(), position, buffer)
 
     def read_exact(self, position: int, size: int) -> bytes:
-        """As `read`, but fewer bytes are an OSError: the file became shorter since it was listed."""
+        """Return `size` bytes at `position`, all of them.
+
+        Raises OSError where the file has fewer: it became shorter since it was listed.
+        """
         data = self.read(position, size)
         if len(data) < size:
             raise OSError(errno.ENODATA, "the file became shorter while it was read", str(self.path))

@@ -79,7 +79,10 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """Return how far it is writable then; what fails is tried again when it is needed."""
+        """Make the pages up to `wanted` ready; return how far the memory is writable.
+
+        What fails is tried again when it is needed.
+        """
         try:
             self._prepare(wanted)
         except OSError:

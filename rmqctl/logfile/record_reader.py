@@ -108,7 +108,7 @@ class RecordReader:
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
-        """TOTALSIZE of a damaged record where it is possible; 0 otherwise."""
+        """Return TOTALSIZE of a damaged record where it is possible, and 0 otherwise."""
         if self.file.size - position < BLANK_SIZE:
             return 0
         at = self._load(position, BLANK_SIZE)
@@ -119,7 +119,7 @@ class RecordReader:
         return size if possible else 0
 
     def _load(self, position: int, need: int) -> int:
-        """Have `need` bytes from `position` in the window; where they begin in it."""
+        """Load `need` bytes at `position` into the window; return where they begin."""
         at = position - self._start
         if at < 0 or at + need > len(self._window):
             size = min(max(self._window_size, need), self.file.size - position)
@@ -129,10 +129,7 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """Return `size` bytes.
-
-        Only the `need` that matter where a bad sector is among the rest.
-        """
+        """Return `size` bytes; only the first `need` where the rest has a bad sector."""
         try:
             return self.file.read_exact(position, size)
         except OSError:

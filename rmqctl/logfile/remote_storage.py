@@ -83,9 +83,9 @@ _NUMBERS = {FileNotFoundError: errno.ENOENT, NotADirectoryError: errno.ENOTDIR}
 
 
 def storage_of(root: Path, *, follow_links: bool) -> Storage:
-    """Read access to the store at `root`.
+    """Return read access to the store at `root`.
 
-    Raises OSError and BadRequest where that is a URL nobody answers, or knows.
+    Raises BadRequest where the URL is unknown, and OSError where nobody answers at it.
     """
     return RemoteStorage(root) if is_remote(root) else Storage(root, follow_links=follow_links)
 
@@ -225,9 +225,9 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL, with an end to what pyarrow tries again for many minutes, and no signal stops.
+    """Return the URL with a time limit for retries, where it is Google's.
 
-    Google's, where nobody answers.
+    Where nobody answers, pyarrow tries again for many minutes, and no signal stops that.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -236,10 +236,10 @@ def _that_ends(url: str) -> str:
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Around a question to a file system.
+    """Turn pyarrow's errors into OSErrors with one line.
 
-    Pyarrow's errors have neither a number nor one line, and Azure's are none of the system's. Names that are not UTF-8,
-    as a local file system by fsspec may have them, cannot be given to pyarrow.
+    pyarrow's errors have no number and more than one line, and Azure's are not errors of the system at all. Names that
+    are not UTF-8, as a local file system by fsspec may have them, cannot be given to pyarrow.
     """
     from pyarrow import ArrowException
 

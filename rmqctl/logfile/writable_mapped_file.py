@@ -103,9 +103,9 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = end
 
     def _map(self) -> MappedMemory | None:
-        """Return the file's memory.
+        """Return the file's pages as memory.
 
-        None: it is not to be written so, or this file system cannot allocate blocks.
+        None: the file is not to be written through memory, or this file system cannot allocate blocks.
         """
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
@@ -133,9 +133,10 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Zeros over what a failed append left: whole records in it would come to life after a shorter one.
+        """Zero what a failed append left.
 
-        Only over what is not zero: on a full disk there is no room for more, but for that there is.
+        Otherwise whole records in it could come back to life after a shorter record. Only bytes that are not zero are
+        written: a full disk has room for those, but not for more.
         """
         if not self._torn:
             return
@@ -153,9 +154,9 @@ class WritableMappedFile(MappedFile):
         self.wrote_position = self.size
 
     def commit(self, least_pages: int = 0) -> int:
-        """Bring what was appended into the file, when it is `least_pages` pages or more, or the file is full.
+        """Write appended bytes to the file; return the committed position.
 
-        The committed position.
+        Does so only when they are `least_pages` pages or more, or the file is full.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -172,9 +173,9 @@ class WritableMappedFile(MappedFile):
             return self.committed_position
 
     def flush(self, least_pages: int = 0) -> int:
-        """Have the readable part on the disk, when it is `least_pages` pages or more, or the file is full.
+        """Flush the readable part to the disk; return the flushed position.
 
-        The flushed position.
+        Does so only when it is `least_pages` pages or more, or the file is full.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -219,9 +220,9 @@ class WritableMappedFile(MappedFile):
             self.close()
 
     def shutdown(self, forced_after_ms: int = 0) -> bool:
-        """Take no new holds and give the first one back; whether nobody holds it any more.
+        """Refuse new holds, and release the first one; return whether none is left.
 
-        Called again `forced_after_ms` later it no longer waits for those who still do.
+        When called again `forced_after_ms` later, it no longer waits for holds that are left.
         """
         now = time.monotonic()
         with self._reference_lock:

@@ -131,9 +131,9 @@ class WritableMappedFileQueue:
         return self.committed_where == before
 
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
-        """From the file that holds offset `where` on, `bring` each until one is not done whole.
+        """Call `bring` for each file, from the one that holds offset `where` on.
 
-        The offset that this came to.
+        Stops at the first file that `bring` does not finish. Returns the offset that this reached.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -156,7 +156,11 @@ class WritableMappedFileQueue:
         return WritableMappedFile(self._storage, path, base, self.file_size, descriptor=descriptor, kept=True)
 
     def _path(self, base: int) -> Path:
-        """Return where all folders are full, they take turns again (MultiPathMappedFileQueue)."""
+        """Return the path of the file that begins at `base`.
+
+        The folders take turns. Full folders are left out, but where all are full, all take turns again
+        (MultiPathMappedFileQueue).
+        """
         folders = (
             self._folders
             if len(self._folders) == 1

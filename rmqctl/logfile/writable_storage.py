@@ -288,7 +288,10 @@ class WritableStorage(Storage):
             return self._make_file(name, folder)
 
     def _make_file(self, name: str, folder: int) -> int:
-        """Never opens an existing file: it may have another name elsewhere."""
+        """Create a file in place of any other.
+
+        Never opens an existing file, which may have another name elsewhere.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
         try:
@@ -462,9 +465,9 @@ class WritableStorage(Storage):
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """As `_in`, where it is the name that is made or goes.
+        """Return what `_in` returns, for a name that is to be made or removed.
 
-        Also of a folder that the user named, in the one above.
+        `path` may also be a folder that the user named: then it is a name in the folder above.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])

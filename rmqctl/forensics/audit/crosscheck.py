@@ -198,9 +198,9 @@ class QueueCrosscheck:
         return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset.
+        """Return the message at an offset; None where it cannot be read.
 
-        They are asked for in log order, so one reader goes along. Not read: none.
+        Callers ask in log order, so one reader goes along.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
@@ -401,9 +401,9 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Any:
-        """Return which units (from slot `at` on) are of kinds that have FINDINGS_MAX findings already.
+        """Count the units (from slot `at` on) of kinds that have FINDINGS_MAX findings.
 
-        They are counted.
+        Returns which units were counted.
         """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)

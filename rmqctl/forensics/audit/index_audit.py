@@ -251,7 +251,10 @@ class IndexAudit:
             self._add_header(block, "endTimestamp", what)
 
     def _not_indexed(self, event: Any, described: DispatchColumns) -> None:
-        """Take messages that are not in the index count as one finding until one comes that is."""
+        """Add a finding for messages that are not in the index.
+
+        Later ones extend that finding until a message is in the index.
+        """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
             at = int(first["physical_offset"])
@@ -266,7 +269,10 @@ class IndexAudit:
         self._missing.size = int(last["physical_offset"]) + int(last["size"]) - self._missing_from
 
     def _tags_not_indexed(self, first: int, count: int) -> None:
-        """TAGS of messages between others whose TAGS are in the index."""
+        """Add a finding for messages whose TAGS are not in the index.
+
+        Messages before and after them have theirs in the index.
+        """
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"
         self.findings.append(Finding("index-missing", path, first, what, count=count))
@@ -332,13 +338,13 @@ class FileCheck:
         self.last = block.entry(block.first + len(block.skipped) - 1)
 
     def finish(self) -> Iterator[Finding]:
-        """Slots and header against what the entries said."""
+        """Yield what is wrong with slots and header, compared with the entries."""
         yield from self._wrong_slots()
         for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
-        """Slots that do not lead to their newest entry, as one finding."""
+        """Yield one finding for all slots that do not lead to their newest entry."""
         found: Finding | None = None
         for first, data in self.index_file.slot_blocks():
             stored = np.frombuffer(data, ">i4")

@@ -42,7 +42,7 @@ SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield `abort` without a broker that holds the lock."""
+    """Yield a finding where `abort` exists and no broker holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
         yield Finding(
             "abort", ABORT, None, "the store was not shut down cleanly; the next start runs the abnormal recovery"
@@ -50,9 +50,9 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each journal in STORE/.rmqctl that is not as rmqctl writes it.
+    """Yield a finding for each journal in STORE/.rmqctl that is not valid.
 
-    To follow it could change anything.
+    It is not as rmqctl writes journals; following it could change anything.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
@@ -67,7 +67,10 @@ def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Queues, but no file in a commit log folder that is there and was read."""
+    """Yield a finding where the store has queues but no file of the log.
+
+    The commit log folders exist and were read.
+    """
     told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
     if store.queues and not told:
         yield Finding("log-missing", COMMITLOG, None, f"no commit log file, but {len(store.queues)} queues")
@@ -183,15 +186,18 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
-    """Return whether a receipt in the store says that `rmqctl clean` deleted the log up to where it begins now.
+    """Return what the store's receipts say of where the log begins.
 
-    Raises OSError.
+    They say whether `rmqctl clean` deleted the log up to there. Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 
 
 def is_start_cleaned(store: ReadOnlyStore) -> bool:
-    """Return the same for callers that do not need the receipts themselves: unreadable receipts explain nothing."""
+    """Return whether a receipt says that `rmqctl clean` deleted the log's start.
+
+    Receipts that cannot be read explain nothing.
+    """
     try:
         return receipts(store).is_cleaned
     except OSError:

@@ -51,7 +51,7 @@ class QueueCursor:
     def confirm(self, queue_offset: int) -> None:
         """Note that a message confirmed a unit.
 
-        It comes after all that was confirmed before in the log, too.
+        In the log, the message comes after all messages that confirmed units before.
         """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
@@ -59,7 +59,10 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Take messages confirmed the units [start, end) one after the other, but maybe before others that were confirmed already."""
+        """Note that messages confirmed the units [start, end), one after the other.
+
+        Other messages may already have confirmed units after these.
+        """
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:

@@ -43,7 +43,7 @@ class LineAppender:
     def next_line(self) -> int:
         """Return the number of the first line that is neither stored nor refused.
 
-        Who goes on begins there. Lines count from 1.
+        A later run resumes from this line. Lines count from 1.
         """
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
@@ -63,7 +63,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Return the next line; the queue that it asks for."""
+        """Put one line; return the queue that the line asks for."""
         self._taken += 1
         if not line or line.isspace():
             return None
@@ -90,7 +90,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
-        """Return some lines by themselves; the position after them."""
+        """Put some lines one by one; return the position after them."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

@@ -120,7 +120,10 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return what msgspec says, `$.queueId` and a dash after it, with the key in front and without its signs."""
+    """Return msgspec's message with the key first.
+
+    msgspec writes the key last, as in `... - at $.queueId`. The signs around names are removed.
+    """
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
         return f"the line has no {what.removeprefix(_NO_KEY)}"
@@ -139,7 +142,10 @@ def _converted(row: object) -> Line:
 
 
 def _leniently_decoded(line: bytes) -> Line:
-    """With the half surrogates that dump prints for bytes that are no UTF-8, which msgspec does not take."""
+    """Return a line decoded with Python's JSON instead of msgspec.
+
+    dump prints lone surrogates for bytes that are not UTF-8, and msgspec does not accept them.
+    """
     try:
         row = _converted(json.loads(line.decode()))
         for text in (row.topic, *row.properties, *row.properties.values()):

@@ -35,7 +35,7 @@ class Room:
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
-        """Return where a broker takes no more messages, that in words."""
+        """Return in words why a broker accepts no more messages; empty: it accepts."""
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:

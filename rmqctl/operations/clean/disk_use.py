@@ -100,9 +100,9 @@ def pressure(
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
-    """Return where a broker takes no more messages, over diskSpaceWarningLevelRatio, that in words.
+    """Return in words why a broker accepts no more messages; empty: it accepts.
 
-    Empty: it takes them.
+    A broker stops over diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -112,7 +112,7 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the two that count."""
+    """Return the two disks that count: the least full of the log's, and the queues'."""
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
 
@@ -131,7 +131,7 @@ def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
-    """Several stores share the disk: each may have its part of it."""
+    """Return the pressure on a disk that several stores share, each with its part."""
     part = log_disk.total // settings.replicas_per_disk
     percent = stored * 100 / part if part else 0.0
     takes = f"the store takes {percent:.0f} % of its part of the disk, one of {settings.replicas_per_disk}"

@@ -152,9 +152,10 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Raise NeedsRecovery where another change was left half done, Unreadable, ChangeFailed.
+        """Delete what the plan says, and return what was deleted.
 
-        What was not done, the next run does.
+        Raises NeedsRecovery where another change was left half done, Unreadable, ChangeFailed. The next run does what
+        this one could not do.
         """
         check_none_unfinished(self._storage, self._root)
         try:
@@ -228,7 +229,7 @@ class Clean:
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Return how many they were."""
+        """Remove the folders that are empty; return how many were removed."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):

@@ -119,7 +119,11 @@ class ExpiredLog:
         return f"after {rounds} nothing asks for more: {why}"
 
     def _counts(self, full: Full | None, done: int) -> bool:
-        """Return what is too full counts in the first round always, then where that helps."""
+        """Return whether a full disk asks for this round.
+
+        The disk always counts in the first round. Later it counts only where deleting files of the log frees room on
+        it.
+        """
         return full is not None and (not done or self._room.is_helped(full))
 
     @property
@@ -127,7 +131,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Let files go; whether there may be another round."""
+        """Let files of one round go; return whether there may be another round."""
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -178,7 +182,7 @@ class ExpiredLog:
         return f"{self._settings.reserved_ms / HOUR_MS:g} h"
 
     def decisions(self) -> list[FileDecision]:
-        """Of each file of the log, oldest first."""
+        """Return the decisions on all files of the log, oldest first."""
         return [self._decision(number, one) for number, one in enumerate(self._log)]
 
     def _decision(self, number: int, one: LogFile) -> FileDecision:

@@ -60,9 +60,10 @@ class ExpiredQueues:
             )
 
     def look(self) -> None:
-        """Raise Unreadable, OSError where the index cannot be read.
+        """Decide on the files of queues, extensions and index.
 
-        A queue that cannot be read stays, with a warning.
+        A queue that cannot be read stays, with a warning. Raises Unreadable, and OSError where the index cannot be
+        read.
         """
         for key, queue in sorted(self._store.queues.items()):
             try:
@@ -95,7 +96,10 @@ class ExpiredQueues:
         return not is_listed(topic, self._known_topics)
 
     def _look_at_folders(self) -> None:
-        """Folders of unused topics that have nothing but files that go, the inner ones first."""
+        """Decide on the folders of unused topics, the inner folders first.
+
+        A folder goes where it has nothing but files that go.
+        """
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
         for part in QUEUE_PARTS:

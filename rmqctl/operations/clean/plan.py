@@ -48,13 +48,13 @@ def plan_expiry(
     disks: Sequence[DiskUse],
     logics_disk: DiskUse,
 ) -> ExpiryPlan:
-    """Return what goes and what stays at `now_ms`, and why, of a store that was read as a whole.
+    """Return which files go and which stay at `now_ms`, and why.
 
-    Else a part of the log may look like a gap.
+    The store must have been read as a whole; otherwise a part of the log may look like a gap.
 
-    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` that of the consume queues' folder.
-    Raises OSError; BadRequest where `now_ms` is no date; Unreadable where it is not known what waits although that is
-    to be protected.
+    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` is that of the consume queues' folder.
+    Raises OSError; BadRequest where `now_ms` is no date; Unreadable where waiting messages are to be protected but
+    cannot be determined.
     """
     local = _local(now_ms)
     files = log_files(store)
@@ -144,7 +144,7 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
-    """Offsets that are not the newest."""
+    """Return a warning for each offset file whose `.bak` counts: it may be older."""
     files = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
     found = [config for config in files if config.problem]
     return [f"{config.problem}: the offsets of {config.source.name} count" for config in found if config.source]
@@ -192,9 +192,9 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 
 
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
-    """5.x in controller mode drops epochs with the files that they end in.
+    """Return warnings about epochs that 5.x in controller mode drops.
 
-    AutoSwitchHAService.truncateEpochFilePrefix.
+    The broker drops epochs with the files that they end in (AutoSwitchHAService.truncateEpochFilePrefix).
     """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:
         return []

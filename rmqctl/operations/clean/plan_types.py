@@ -75,15 +75,18 @@ class FileDecision:
 
 
 def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileDecision:
-    """Of a file as it lies there. Raises OSError."""
+    """Return the decision on a file, from the file as it is on the disk.
+
+    Raises OSError.
+    """
     entry = storage.entry(file.path)
     return FileDecision(file.name, kind, entry.size, allocated_bytes(storage, file.path), goes, why, entry.mtime)
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:
-    """Return what of the disk is free once a name is deleted: of a link nothing, what it leads to stays.
+    """Return how many bytes of the disk become free when a name is deleted.
 
-    Raises OSError.
+    For a link 0: the file that it leads to stays. Raises OSError.
     """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 

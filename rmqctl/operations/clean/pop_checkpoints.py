@@ -139,9 +139,9 @@ def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
 
 
 def _checkpoint(body: bytes) -> PopCheckpoint:
-    """Raise MsgspecError.
+    """Return the checkpoint in a body. Raises MsgspecError.
 
-    Anyone may have sent the body: its depth and its integers are checked first, msgspec bounds neither.
+    Anyone may have sent the body. Its depth and its integers are checked first, since msgspec bounds neither.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

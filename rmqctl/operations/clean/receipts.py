@@ -53,7 +53,7 @@ class Receipts:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that a file had no room for: of the one that lacks most."""
+        """Return the lines that had no room, of the file that lacks most lines."""
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
@@ -124,7 +124,10 @@ class _ReceiptFile:
         self._waiting = b""
 
     def _open(self) -> int:
-        """Return the position after a line that a crash cut, a new one begins."""
+        """Open the file; return the position of its end.
+
+        Where a crash cut the last line, the next receipt begins on a new line.
+        """
         storage = self._storage
         size = storage.entry(self.path).size
         is_new = storage.entry(self.path).kind is Kind.MISSING

@@ -91,9 +91,9 @@ class PlaceholderBlocks:
             insort(self._blocks, block)
 
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
-        """Return the placeholders of the damages of which the first begins there.
+        """Return the placeholders for damages of which the first begins at this offset.
 
-        None of them for the other ones; None: it stays as it is.
+        For the other damages of the range the sequence is empty. None: the damage stays as it is.
         """
         return self._by_damage.get(physical_offset)
 

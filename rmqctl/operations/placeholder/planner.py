@@ -61,7 +61,7 @@ class Placeholders:
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Damages of one file that touch are one range."""
+        """Yield the damages in groups: those of one file that touch are one range."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -145,7 +145,7 @@ class Placeholders:
         return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
 
     def _claims(self, span: Span) -> Iterator[Claim]:
-        """Yield what the queues say of the range."""
+        """Yield a claim for each unit that leads into the range."""
         for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
@@ -160,10 +160,10 @@ class Placeholders:
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
-        """Return the queue that the units around [first, end) of a queue belong to: another one where a file was moved to a wrong folder.
+        """Return the queue that units around [first, end) of a queue really belong to.
 
-        A placeholder for the folder's queue would contest the place of an intact message there. Light queues share
-        messages: they are as named.
+        That is another queue where a file was moved to a wrong folder. A placeholder for the folder's queue would
+        contest the place of an intact message there. Light queues share messages: their names are taken as they are.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key

@@ -169,9 +169,9 @@ class _Piece:
 
 
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
-    """From the nearest good records, of which one must exist.
+    """Return what placeholders take from the nearest good records.
 
-    `long_topics`: whether the broker knows V2 records.
+    One of the two must exist. `long_topics`: whether the broker knows V2 records.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -208,9 +208,9 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without what has clients reject it.
+    """Return the message without what makes clients reject it.
 
-    A port that is none, a body that is not compressed as SYSFLAG says.
+    That is a port outside the range, or a body that is not compressed as SYSFLAG says.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -272,9 +272,9 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Claims by the place where their record begins, in the order of the log.
+    """Return the claims, grouped by the place where their record begins.
 
-    LMQ's queues share one with the message's own.
+    The groups are in the order of the log. LMQ's queues share a place with the message's own queue.
     """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -408,9 +408,9 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 
 
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
-    """Not before the record in front.
+    """Return the store time of a placeholder: not before that of the record in front.
 
-    Of a delayed message the unit tells it to the second: it is the time of delivery less the delay.
+    Of a delayed message the unit gives the time to the second: the time of delivery less the delay.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -476,9 +476,10 @@ def _body(size: int, code: str) -> bytes:
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Return properties with the placeholder in front, as far as they may be so long.
+    """Return properties with the property of a placeholder in front.
 
-    It may cost what its producer's client and the broker added.
+    The result has at most `size_max` bytes. To save room, what the producer's client and the broker added may be left
+    out; where that is not enough, the properties stay as they are.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, _SHORT_VALUE):

@@ -93,12 +93,12 @@ class BatchQueueBuilder:
         self._append(self.queues[key], units)
 
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
-        """Give the next place to units whose number cannot be right, as the one after them goes on from there.
+        """Give wrongly numbered units the next place; return how many there were.
 
-        How many.
+        A number is wrong where the unit after it goes on from the next place instead.
 
-        `end` is that of the queue so far. A record's QUEUEOFFSET has no checksum; where it is the number one damaged
-        bit would move its queue.
+        `end` is that of the queue so far. A record's QUEUEOFFSET has no checksum: without this, one damaged bit in it
+        would move its queue.
         """
         found = 0
         for at, unit in enumerate(units):

@@ -130,7 +130,7 @@ class QueueBuilder:
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
     def _are_lost(self, physical_offsets: Any) -> Any:
-        """As `is_lost`, of many."""
+        """Return, for each of many offsets, what `is_lost` returns for one."""
         begins = np.array([-1, *self._lost_from], np.int64)
         ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
@@ -231,7 +231,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Return what `place` could not: whether the message of this row is done with."""
+        """Place a message that `place` could not; return whether it is done with."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -269,7 +269,7 @@ class QueueBuilder:
         return False
 
     def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Begin a queue with a message; whether that is done with."""
+        """Begin a queue with a message; return whether the message is done with."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
         place = offset
@@ -292,8 +292,8 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Any, following: Sequence[Following]) -> int:
         """Return where a queue begins whose first message in the log has `place`.
 
-        Before it, where its places are known or were lost. A queue that begins with a pre-blank, which leads to 0, is
-        served from there by brokers whose log begins at 0: they leave out the whole file then.
+        The queue begins earlier where the places before are known or were lost. Brokers whose log begins at 0 serve a
+        queue that begins with a pre-blank, which leads to 0, from there: they leave out the whole file then.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -310,10 +310,10 @@ class QueueBuilder:
         return front if self._is_explained(place - front, known, self._log_begin, behind, is_right=is_right) else place
 
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
-        """Return whether a number that is too high is right all the same.
+        """Return whether a number that seems too high is right.
 
-        Those after it go on from it, and no broker placed it at `expected`. A record before it says that it is of
-        another queue, by a flipped bit.
+        It is right where the messages after it go on from it, and no broker placed it at `expected`. It is wrong where
+        a flipped bit explains it: then a record before it says that it is of another queue.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -393,9 +393,10 @@ class QueueBuilder:
         )
 
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
-        """Return whether so many places, of which so many are known, can be of messages that lay between two physical offsets.
+        """Return whether lost messages explain that so many places are empty.
 
-        `is_right`: other records say that there are so many.
+        The messages lay between two physical offsets, and so many of the places are known. `is_right`: other records
+        say that there are so many.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -404,9 +405,9 @@ class QueueBuilder:
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
     def _fill(self, queue: BuiltQueue, message: Any, end: int, *, is_right: bool) -> bool:
-        """Fill the places before `end`, which is a message's own.
+        """Fill the places before `end`, the place of a message.
 
-        False: nothing explains why its number is so high.
+        False: nothing explains why the message's number is so high.
         """
         counts = queue.counts
         start, behind = counts.max_offset, int(message["physical_offset"])

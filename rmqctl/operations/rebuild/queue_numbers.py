@@ -87,10 +87,10 @@ class QueueNumbers:
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the next message of the queue goes on from the message in row `row`, as is usual.
+        """Return whether the queue's next message goes on from the message in row `row`.
 
-        Looks at a few rows. Where none is near, whether the number is possible: each message before it in its queue
-        took some bytes of the log.
+        This is usual. Looks at a few rows only. Where no next message is near, returns whether the message's number is
+        possible: each message before it in its queue took some bytes of the log.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])

@@ -160,13 +160,13 @@ class Rebuilt:
 
 
 class Rebuild:
-    """Makes what `selection` says of `store`, in the folder `staging`.
+    """Rebuilds what `selection` says of `store`, from the log's [begin, end).
 
-    None: it only counts and compares), from the log's [begin, end.
+    The files go to the folder `staging`; None: messages are only counted, and units only compared.
 
     `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of
-    `threads`. `placeholders` take the place of damage. `on_messages` is told of all messages, in log order, as
-    `builder` describes them. `units` keeps what the plain queues have. They are compared with the queues of
+    `threads`. `placeholders` take the place of damage. `on_messages` is called with all messages, in log order, as
+    `builder` describes them. `units` keeps the units of the plain queues, which are compared with the queues of
     `compared_with` (None: of `store`). Methods raise OSError.
     """
 
@@ -216,9 +216,9 @@ class Rebuild:
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log and make everything.
+        """Read the log, and make the queues and the index.
 
-        False: `is_over` said so before the end, and what there is can be continued.
+        False: `is_over` stopped it before the end; the rebuild can be continued.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -243,9 +243,9 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Go on with what an interrupted rebuild left in `staging`: so many queues.
+        """Continue a rebuild that was interrupted; return how many queues it has.
 
-        Raises BadRequest where that is of no use now.
+        Raises BadRequest where what it left in `staging` is of no use now.
         """
         if self._storage is None:
             raise ValueError("nothing is written")
@@ -305,7 +305,7 @@ class Rebuild:
         return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
 
     def check(self) -> None:
-        """See that what was made is there as it was made. Raises Unreadable."""
+        """Check that the files that were made are there, unchanged. Raises Unreadable."""
         if self._storage is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
@@ -323,9 +323,9 @@ class Rebuild:
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
-        """Return whether the files of the existing queue have names and lengths that brokers load.
+        """Return whether brokers load the names and lengths of a queue's files.
 
-        Of one that does not exist: no.
+        False where the queue does not exist.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -373,18 +373,18 @@ class Rebuild:
         log.position = max(log.position, item.end)
 
     def _lose(self, damage: Damage) -> None:
-        """Tell of a range without a record.
+        """Note a range of the log without a record.
 
-        What a file before this one has as well is not lost.
+        A range that an earlier file also has is not lost.
         """
         begin = max(damage.physical_offset, self.result.log.position)
         if damage.code != FILE_OVERLAP and begin < damage.end:
             self._queues.lose(begin, damage.end - begin)
 
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Take messages that take the place of damage.
+        """Take the placeholders of a damaged range.
 
-        Where they are not all of it, something of it is lost all the same.
+        Where they do not cover all of it, a part of the range counts as lost.
         """
         count = size = 0
         for block in placeholders:
@@ -496,7 +496,7 @@ class Rebuild:
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
-        """Return what this is a rebuild of: what must be the same to go on."""
+        """Return what identifies this rebuild; it must be the same to continue it."""
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
@@ -550,7 +550,7 @@ class Rebuild:
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
         """Return the files of a queue that is continued.
 
-        Those of one that begins are deleted.
+        The old files of a queue that begins are deleted first.
         """
         folder = self._folder(storage, part, counts)
         if not counts.units:

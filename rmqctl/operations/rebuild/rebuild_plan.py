@@ -60,7 +60,7 @@ class QueuePlan(NamedTuple):
     moved: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As `rebuild -o json` prints it."""
+        """Return the queue as `rebuild -o json` prints it."""
         found = {
             "topic": self.topic, "queueId": self.queue_id, "minOffset": self.min_offset, "maxOffset": self.max_offset,
             "unitCount": self.units, "unitCountNow": self.units_now, "differ": self.differ,
@@ -79,7 +79,7 @@ class IndexPlan(NamedTuple):
     entries_now: int
 
     def to_json(self) -> dict[str, int]:
-        """As `rebuild -o json` prints it."""
+        """Return the index as `rebuild -o json` prints it."""
         return {
             "fileCount": self.files,
             "fileCountNow": self.files_now,
@@ -192,7 +192,7 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
-    """Yield what is said of records that make no queue."""
+    """Yield a note on each record that makes no queue."""
     for stray in strays:
         said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
         yield (
@@ -202,7 +202,7 @@ def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
 
 
 def built_spans(rebuilt: Iterable[QueuePlan]) -> dict[QueueKey, BuiltSpan]:
-    """Return what the rebuilt queues will have."""
+    """Return where each rebuilt queue begins and ends."""
     counts = [queue.counts for queue in rebuilt if queue.counts is not None]
     return {of_queue.key: BuiltSpan(of_queue.min_offset, of_queue.max_offset, of_queue.end) for of_queue in counts}
 
@@ -229,7 +229,10 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
 
 
 def _whence(queues: list[QueueCounts]) -> str:
-    """Light queues have such messages by one wrong number in INNER_MULTI_QUEUE_OFFSET, too."""
+    """Return where messages without a place come from, in words.
+
+    Light queues have such messages also because of one wrong number in INNER_MULTI_QUEUE_OFFSET.
+    """
     is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
     return "" if is_light else ": files of another store may lie in the log"
 

@@ -120,7 +120,7 @@ class RecoveryAnalysis:
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
         """Return the start that decides where the log ends.
 
-        Where load() refuses the store, that once its files have their lengths.
+        Where load() refuses the store, this is the start on the store with the right file lengths.
         """
         if self.restart.refused is None:
             return self.restart
@@ -148,8 +148,9 @@ class RecoveryAnalysis:
         warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 
     def run(self) -> None:
-        """Raise Unreadable where a part of the log, or a queue, cannot be read: nothing is decided without it.
+        """Look at the store.
 
+        Raises Unreadable where a part of the log, or a queue, cannot be read: nothing can be decided without it. Raises
         BadRequest where placeholders for more than `placeholders_limit` bytes of the log would be needed.
         """
         for item in self.store.commit_log.scan_columns(ScanSummary(), self._builder.take, threads=self._threads):
@@ -176,7 +177,7 @@ class RecoveryAnalysis:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset
 
     def _note_of_gap(self, gap: Damage) -> str:
-        """No broker minds: consumers are led around it."""
+        """Return the note on a gap in the log: brokers start, and skip it for consumers."""
         count = messages_between(self.store, gap.physical_offset, gap.end)
         size = self.store.commit_log.queue.file_size
         files, lost = (
@@ -189,9 +190,9 @@ class RecoveryAnalysis:
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
-        """Brokers serve a record that says another PHYSICALOFFSET only where a unit leads to it.
+        """Yield a note on records that say another PHYSICALOFFSET than their own.
 
-        What they dispatch leads elsewhere.
+        Brokers serve such a record only where a unit leads to it. The units that they dispatch for it lead elsewhere.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -208,9 +209,10 @@ class RecoveryAnalysis:
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset from which up to the end nothing but good records, and placeholders, is in the planned log.
+        """Return the physical offset from which the planned log is good up to its end.
 
-        The end, where not all good records can be dispatched.
+        From there on it has only good records and placeholders. Where some good records cannot be dispatched, this is
+        the end of the log.
         """
         if self.restart.dispatch_fails:
             return self.end.offset
@@ -227,17 +229,17 @@ class RecoveryAnalysis:
 
     @property
     def keepable(self) -> int:
-        """Return good messages after damage that ends the log.
+        """Return the number of good messages after damage that ends the log.
 
         None where they are of an earlier life of the log.
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether a message after damage was there before those before it.
+        """Return whether a message after damage is older than the messages before it.
 
-        It is older, and its queue does not lead to it. Such are left where a broker cut the log, which moves positions
-        only, and wrote on.
+        Such a message has an older store time, and its queue does not lead to it. A broker leaves such messages where
+        it cut the log, which moves positions only, and wrote on.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -288,7 +290,7 @@ class RecoveryAnalysis:
         self.end.message(end)
 
     def _split(self, described: DispatchColumns, end: int) -> DispatchColumns:
-        """Return the messages from `end` on; those before it are taken."""
+        """Take the messages before `end`; return the others."""
         at = int(described.messages["physical_offset"].searchsorted(end))
         if at:
             self._take(described._replace(messages=described.messages[:at]), None)
@@ -345,7 +347,10 @@ class RecoveryAnalysis:
         return damage.physical_offset in self._replaced_at and (damage.code not in KEPT_GOING or self._is_short(damage))
 
     def _see_damaged(self, damage: Damage) -> None:
-        """Damage that stays in the log: a message that its queue may lead to, or none."""
+        """Note damage that stays in the log.
+
+        It is a message that its queue may lead to, or a place without a message.
+        """
         if damage.code != "file-length":  # such a file gets its length
             self._left.append(damage)
         message = damage.message_in_its_place
@@ -355,12 +360,12 @@ class RecoveryAnalysis:
             self._holes.append(damage)
 
     def _stay(self, damages: list[Damage]) -> None:
-        """Damage before the log's end that recover leaves as it is."""
+        """Count damage before the log's end that recover leaves as it is."""
         self.passed_over += len(damages)
 
     @property
     def left(self) -> list[Damage]:
-        """Damage before the log's end that stays."""
+        """Return the damage that stays before the log's end."""
         found = [damage for damage in self._left if damage.code != FILE_OVERLAP]
         found += [
             damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP
@@ -401,7 +406,10 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count what is lost where a file that is too long is cut, unless another file has it, too."""
+        """Count what is lost where a file that is too long is cut.
+
+        What another file has as well is not lost.
+        """
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
         if file is None or file.size_on_disk <= file.size:
@@ -421,13 +429,13 @@ class RecoveryAnalysis:
             )
 
     def _pass(self, damage: Damage) -> None:
-        """Damage before where the recovery begins."""
+        """Collect damage before the place where the recovery begins."""
         if not self._passing:
             self._passed.append(self._passing)
         self._passing.append(damage)
 
     def _meet(self) -> None:
-        """Tell the damage that this look passed over: the next normal start ends the log at some of it."""
+        """Add to `met` passed-over damage at which the next normal start ends the log."""
         start = self._next_start()
         for damages in self._passed:
             is_met = start <= damages[0].physical_offset or any(self._is_in_short_file(damage) for damage in damages)
@@ -466,9 +474,9 @@ class RecoveryAnalysis:
             self.placeholders_bytes += torn.size
 
     def _placeholder(self, good: int) -> None:
-        """Put placeholders over what is damaged before the good record at `good`.
+        """Put placeholders over the damage before the good record at `good`.
 
-        Where that cannot be, the log ends there.
+        Where that is impossible, the log ends at the damage.
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -537,16 +545,19 @@ class RecoveryAnalysis:
         )
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
-        """Damaged places that nothing stands for: the log ends at the first, and what they held is lost."""
+        """End the log at the first of these damaged places, for which nothing stands.
+
+        The messages that they held are lost.
+        """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
         for damage in damages:
             self.losses.damage(damage)
 
     def _ends_the_log(self, damage: Damage) -> bool:
-        """As the broker's own look decides.
+        """Return whether the log ends at a damage, by the broker's own look.
 
-        Where it does not load the store, by what ends a scan, from where it would begin.
+        Where the broker does not load the store, what ends a scan decides, from where the scan would begin.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

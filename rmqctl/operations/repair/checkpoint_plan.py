@@ -48,10 +48,10 @@ class CheckpointPlan:
         return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
 
     def changes(self, staging: Path) -> list[Change]:
-        """Return only fields that differ are written, and the length mended.
+        """Return the changes that write the fields that differ, and that mend the length.
 
-        What is after the fields stays. A file that is missing, or too short to have fields, is rebuilt by `build` in
-        `staging`.
+        The bytes after the fields stay as they are. A file that is missing, or too short to have fields, is replaced by
+        the one that `build` makes in `staging`.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]

@@ -61,12 +61,12 @@ def repair(
 def without_vain_rebuilds(
     store: ReadOnlyStore, threads: int, audit: AuditQueues, plan: RepairPlan
 ) -> tuple[RepairPlan, BuiltSpans]:
-    """Return the plan without queues that would be rebuilt just as they are, and what the other ones to be rebuilt will have.
+    """Return the plan without rebuilds that would change nothing.
 
-    What is wrong with a queue that would stay the same, the log itself has wrong. The plan counts what the rebuilt
-    queues lose, and the findings that stay in them. Reads the log once more where there are queues to be rebuilt, and
-    several times where messages contest a place in them; `audit` finds what is wrong with those afterwards. Raises
-    OSError.
+    Also returns what the queues that are still to be rebuilt will have. A finding in a queue that a rebuild would not
+    change comes from the log itself. The plan counts what the rebuilt queues lose, and the findings that stay in them.
+    Reads the log once more where there are queues to be rebuilt, and several times where messages contest a place in
+    them; `audit` finds what is wrong with those afterwards. Raises OSError.
     """
     if not plan.queues_to_rebuild:
         return plan, {}
@@ -150,9 +150,9 @@ class _Changes:
         self._index_time: int | None = None
 
     def in_order(self) -> Iterator[Change]:
-        """As the plan has them.
+        """Yield the changes in the order of the plan.
 
-        All that is rebuilt comes where the first of its steps stands.
+        All rebuilt queues and the rebuilt index come at the place of the first step that rebuilds something.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []

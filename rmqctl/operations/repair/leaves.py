@@ -53,9 +53,10 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
 
 
 def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
-    """Return the plan with what the ends of its queues leave to find in config/, and with a note of all findings that stay.
+    """Return the plan with all findings that stay after it, and with a note of them.
 
-    What lies in folders that are replaced goes with them. Raises OSError.
+    Findings in config/ are those that the planned ends of the queues leave. Findings in folders that are replaced go
+    with the folders. Raises OSError.
     """
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in plan.queues}
     of_config = Counter(finding.code for finding in state_audit.audit_config(store, ends))
@@ -68,9 +69,9 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count what goes with the folders of rebuilt queues and index.
+    """Count the findings that go with the folders of the rebuilt queues and index.
 
-    Files that do not belong there, units of expired messages.
+    These are files that do not belong there, and units of expired messages.
     """
     folders = {
         f"{part}/{topic}/{queue_id}" for part in store_path.QUEUE_PARTS for topic, queue_id in plan.queues_to_rebuild

@@ -266,14 +266,20 @@ class _Steps:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
-        """Yield what does not belong into the folders of log and queues, where it keeps a broker from loading the store."""
+        """Yield the steps for foreign files that keep a broker from loading the store.
+
+        They lie in the folders of the log and of the queues, and do not belong there.
+        """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
                 if damage.code == "foreign-file" and damage.path.split("/")[0] in FOLDERS_OF_FILES:
                     yield Step(Delete(damage.path), f"{damage.detail}: a broker may not load the store with it")
 
     def _placeholder_steps(self) -> Iterator[Step]:
-        """Return the position after the log's own steps: a file that is too short has its length by then."""
+        """Yield the steps that write placeholders.
+
+        They come after the log's own steps: by then a file that was too short has its length.
+        """
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
         for path, blocks in groupby(self._look.placeholders.blocks, lambda block: block.path):
@@ -314,7 +320,10 @@ class _Steps:
                 yield from self._empty_file_steps(key)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """Yield all units are right, but files have a length that no broker loads."""
+        """Yield the steps that give files of a queue the length that brokers load.
+
+        All units of the queue are right.
+        """
         geometry = geometry_of_store(self._store)
         is_plain = isinstance(self._store.queues[key], ConsumeQueue)
         size = geometry.consumequeue_file_size if is_plain else geometry.batchconsumequeue_file_size
@@ -322,7 +331,10 @@ class _Steps:
             yield Step(Resize(finding.path, size), finding.detail)
 
     def _empty_file_steps(self, key: QueueKey) -> Iterator[Step]:
-        """5.x does not load a queue whose last file has no unit (see recovery.empty_last_file_refusal)."""
+        """Yield the steps that delete a queue's last files without a unit.
+
+        5.x does not load a queue whose last file has no unit (see recovery.empty_last_file_refusal).
+        """
         queue = self._store.queues[key]
         if not isinstance(queue, ConsumeQueue):
             return
@@ -332,9 +344,10 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return where the queue only has units that are to go from one on, what cuts it there.
+        """Return the steps that cut a queue, where cutting is enough.
 
-        None: it is to be rebuilt.
+        Cutting is enough where, from some queue offset on, the queue has only units that must go. None: the queue is to
+        be rebuilt.
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
@@ -352,7 +365,11 @@ class _Steps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
-        """Yield the broker drops the files that the checkpoint does not vouch for, and fills them again from where it starts."""
+        """Yield the step that rebuilds the index, where it needs that.
+
+        At an abnormal start the broker drops the files that the checkpoint does not vouch for. It fills them again only
+        from where it starts.
+        """
         if not self._store.conf.index_enabled:
             return
         is_abnormal = self._look.restart.mode is Mode.ABNORMAL
@@ -375,9 +392,9 @@ class _Steps:
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
-        """Yield the checkpoint, and `abort` last.
+        """Yield the steps for the checkpoint, and for `abort` last.
 
-        Without it a broker takes the store for one that was shut down cleanly.
+        Without `abort` a broker takes the store for one that was shut down cleanly.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)

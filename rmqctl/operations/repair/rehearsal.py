@@ -68,9 +68,10 @@ def rehearse(
 
 
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
-    """Return the store as it is once every file of log and queues has the length that brokers load, and no stranger lies beside it.
+    """Return the store with loadable file lengths and without foreign files.
 
-    What a file is too short is zeros. Nothing is written. Raises OSError.
+    This holds for every file of log and queues. A file that is too short is extended by zeros. Nothing is written.
+    Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
     sized = [(file, log.file_size) for file in log.files]

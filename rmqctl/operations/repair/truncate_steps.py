@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
-    """Yield what ends the log at `end`.
+    """Yield the steps that end the log at `end`.
 
-    Files after it go, others get their full length, the tail is zeroed up to where anything is in it. With `keep_tail`
-    nothing is zeroed.
+    They delete the files after `end`, give the others their full length, and zero the rest of the last file as far as
+    it has data. With `keep_tail` nothing is zeroed.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
@@ -42,9 +42,9 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 
 
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
-    """Yield a queue without what it has from `queue_offset` on.
+    """Yield the steps that cut a queue from `queue_offset` on.
 
-    Without anything left it goes.
+    The whole queue is deleted where no unit is left.
     """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
@@ -61,7 +61,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """Yield an index that leads after the log's end is rebuilt."""
+    """Yield the step that rebuilds the index, where it leads after the log's end."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
         yield Step(RebuildIndex(), f"it leads after the log's end, {end}")

@@ -64,7 +64,10 @@ class Truncation:
         warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
 
     def plan(self) -> RepairPlan:
-        """Raise Unreadable, OSError, too."""
+        """Return the plan that ends the log.
+
+        Raises BadRequest where no record begins or ends there, Unreadable, OSError.
+        """
         self.warm_up()
         log, to = self._store.commit_log, self._to
         if not log.min_offset <= to <= log.queue.end:

@@ -80,7 +80,10 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
 
 
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
-    """Of what `side` alone has: where the `other` log, of such limits, should have it."""
+    """Return the difference of a record that only `side` has.
+
+    It depends on whether the `other` log, of these limits, should have the record.
+    """
     from pyspark.sql import functions as f
 
     behind = f.lit(f"behind-in-{other}")
@@ -93,9 +96,9 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 
 
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
-    """physicalOffset, and what is there as one column.
+    """Return physicalOffset, and the fingerprint of the record there as one column.
 
-    Of a damaged place, too, as far as it tells.
+    A damaged place has one, too, as far as its bytes tell.
     """
     from pyspark.sql import functions as f
 

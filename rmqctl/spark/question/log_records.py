@@ -77,7 +77,7 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Around an action of which every observation is wanted."""
+    """Keep every observation of an action, even of a table that Spark finds empty."""
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))
     try:

@@ -106,7 +106,10 @@ def _light_places() -> Column:
 
 
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
-    """With `begin`: the physical offset where the queue begins for the last time, by its own units."""
+    """Add the column `begin`, where a queue begins for the last time.
+
+    It is a physical offset. The queue's own units show it.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -129,5 +129,5 @@ def plain(value: Any) -> Any:
 
 
 def _moment(moment: datetime) -> str:
-    """PySpark gives times in the zone of this process, without saying so."""
+    """Return a time in UTC: PySpark gives times in the zone of this process."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -76,9 +76,9 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 
 
 def head_of(file: MappedFile) -> str:
-    """In hex what its first record has up to its storing time.
+    """Return the head of a log's file in hex.
 
-    Empty where it cannot be read.
+    It reaches to the store time of the first record. Empty where it cannot be read.
     """
     try:
         return file.read(0, HEAD_SIZE).hex()

@@ -27,9 +27,9 @@ def is_interruption(error: BaseException) -> bool:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Around the start of a JVM, 2 s: one that we leave meanwhile says so at length.
+    """Hold signals back while a JVM starts, which takes 2 s.
 
-    The signal comes after it; a second one at once.
+    A JVM that is abandoned meanwhile prints many lines. A signal takes effect afterwards; a second signal does at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -55,9 +55,9 @@ def signals_held() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_as_found() -> Iterator[None]:
-    """Around what has PySpark take Ctrl-C.
+    """Restore the handler of Ctrl-C after a block in which PySpark sets its own.
 
-    Its handler asks the JVM in the middle of another question, and py4j prints a traceback.
+    PySpark's handler asks the JVM in the middle of another question, and py4j prints a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     try:

@@ -65,9 +65,9 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Around what asks Spark: its exceptions are ours (`of_spark`).
+    """Turn Spark's exceptions into ours (`of_spark`) around a question to Spark.
 
-    One that came of an interruption is that interruption.
+    An exception that came of an interruption becomes that interruption.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

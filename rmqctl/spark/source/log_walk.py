@@ -81,9 +81,10 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
-    """Past the rest of a file, or files that are gone, to the next one that has records.
+    """Return the step to the next file that has records; None: there is none.
 
-    Else what is here may be in the making.
+    It passes the rest of a file, or missing files. Without a later file with records, what is here may be in the
+    making.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
@@ -91,9 +92,9 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 
 
 def _has_records(log: CommitLog, offset: int) -> bool:
-    """Return whether the file that begins there has any.
+    """Return whether the file that begins at `offset` has a record.
 
-    Not a pre-allocated one, whose first bytes are zeros: it is not read to its end.
+    A pre-allocated file has none: its first bytes are zeros, and it is not read to its end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

@@ -121,7 +121,7 @@ class _Rows:
         return pa.array(self.rows["size"].astype(np.int64))
 
     def times(self) -> Any:
-        """Store times; null where the number is no date."""
+        """Return the store times as Arrow's timestamps; null where the number is no date."""
         import pyarrow as pa
 
         ms = np.ascontiguousarray(self.rows["store_timestamp"])

@@ -59,7 +59,7 @@ class MessageSource:
     def want(self, wanted: Filter) -> None:
         """Leave out messages that are not wanted, where it is cheap.
 
-        Not where the ranges of all are asked for.
+        Does nothing where `ranges` asks for the range of each split.
         """
         self._wanted = None if self._ranges else wanted
 

@@ -30,7 +30,7 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Return whether the files before end in zeros, too: the log was open since there."""
+    """Return whether the file before ends in zeros, too: the log was open there."""
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
         columns.forget()

@@ -47,9 +47,9 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 
 
 def _roots(pattern: str) -> list[str]:
-    """Return what a path stands for.
+    """Return the stores that a path stands for.
 
-    No pattern where something has it for a name, nor as a URL. Raises NotAStore where nothing matches.
+    A URL, or a path that exists, is not taken for a pattern. Raises NotAStore where nothing matches.
     """
     path = root_path(pattern)
     if not glob.has_magic(pattern) or is_remote(path) or path.exists():

@@ -131,7 +131,7 @@ class _SplitRows:
             )
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
-        """Batches of stretches, and rows of all else gathered to batches."""
+        """Yield the batches of record runs, and the rows of all other items in batches."""
         rows: list[dict[str, Any]] = []
         size = 0
         for item in items:

@@ -58,7 +58,10 @@ def _constant(text: str) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """By levels, without recursion: what is accepted can be printed and converted, which recurse."""
+    """Raise ValueError where a value is nested deeper than DEPTH_MAX.
+
+    Goes level by level, without recursion. Printing and converting recurse, so they are safe for what is accepted here.
+    """
     level, depth = [value], 0
     while level:
         depth += 1

@@ -73,7 +73,11 @@ def read_broker_conf(path: Path) -> BrokerConf:
 
 
 def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
-    """5.x does not round it, and does not load what a size that is no multiple of units makes."""
+    """Return the size of batch consume queue files in bytes; None if it is not set.
+
+    5.x does not round this size, and does not load queues whose file size is no multiple of a unit. Raises BadRequest
+    for such a size.
+    """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:
         what = f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load such queues"

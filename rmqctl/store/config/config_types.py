@@ -89,7 +89,7 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """Return the key of a map as a plain number: a broker takes "1,0" and "+10" for 10."""
+    """Return a map's key as a plain number: a broker reads "1,0" and "+10" as 10."""
     number = _number(bits)(key, f"a key of {place}")
     if number is None:
         raise ValueError(f"a key of {place} is {_shown(key)}, not a number")
@@ -129,9 +129,9 @@ FILES: dict[str, Kind] = {
 
 
 def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a broker makes of config/`name`.
+    """Return config/`name` as a broker reads it.
 
-    Raises ValueError where it takes the file for invalid: what is where.
+    Raises ValueError, with the place and the reason, where a broker takes the file for invalid.
     """
     found: dict[str, Any] = FILES.get(name, _anything)(content, "")
     return found

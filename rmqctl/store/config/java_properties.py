@@ -37,7 +37,7 @@ class JavaProperties:
             raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
 
     def text(self, name: str) -> str:
-        """Return what is said; empty: nothing."""
+        """Return the value of a key; empty if the file does not set it."""
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Return whether `true` is said; None: nothing."""
+        """Return whether a key is set to `true`; None if the file does not set it."""
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:

@@ -40,16 +40,17 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """Leaves out messages before the last one with keys: a broker does not index them (IndexService.buildIndex).
+    """Filter for messages that the index already has.
 
-    Files may overlap.
+    A broker does not index messages before the last one that had keys (IndexService.buildIndex). Such messages come
+    where files of the log overlap.
     """
 
     def __init__(self) -> None:
         self._end_phy_offset = 0
 
     def take(self, described: DispatchColumns) -> DispatchColumns:
-        """Return the messages that are indexed, if they have keys."""
+        """Return the messages without those before the last one that had keys."""
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
         if len(with_keys):
@@ -115,7 +116,7 @@ class DispatchRequestBuilder:
         return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """Return the number of a queue; a new one for a new queue."""
+        """Return the number of a queue; a new queue gets a new number."""
         key = (topic, queue_id)
         with self._lock:
             if key not in self._numbers:
@@ -130,7 +131,7 @@ class DispatchRequestBuilder:
         return table
 
     def _room_for_hashes(self, room: int) -> Any:
-        """Return an array of this thread's, for one call at a time."""
+        """Return this thread's array for hashes, which the next call uses again."""
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
         return self._local.hashes if room else np.empty(0, np.int32)
@@ -139,7 +140,10 @@ class DispatchRequestBuilder:
         table.add(message.topic_bytes, message.queue_id, self.number(message.topic_bytes, message.queue_id))
 
     def _hashes(self, message: Message) -> list[int]:
-        """Return UNIQ_KEY's first, then each word's in order, then TAGS', as the kernel has them."""
+        """Return the hashes of a message's keys in the kernel's order.
+
+        UNIQ_KEY's comes first, then those of the words of KEYS, then that of TAGS.
+        """
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
         unique = unique_key_hash(message)
@@ -148,7 +152,7 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Return the same with one row by the one-record decoder."""
+        """Return the columns with one row replaced by what the one-record decoder reads."""
         one = self.of(message)
         start = len(described.hashes)
         described.messages[row] = one.messages[0]

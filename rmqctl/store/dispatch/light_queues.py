@@ -119,10 +119,10 @@ def _is_java_long(text: str) -> bool:
 
 
 def _is_left_out_copy(message: Message) -> bool:
-    """Return whether 5.2 or later wrote it into a topic that it leaves out.
+    """Return whether 5.2 or later wrote a message to a topic without light queues.
 
-    Its properties end as no broker from 4.9.1 to 5.1.4 ends them. They end with 0x02, or (5.2.0 and 5.3.0) with 20
-    bytes that are no property.
+    Its properties then end as no broker from 4.9.1 to 5.1.4 ends them: with 0x02, or (5.2.0 and 5.3.0) with 20 bytes
+    that are no property.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -89,9 +89,10 @@ class EntryReader(RecordReader):
         return self._header(position).problem(self.file.file_from_offset + position, room)
 
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
-        """Compare index and term with the entry before, where that was read last.
+        """Return what is wrong with an entry's index and term.
 
-        A wrong index is not taken for the next one's measure.
+        Both are compared with those of the entry before. That happens only where that entry was read last. After a
+        wrong index, the next entry may continue either number.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position

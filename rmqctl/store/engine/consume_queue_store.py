@@ -63,7 +63,10 @@ class ConsumeQueueStore:
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
-        """Queues may have lagged after the log: where they end now is where new messages go on."""
+        """Set the next queue offsets to where the queues end now.
+
+        Queues may have lagged behind the log; new messages continue from their ends.
+        """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
@@ -107,9 +110,9 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Of an existing queue already, or a new one.
+        """Return the writer of a queue's extension, whether the queue exists or is new.
 
-        None where the store writes none.
+        None where the store writes no extensions.
         """
         if not self._with_ext:
             return None
@@ -127,7 +130,7 @@ class ConsumeQueueStore:
         )
 
     def _check_lengths(self, queue: MappedFileQueue) -> None:
-        """No broker loads a queue with a file of a wrong length."""
+        """Raise NeedsRecovery where a file has a wrong length: no broker loads its queue."""
         for damage in queue.anomalies:
             if damage.code == "file-length":
                 raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)

@@ -97,7 +97,10 @@ class Dispatcher:
         return codes
 
     def _delay_of(self, queue_id: int) -> int:
-        """Of a level's queue: its number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel)."""
+        """Return the delay of the level whose queue this is, in ms.
+
+        The queue's number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel).
+        """
         return self._delays_ms[min(max(queue_id, 0), len(self._delays_ms) - 1)]
 
     def _put_multi_dispatch(self, physical_offset: int) -> None:
@@ -120,7 +123,10 @@ class Dispatcher:
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
-        """Of each message, of whatever kind, and of its LMQ queues (ReputMessageService)."""
+        """Call `arriving` for each message, and for each of its LMQ queues.
+
+        Every kind of message counts (ReputMessageService).
+        """
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
             arriving(*key, int(row["queue_offset"]) + 1, int(self._tags_codes(key, messages[at : at + 1])[0]), time)

@@ -94,7 +94,7 @@ class GroupCommitRequest(NamedTuple):
     done: Future[PutMessageStatus]
 
     def finish(self, status: PutMessageStatus) -> None:
-        """Tell the put; the first to tell counts."""
+        """Set the status of the put; a later status is ignored."""
         try:
             self.done.set_result(status)
         except InvalidStateError:  # the watcher was there first, or the flush
@@ -116,7 +116,7 @@ class GroupCommitService(_Service):
         self._read: list[GroupCommitRequest] = []
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Serve it soon."""
+        """Queue a request, and wake the service."""
         with self._lock:
             self._write.append(request)
         self.wake_up()
@@ -131,7 +131,10 @@ class GroupCommitService(_Service):
         self._read.clear()
 
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
-        """Twice at most: a put may end in the next file."""
+        """Flush the log up to `offset`, in at most two rounds.
+
+        Two are needed where a put ends in the next file.
+        """
         try:
             for _ in range(2):
                 if self._queue.flushed_where >= offset:
@@ -144,7 +147,10 @@ class GroupCommitService(_Service):
 
 
 class _Periodic(_Service):
-    """Does a thing by the rule of least pages, and thoroughly now and then."""
+    """A service that flushes or commits by the rule of least pages.
+
+    Now and then it flushes or commits everything, however few the pages are.
+    """
 
     def __init__(
         self, name: str, interval: float, thorough: float, least_pages: int, do: Callable[[int], object]

@@ -252,10 +252,10 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Run one at a time; what failed is not tried again, but raised again.
+        """Run one dispatch or flush at a time; after a failure, raise that failure again.
 
-        A queue or an index file may be half way, also where Ctrl-C came in between, and after a failed sync the system
-        may have dropped what it had not written: the next sync would succeed all the same.
+        After a failure, or after Ctrl-C, a queue or an index file may be written half. After a failed sync the system
+        may have dropped what it had not written, and the next sync would succeed all the same.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -291,7 +291,10 @@ class MessageStore:
         self._reput_from_offset = end
 
     def schedule_message_service(self) -> ScheduleMessageService:
-        """Who delivers the store's delayed messages, from where config/delayOffset.json says on. Raises Unreadable."""
+        """Return the service that delivers the store's delayed messages.
+
+        It goes on from the offsets in config/delayOffset.json. Raises Unreadable.
+        """
         offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
         return ScheduleMessageService(
             self.reader, partial(self.put_message, as_it_is=True), offsets, self._before.conf.delays_ms
@@ -302,9 +305,9 @@ class MessageStore:
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files whole for a while.
+        """Keep the index files complete on disk until the block ends.
 
-        The one that is being filled, None without one.
+        Gives the path of the file that is being filled, or None without one.
         """
         return self._index.written_out()
 
@@ -379,7 +382,10 @@ class MessageStore:
         return descriptor
 
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
-        """`held` gets what is to be given back when the store is closed."""
+        """Open the parts of the store for writing.
+
+        `held` gets the callbacks that release them when the store is closed.
+        """
         before = self._before
         if before.path.has_abort:
             hint = f"`rmqctl recover {quoted(root)} --dry-run` shows what it takes"
@@ -421,7 +427,7 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """With the sizes that files have or are going to have."""
+        """Return broker.conf with the sizes that the files have, or are going to have."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -491,9 +497,9 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 
 
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
-    """Return whether a folder is empty, or a store that `create` made and nothing was ever put into.
+    """Return whether a folder is empty, or a new store that `create` made.
 
-    That has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
+    Such a store never got a message. It has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
     """
     for entry in storage.listing(root):
         if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
@@ -520,10 +526,10 @@ def _check_layout(store: ReadOnlyStore) -> None:
 
 
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
-    """Leave what each start of a broker of the profile leaves, by which its version shows.
+    """Leave the files that each start of a broker of the profile leaves.
 
-    5.x: `abort.bak`, what `abort` had before, which is nothing after a shutdown in order. 5.4: the folder of a database
-    that is empty.
+    They show the broker's version. 5.x leaves `abort.bak` with the former content of `abort`, which is nothing after a
+    clean shutdown. 5.4 leaves the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

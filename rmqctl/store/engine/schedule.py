@@ -52,9 +52,9 @@ class ScheduleMessageService:
         self._delays_ms = delays_ms
 
     def deliver_due(self, now_ms: int) -> int:
-        """Deliver what is due at a time (ms since 1970) and was dispatched.
+        """Deliver dispatched messages that are due at a time (ms since 1970).
 
-        How many messages. Raises OSError and Unreadable.
+        Returns how many messages. Raises OSError and Unreadable.
         """
         return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
 
@@ -81,7 +81,10 @@ class ScheduleMessageService:
         return delivered
 
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
-        """Return what comes next in a level's queue, from its first unit on where the files no longer reach back to `offset`."""
+        """Return the next units of a level's queue, from `offset` on.
+
+        Where the files no longer reach back to `offset`, they begin with the queue's first unit.
+        """
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
             return units
@@ -89,9 +92,9 @@ class ScheduleMessageService:
         return self._reader.units(SCHEDULE_TOPIC, queue_id, low, UNITS_AT_ONCE) if offset < low else []
 
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
-        """Return a time further away than the level's delay is no time.
+        """Return whether a message is due now.
 
-        Then it is due, too (correctDeliverTimestamp).
+        A time later than the level's delay allows is not valid: the message is due then, too (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost
@@ -107,7 +110,7 @@ class ScheduleMessageService:
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
     """Return a scheduled message as it is stored in its real topic (messageTimeup).
 
-    None: it has none that it may go to.
+    None: it names no real topic and queue to which it may be delivered.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -64,10 +64,10 @@ class StoreStats:
         self._size_max = max(self._size_max, *(end - start for start, end in pairwise(borders)))
 
     def document(self) -> dict[str, Any]:
-        """RocketMQ's names.
+        """Return the statistics under RocketMQ's names.
 
-        `putMessageSizeMax` is ours. Sizes of records in bytes, times in ms; putTps is messages a second. The seconds
-        are those from the first put's begin to the last one's end.
+        `putMessageSizeMax` is rmqctl's own name. Sizes of records in bytes, times in ms; putTps is messages a second,
+        from the begin of the first put to the end of the last one.
         """
         with self._lock:
             times, sizes = sum(self._times.values()), sum(self._sizes.values())

@@ -233,9 +233,9 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 
 
 def to_json(value: Manifest | FileStates) -> bytes:
-    """As it is written.
+    """Return the JSON of a manifest or of file states, as it is written.
 
-    Names that are no UTF-8 have lone surrogates, which only Python's own JSON takes.
+    Names that are not UTF-8 have lone surrogates, which only Python's own JSON accepts.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
@@ -289,9 +289,9 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 
 
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
-    """Of what the use of a store changes, those files that a change does not touch: the log's, and the checkpoint.
+    """Return the state of files that a change does not touch, but any use does.
 
-    Raises OSError.
+    They are the log's files and the checkpoint. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -346,7 +346,7 @@ def check_not_in_use(storage: Storage, root: Path) -> None:
 
 
 def in_use(root: Path) -> StoreInUse:
-    """Return what there is to say of such a store."""
+    """Return the error for a store that a broker or another rmqctl has open."""
     return StoreInUse(
         "a broker, or another rmqctl, has the store open", path=str(root), hint="stop it, or work on a copy"
     )

@@ -205,9 +205,9 @@ class Journal:
         storage.replace_file(folder / DONE, to_json(prints(storage, root, manifest.touched)))
 
     def _modes_at(self, path: str) -> file_tree.Modes:
-        """Return those of what stands at `path`.
+        """Return the modes of what is at `path`.
 
-        Otherwise of what is near it; otherwise of the log.
+        If nothing is there, those of what is near it; otherwise those of the log.
         """
         near = [
             self._root / path,
@@ -301,7 +301,7 @@ class Journal:
         return _failed(self._root, error, state, f"rmqctl undo {quoted(self._root)} {then}")
 
     def _take_back(self) -> bool:
-        """Return whether that could be done."""
+        """Undo this change after a failure; return whether that succeeded."""
         with suppress(OSError):
             self._storage.unlink(self._folder / DONE)  # else it would count as done if the process ended meanwhile
             ours = [entry for entry in list_journals(self._storage, self._root) if entry.folder == self._folder]
@@ -352,11 +352,11 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
 def undo_last(
     root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
 ) -> JournalEntry | None:
-    """Take the newest change back, also one that was left half done.
+    """Undo the newest change, even one that was left half done.
 
-    What was taken back, None: there is nothing.
+    Returns the change that was undone; None: there is none.
 
-    `commit` is called before anything is changed: the last moment at which it can be left, by an exception.
+    `commit` is called before anything is changed: it is the last moment to stop, by an exception.
 
     Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable,
     ChangeFailed where the system fails: then it can be called again.
@@ -408,13 +408,14 @@ def _undo_last(root: Path, storage: WritableStorage, *, force: bool, commit: Cal
 def drop(
     root: Path, storage: WritableStorage, *, damaged: str | None = None, commit: Callable[[], None] = nothing
 ) -> list[JournalEntry]:
-    """Forget changes, the oldest first: they cannot be taken back any more.
+    """Forget changes, the oldest first: they can no longer be undone.
 
-    Return what was forgotten. Without `damaged` those whose journals are sound: a damaged one whose change came to its
-    end stays. With it: that damaged one, by the name of its folder. `commit` as for `undo_last`.
+    Returns the forgotten changes. Without `damaged`, forgets those whose journals are sound; a damaged journal whose
+    change came to its end stays. With `damaged`, the name of a folder, forgets that damaged journal. `commit` as for
+    `undo_last`.
 
-    Raises NeedsRecovery where one was left half done, StoreInUse, Unreadable where a damaged one may be, ChangeFailed
-    where the system fails: then it can be called again.
+    Raises NeedsRecovery where a change was left half done, StoreInUse, Unreadable where a damaged one may be,
+    ChangeFailed where the system fails: then it can be called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
@@ -575,7 +576,7 @@ def _carry_out_in_place(storage: WritableStorage, path: Path, change: InPlace) -
 
 
 def _folders_of(root: Path, manifest: Manifest) -> list[Path]:
-    """Return those of the store that got or lost a name."""
+    """Return the folders of the store in which a name was added or removed."""
     return sorted({(root / path).parent for path in (*manifest.made, *(moved.path for moved in manifest.moved))})
 
 
@@ -651,9 +652,9 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """When no journal is left, no trace is.
+    """Remove all traces of rmqctl when no journal is left.
 
-    What `clean` took out waits for its receipt; what is not rmqctl's stays.
+    Files that `clean` took out stay until they have a receipt. What is not rmqctl's stays, too.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

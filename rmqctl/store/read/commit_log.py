@@ -204,11 +204,12 @@ class CommitLog:
         segment_size: int | None = None,
         check_bodies: bool = True,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the files of [start, stop) (default.
+        """Yield the items of the files of [start, stop), read by `threads` threads.
 
-        All) by `threads` threads: good messages in columns, all else item by item, in order. Begins with the whole file
-        that holds `start`. `take` is called by the threads, with the columns of each stretch. Without `check_bodies` a
-        message whose body's CRC is wrong may be among the good ones. Of DLedger's log all come item by item.
+        The default is the whole log. Good messages come in columns, all else item by item, in order. The scan begins
+        with the whole file that holds `start`. The threads call `take` with the columns of each run of records. Without
+        `check_bodies` a message whose body's CRC is wrong may be among the good ones. Items of DLedger's log all come
+        one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -250,7 +251,10 @@ class CommitLog:
         return FileScan(file, position, reader=reader).items(end_position(file)) if position is not None else iter(())
 
     def _reader_of(self, file: MappedFile) -> type[RecordReader]:
-        """Who reads the records of a file: a group that had an ordinary log before keeps its files."""
+        """Return the class that reads the records of a file.
+
+        A DLedger group that had an ordinary log before keeps those files.
+        """
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
     def _files_from(self, start: int | None) -> Sequence[MappedFile]:
@@ -326,7 +330,7 @@ def is_served(damage: Damage) -> bool:
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether a broker's start reads on after it."""
+    """Return whether a broker's start reads on after an item."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 

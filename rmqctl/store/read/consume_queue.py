@@ -294,11 +294,10 @@ class BatchConsumeQueue:
         return first.queue_offset if first else self.max_offset
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
-        """As a broker that loads the queue has it.
+        """Return the min offset that a broker gives the queue when it loads it.
 
-        The first batch in the first file whose record the log still has, or that file's end.
-
-        -1 where there is no batch.
+        It is the first batch of the first file whose record the log still has; without such a batch, that file's end.
+        -1 where the queue has no batch.
         """
         if self.last() is None:
             return -1

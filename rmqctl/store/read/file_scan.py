@@ -146,7 +146,7 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Eight zero bytes in a record's place, and not only zeros after them."""
+    """Return the damage at a place with eight zero bytes and data after them."""
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)
     if following is not None:

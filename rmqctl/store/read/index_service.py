@@ -107,9 +107,10 @@ class IndexFile:
         )
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Return the same, at most `max_num`, stored in [begin, end] (ms).
+        """Return at most `max_num` physical offsets of a hash, newest first.
 
-        An entry's time is exact to the second (IndexFile.selectPhyOffset).
+        Their messages were stored in [begin, end] (ms). An entry's time is exact to the second
+        (IndexFile.selectPhyOffset).
         """
         header = self.header()
         found: list[int] = []

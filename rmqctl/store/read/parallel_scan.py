@@ -37,10 +37,10 @@ class _Segment(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What [start, stop) of a file holds: from `first` (None.
+    """The items of a part [start, stop) of a file.
 
-    No record begins in it) up to `position`, where the next item is. Positions in the file; `ended` says that the file
-    has no more.
+    `first` is where the first record begins (None: no record begins in the part). `position` is where the next item is.
+    Both are positions in the file; `ended` says that the file has no more items.
     """
 
     first: int | None

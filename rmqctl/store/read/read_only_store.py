@@ -250,7 +250,10 @@ class ReadOnlyStore:
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
-        """Of a scheduled message's unit: the extension has it where the unit has an address."""
+        """Return the tagsCode of a scheduled message's unit.
+
+        Where the unit has an address, the tagsCode is in the extension.
+        """
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
         extension = self.extensions.get((message.topic, message.queue_id))
@@ -298,9 +301,10 @@ class ReadOnlyStore:
             self.index.close()
 
     def _top_level_problems(self) -> list[Damage]:
-        """Commit log folders that do not exist, and what stands in place of a single file or of config.
+        """Return the problems in the store's top folder.
 
-        Links out of the store too.
+        These are commit log folders that do not exist, and wrong entries in place of a single file or of config, links
+        out of the store included.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"

@@ -1,7 +1,7 @@
-"""What a repair, or a broker's restart, takes away, counted alike for all of them.
+"""What a repair or a broker's restart loses, counted by the same rules.
 
-A message is lost where its record, good or damaged, is after the log's new end; where no record reports it any more,
-a unit that pointed there does. So is one that a queue leads to no more, wherever it is.
+A message is lost where its record, good or damaged, is after the log's new end. Where no record is left, a unit that
+pointed there counts as a lost message. A message is also lost where no queue leads to it any more, wherever it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The two ways in which a starting broker reads its log: the scan of recovery, and start()'s dispatch (4.x).
+"""How a starting broker reads its log in two ways, simulated record by record.
 
-Played, record by record. Both walk along with good messages that somebody else found, whole batches at once as long as
-these are what the broker reads next; otherwise the broker's own look at one record decides.
+The two ways are the scan of recovery, and the dispatch of start() (4.x). Both follow the good messages that somebody
+else found, in whole batches, as long as these are what the broker reads next. Otherwise the broker's own look at one
+record decides.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """Hands what a walk reads to `queues`.
+    """Gives `queues` the messages that a pass over the log reads.
 
-    Good messages as they are, the broker's own finds by what they say of themselves.
+    Good messages are given as they are. What the broker itself finds is given by what the record says of itself.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -51,9 +52,9 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first of `messages`, from `start` on, that the broker does not know.
+        """Return the first row, from `start` on, whose message the broker does not know.
 
-        V2 in 4.x, which only long topics have.
+        These are V2 records in 4.x; only long topics have them.
         """
         if self._profile.knows_long_topics:
             return len(messages)

@@ -85,7 +85,7 @@ class Mode(Enum):
 
 
 def mode_of(*, has_abort: bool) -> Mode:
-    """Return `abort` is there while a broker runs, and after it died."""
+    """Return ABNORMAL where `abort` exists: a broker runs, or it died."""
     return Mode.ABNORMAL if has_abort else Mode.NORMAL
 
 
@@ -148,7 +148,10 @@ def head_of_file(raw: bytes) -> FileHead:
 
 
 def safe_timestamp(checkpoint: Checkpoint | None) -> int:
-    """Return what was stored until then is surely in log and queues (StoreCheckpoint.getMinTimestamp), ms; 0 without a checkpoint."""
+    """Return the time (ms) up to which log and queues surely have all messages.
+
+    0 without a checkpoint (StoreCheckpoint.getMinTimestamp).
+    """
     if checkpoint is None:
         return 0
     return max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
@@ -165,7 +168,7 @@ def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
 
 
 def third_from_end(count: int) -> int:
-    """Return the number of the file, of `count`, that a start in order begins at."""
+    """Return the number of the file, of `count`, where a normal start begins."""
     return max(count - FILES_FROM_END, 0)
 
 
@@ -243,7 +246,7 @@ class QueueView(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """Return what it was."""
+        """Return the min offset before the correction."""
 
     @property
     def max_offset(self) -> int:
@@ -255,14 +258,14 @@ class QueueView(Protocol):
 
     @property
     def readable(self) -> int:
-        """Return units in use of the first file."""
+        """Return how many units of the first file are in use."""
 
     @property
     def last_readable(self) -> int:
-        """Return units in use of the last file."""
+        """Return how many units of the last file are in use."""
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Of a unit in use."""
+        """Return the physical offset of a unit in use."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
         """Return the first unit of [start, end) with a physical offset of at least `bound`; they are in one file."""
@@ -276,7 +279,7 @@ def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
 
 
 def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
-    """Return the min offset of a queue that has files."""
+    """Return the min offset, after the correction, of a queue that has files."""
     if not profile.expired_queue_begins_at_end:
         found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
         return queue.min_offset if found is None else found
@@ -288,9 +291,10 @@ def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> in
 
 
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
-    """From what it was (or the first file's start) to the end of the first file.
+    """Return the min offset that 5.x finds by bisection in the first file.
 
-    ConsumeQueue.correctMinOffset of 5.x, step by step.
+    The bisection goes from the old min offset (or the start of the first file) to the end of the first file, as
+    ConsumeQueue.correctMinOffset does.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

@@ -158,7 +158,10 @@ class RecoveredQueue:
             file.close()
 
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
-        """Have a unit for each queue offset of [min_offset, max_offset), the last of which leads to a record that ends there."""
+        """Become a queue with a unit for each queue offset of [min_offset, max_offset).
+
+        The last unit leads to a record that ends at `physical_end`.
+        """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
         state["base"] = max(max_offset - 1 - (max_offset - 1) % units, 0)

@@ -86,7 +86,7 @@ class RecoveredQueues:
         self.refusal: str | None = None  # why the broker ends at a message that it dispatches
 
     def load(self) -> str | None:
-        """Load and recover all queues; why the broker does not load them, or None."""
+        """Load and recover all queues; return why the broker does not load them, or None."""
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
             if is_batch and not self._profile.knows_topic_attributes:
@@ -201,7 +201,7 @@ class RecoveredQueues:
             self._row_of_number[number] = self._rows[key]
 
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
-        """Return a queue more, with a state of its own; None: one that has no folder yet."""
+        """Add a queue with a state of its own; `queue` is None where it has no folder."""
         row = self._rows[key] = len(self._rows)
         if row == len(self._states):
             self._states = np.concatenate((self._states, np.zeros_like(self._states)))

@@ -241,7 +241,10 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return a config file that is bad, and its `.bak`, too: the broker ends (ConfigManager.loadBak)."""
+        """Return why the broker ends at start: a config file and its `.bak` are both bad.
+
+        None: no such file (ConfigManager.loadBak).
+        """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
             has_backup = self._store.storage.entry(folder / f"{name}.bak").kind is Kind.FILE

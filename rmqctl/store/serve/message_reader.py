@@ -49,7 +49,7 @@ class QueueEnd(NamedTuple):
 
 
 class WritingSide(Protocol):
-    """What who writes a store knows of its ends."""
+    """What the writer of a store knows about the ends of its log, queues and index."""
 
     @property
     def max_phy_offset(self) -> int:
@@ -59,9 +59,9 @@ class WritingSide(Protocol):
         """Return where a queue ends; None: there is no such queue."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Has the index files whole for a while.
+        """Keep the index files complete on disk until the block ends.
 
-        The one that is being filled, None: nobody fills one.
+        Gives the path of the file that is being filled; None: no file is.
         """
 
 
@@ -174,7 +174,7 @@ class MessageReader:
 
 
 class _AsTheFilesAre:
-    """The ends of a store that nobody writes: as its files say."""
+    """The ends of a store that nobody writes, as its files show them."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store

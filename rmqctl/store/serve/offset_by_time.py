@@ -40,15 +40,15 @@ def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profil
 
 
 def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile:
-    """MappedFileQueue.getMappedFileByTime."""
+    """Return the file that MappedFileQueue.getMappedFileByTime finds."""
     return next((file for file in files if file.last_modified_timestamp >= timestamp), files[-1])
 
 
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
-    """Return the first batch stored then or later.
+    """Return the first batch stored at a time or later.
 
-    The last one where it is not later than that. 5.x looks in the last file that does not begin later: where one time
-    goes over several files, it gives a later batch of it.
+    The last batch where it was not stored later than that. 5.x looks in the last file that does not begin later: where
+    one time covers several files, 5.x gives a later batch of that time.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -69,7 +69,10 @@ class _Search:
         self._log = log
 
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
-        """MappedFileQueue.getConsumeQueueMappedFileByTime, for the lower boundary."""
+        """Return the file that has a time, for the lower boundary.
+
+        As MappedFileQueue.getConsumeQueueMappedFileByTime.
+        """
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
                 return file

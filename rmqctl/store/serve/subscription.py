@@ -31,9 +31,9 @@ class Subscription:
         self._codes = frozenset(hash_code(tag) for tag in tags if tag)
 
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
-        """Return whether a unit's tagsCode goes through.
+        """Return whether a unit's tagsCode matches the subscription.
 
-        Its low 32 bits count. An address whose extension is lost tells nothing: it does.
+        Only its low 32 bits are compared. An address matches: its extension is lost, so that the tags are not known.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True

@@ -24,9 +24,9 @@ class BatchConsumeQueueWriter:
         self.max_offset = max_offset
 
     def put(self, units: Rows) -> int:
-        """Append units (numpy array of BATCH_UNITS, in log order) but for those that are there already.
+        """Append units that are not there already; return how many were written.
 
-        How many were written.
+        `units` is a numpy array of BATCH_UNITS, in log order.
         """
         units = units[units["physicalOffset"] >= self.max_physical_offset]
         if not len(units):

@@ -88,9 +88,10 @@ class PutSettings(NamedTuple):
 def put_settings(
     conf: BrokerConf, profile: Profile, *, property_crc: bool = False, has_light_queues: bool = False
 ) -> PutSettings:
-    """As broker.conf says, as far as a broker of the profile knows it.
+    """Return the settings of broker.conf that a broker of the profile knows.
 
-    `property_crc` whatever it says. Where it says nothing of LMQ, a store that `has_light_queues` goes on with them.
+    `property_crc` is used whatever broker.conf says. Where broker.conf does not mention LMQ, a store that
+    `has_light_queues` continues to have them.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -359,7 +360,7 @@ class CommitLogWriter:
             self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
-        """Append bytes; what is wrong where that fails."""
+        """Append bytes; return what went wrong, if anything did."""
         self._waiting_since = time.monotonic()
         try:
             file.append(records)
@@ -371,9 +372,9 @@ class CommitLogWriter:
         return None
 
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append records one after the other, each for itself.
+        """Append records one after the other, each on its own.
 
-        Fewer results where the store fails.
+        Returns fewer results than records where the store fails.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
@@ -386,9 +387,9 @@ class CommitLogWriter:
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """As many of these records as the file has room for, at least the first.
+        """Append as many of these records as the file has room for, at least the first.
 
-        One result each.
+        Returns one result for each.
         """
         try:
             file = self._file_with_room(run[0][1].size)
@@ -478,9 +479,9 @@ class CommitLogWriter:
             return result
 
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Many messages in one record of a topic with queue.type=BatchCQ (5.x).
+        """Store many messages of a topic with queue.type=BatchCQ (5.x) in one record.
 
-        It takes INNER_NUM queue offsets from INNER_BASE on.
+        The record takes INNER_NUM queue offsets from INNER_BASE on.
         """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
@@ -520,7 +521,10 @@ def _has_failed(results: list[PutMessageResult]) -> bool:
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
-    """Return whether nothing but its record is to be made: it is not delayed, for LMQ, or many in one."""
+    """Return whether a message needs nothing but its record.
+
+    Such a message is not delayed, not for LMQ, and not many in one.
+    """
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
 
 

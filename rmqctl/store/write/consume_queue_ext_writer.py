@@ -34,9 +34,9 @@ class ConsumeQueueExtWriter:
         self.queue = queue
 
     def put(self, tags_codes: Any, store_timestamps: Numbers) -> Any:
-        """Append a unit for each message.
+        """Append a unit for each message; return the addresses of the units.
 
-        Their addresses. Arrays of int64; times in ms since 1970.
+        Arrays of int64; times in ms since 1970.
         """
         units = np.zeros(len(tags_codes), EXT_UNITS)
         units["size"], units["tagsCode"], units["storeTime"] = CQ_EXT_UNIT.size, tags_codes, store_timestamps

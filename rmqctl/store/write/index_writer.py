@@ -88,9 +88,9 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """For who reads the files: all is in them, and stays as it is until the block ends.
+        """Write out all entries, and keep the files unchanged until the block ends.
 
-        The file that is filled now.
+        For readers of the files. Yields the path of the file that is being filled, or None without one.
         """
         with self._lock:
             self._write_out()
@@ -120,9 +120,10 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Of a file with so many entries the whole table of slots is going to be written.
+        """Write the table of slots once, before a flush has to.
 
-        Most of that is done here, not while all wait.
+        A file with so many entries needs its whole table written. Most of that work is done here, while nobody waits
+        for it.
         """
         if self._file is not None and not self._has_pages:
             self._storage.write(self._file.descriptor, INDEX_HEADER.size, self._heads.data)

@@ -125,9 +125,9 @@ class TopicConfigs:
 
 
 def usual_queue_nums(topic: str) -> int:
-    """Return how many queues a broker gives to a topic that it makes itself.
+    """Return how many queues a broker gives to a topic that it creates itself.
 
-    To one of producers, that a producer asks for.
+    For a topic of producers, it is the number that a producer asks for.
     """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS
@@ -137,9 +137,9 @@ def usual_queue_nums(topic: str) -> int:
 
 
 def _read_queue_nums(entry: Any) -> int:
-    """ReadQueueNums.
+    """Return the readQueueNums of an entry of topics.json.
 
-    Of an entry that is none, more than is ever wanted: it is left as it is.
+    For an invalid entry, returns more than any queue needs, so that the entry is left as it is.
     """
     if not isinstance(entry, dict) or not all(isinstance(entry.get(nums), int) for nums in (READ_NUMS, WRITE_NUMS)):
         return QUEUE_NUMS_MAX
