@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,21 +141,17 @@ def command(
 
 
 def _planner(store: ReadOnlyStore, asked: RecoverOptions, threads: int) -> RecoveryPlanner:
-    from rmqctl.operations.repair.execute import without_vain_rebuilds
-    from rmqctl.operations.repair.leaves import count_findings
     from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
     from rmqctl.store.read.version_guess import guess_profile
     from rmqctl.store.recovery.rules import Mode
 
     profile = _profile(asked) or guess_profile(store)
     mode = None if asked.mode == "auto" else Mode(asked.mode)
-    settle = partial(without_vain_rebuilds, store, threads, partial(count_findings, threads))
     return RecoveryPlanner(
         store,
         profile,
         mode,
         threads,
-        settle,
         keep_going=asked.keep_going,
         placeholders_limit=asked.placeholders_limit,
     )

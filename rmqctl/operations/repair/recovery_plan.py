@@ -22,6 +22,7 @@ from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, Repai
 from rmqctl.operations.repair.analysis import PLACEHOLDERS_LIMIT, RecoveryAnalysis
 from rmqctl.operations.repair.leaves import with_all_leaves
 from rmqctl.operations.repair.missing_files import missing_records
+from rmqctl.operations.repair.needed_rebuilds import with_needed_rebuilds
 from rmqctl.operations.repair.rehearsal import compared, rehearse
 from rmqctl.operations.repair.truncate_steps import cut_steps, index_steps, log_steps
 from rmqctl.store.config import store_path
@@ -34,16 +35,14 @@ from rmqctl.store.recovery.rules import Mode
 from rmqctl.text import counted, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from rmqctl.forensics.finding import Finding
     from rmqctl.format.profile import Profile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
-    from rmqctl.store.recovery.simulated_queues import BuiltSpans
     from rmqctl.store.recovery.simulation import RestartOutcome
 
-    Settle = Callable[[RepairPlan], tuple[RepairPlan, BuiltSpans]]
 
 BEHIND_LOG, ELSEWHERE = "dangling-unit", "unit-mismatch"
 CUT = frozenset({BEHIND_LOG, "unit-behind-end"})  # what a cut mends; anything else asks for the queue to be rebuilt
@@ -112,8 +111,6 @@ class RecoveryPlanner:
     """Makes the plan for a store as a broker of `profile` would recover it.
 
     See RecoveryAnalysis.
-
-    `settle` completes a plan by what only a rebuild shows: which queues it changes, and what they will have.
     """
 
     def __init__(
@@ -122,12 +119,10 @@ class RecoveryPlanner:
         profile: Profile,
         mode: Mode | None,
         threads: int,
-        settle: Settle,
         *,
         keep_going: bool = False,
         placeholders_limit: int = PLACEHOLDERS_LIMIT,
     ) -> None:
-        self._settle = settle
         self._store = store
         self._profile = profile
         self._mode = mode
@@ -169,7 +164,8 @@ class RecoveryPlanner:
 
     def _plan_of(self, look: RecoveryAnalysis, fingerprint: Fingerprint) -> _Tried:
         now = look.restart.finish()
-        repair, built = self._settle(_Steps(self._store, look, self._profile).plan(fingerprint))
+        planned = _Steps(self._store, look, self._profile).plan(fingerprint)
+        repair, built = with_needed_rebuilds(self._store, planned, self._threads)
         repair = with_all_leaves(self._store, repair)
         if not repair.steps and now.refused is None and now.hangs is None:
             return _Tried(look, repair, now, None)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqctl.format.profile import PROFILES
 from rmqctl.operations.plan import RepairPlan
-from rmqctl.operations.repair.execute import repair, without_vain_rebuilds
-from rmqctl.operations.repair.leaves import count_findings
+from rmqctl.operations.repair import recovery_plan
+from rmqctl.operations.repair.execute import repair
+from rmqctl.operations.repair.needed_rebuilds import with_needed_rebuilds
 from rmqctl.operations.repair.recovery_plan import RecoveryPlanner
 from rmqctl.operations.repair.rehearsal import Rehearsal, compared, rehearse
 from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -29,17 +29,18 @@ def said(outcome: RestartOutcome) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("keep_going", [False, True])
 @pytest.mark.parametrize("name", sorted(CASES)[::11])
-def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path) -> None:
+def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, profile = damaged(name, tmp_path), PROFILES[profile_of(CASES[name]["base"])]
     store = ReadOnlyStore(root)
     spans: BuiltSpans = {}
 
-    def settle(plan: RepairPlan) -> tuple[RepairPlan, BuiltSpans]:
+    def noted(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
         nonlocal spans
-        plan, spans = without_vain_rebuilds(store, 1, partial(count_findings, 1), plan)
+        plan, spans = with_needed_rebuilds(store, plan, threads)
         return plan, spans
 
-    plan = RecoveryPlanner(store, profile, None, 1, settle, keep_going=keep_going).plan().repair
+    monkeypatch.setattr(recovery_plan, "with_needed_rebuilds", noted)
+    plan = RecoveryPlanner(store, profile, None, 1, keep_going=keep_going).plan().repair
     if not plan.steps:
         return
     read, unread = (
@@ -56,8 +57,7 @@ def test_a_rehearsal_is_the_start(name: str, keep_going: bool, tmp_path: Path) -
 @pytest.mark.parametrize("problem", ["refused", "hangs"])
 def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: Path) -> None:
     store, profile = ReadOnlyStore(unpack("497-crash", tmp_path)), PROFILES["4.9"]
-    built = partial(without_vain_rebuilds, store, 1, partial(count_findings, 1))
-    plan, now = RecoveryPlanner(store, profile, None, 1, built).plan().repair, plan_restart(store, profile)
+    plan, now = RecoveryPlanner(store, profile, None, 1).plan().repair, plan_restart(store, profile)
     why = "no file has 7"
     then = replace(now, refused=why) if problem == "refused" else replace(now, hangs=why)
     notes = compared(store, plan, now, Rehearsal(now, then)).notes
@@ -67,8 +67,7 @@ def test_a_start_that_fails_after_another_crash_is_told(problem: str, tmp_path: 
 def test_a_message_that_light_queues_share_is_lost_once(tmp_path: Path) -> None:
     """Of each queue the next start drops one message."""
     store, profile = ReadOnlyStore(unpack("533-lmq", tmp_path)), PROFILES["5.3"]
-    built = partial(without_vain_rebuilds, store, 1, partial(count_findings, 1))
-    plan, now = RecoveryPlanner(store, profile, Mode.ABNORMAL, 1, built).plan().repair, plan_restart(store, profile)
+    plan, now = RecoveryPlanner(store, profile, Mode.ABNORMAL, 1).plan().repair, plan_restart(store, profile)
     less = tuple(queue._replace(max_offset=queue.max_offset - 1) for queue in now.queues if queue.max_offset)
     dropped = compared(store, plan, now, Rehearsal(replace(now, queues=less), now))
     own = [queue for queue in less if not queue.topic.startswith("%LMQ%")]

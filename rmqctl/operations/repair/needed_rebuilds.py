@@ -1,0 +1,145 @@
+"""Which of the rebuilds that a plan has are needed, and what they leave: only a rebuild shows that.
+
+A queue that would be rebuilt just as it is leaves the plan: what is wrong with it, the log itself has wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.plan import Contested, RebuildQueue, SetCheckpoint
+from rmqctl.operations.rebuild import rebuild_plan
+from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
+from rmqctl.operations.repair.leaves import count_findings
+from rmqctl.operations.repair.planned_store import planned_store
+from rmqctl.operations.repair.settled_rebuild import is_contested, settle
+from rmqctl.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.operations.plan import RepairPlan, Step
+    from rmqctl.operations.rebuild.built_units import BuiltUnits
+    from rmqctl.operations.rebuild.rebuild_plan import QueuePlan
+    from rmqctl.store.config.topics import QueueKey
+    from rmqctl.store.read.read_only_store import ReadOnlyStore
+    from rmqctl.store.recovery.data_loss import QueueOutcome
+    from rmqctl.store.recovery.simulated_queues import BuiltSpans
+
+# what verify says of units that a rebuild keeps, or puts where a message is lost, and of records whose number is wrong
+UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
+
+
+def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
+    """Return the plan without rebuilds that would change nothing, and what the other rebuilt queues will have.
+
+    The plan then counts what the rebuilt queues lose, and the findings that stay in them. Reads the log once more where
+    there are queues to be rebuilt, and several times where messages contest a place in them. Raises OSError.
+    """
+    return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
+
+
+class _NeededRebuilds:
+    """Rebuilds all queues of a plan without writing, and compares them with the existing ones.
+
+    `_made` has the queues as they will be, `_units` those of the queues in `_contested`; `_needed` are the queues that
+    change.
+    """
+
+    def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
+        self._store = store
+        self._plan = plan
+        self._threads = threads
+        selection = Selection(index=False, keys=plan.queues_to_rebuild, all_topics=True)
+        self._rebuild = Rebuild(
+            store, selection, None, threads=threads, end=plan.max_phy_offset, placeholders=plan.placeholders
+        )
+        self._rebuild.run()
+        self._made = _by_key(rebuild_plan.queue_plans(self._rebuild, store))
+        self._contested = frozenset(self._contested_queues())
+        self._units: BuiltUnits | None = None
+        if self._contested:
+            self._settle()
+        self._needed = frozenset(key for key, queue in self._made.items() if queue.differ or self._has_bad_files(key))
+        self._unneeded = plan.queues_to_rebuild - self._needed  # also those of topics whose names can be no folder
+
+    def result(self) -> tuple[RepairPlan, BuiltSpans]:
+        """Return the new plan, and the spans of the queues that are still rebuilt."""
+        steps = self._steps()
+        plan = replace(
+            self._plan,
+            steps=steps,
+            queues=tuple(self._outcomes()),
+            notes=(*self._plan.notes, *self._notes()),
+            leaves=self._leaves(steps),
+        )
+        rebuilt = self._rebuilt()
+        return rebuild_plan.with_loss_of_rebuilt(plan, rebuilt), rebuild_plan.built_spans(rebuilt)
+
+    def _contested_queues(self) -> Iterator[QueueKey]:
+        for queue in self._made.values():
+            counts = queue.counts
+            if counts is not None and queue.topic not in self._rebuild.batch_topics and is_contested(counts):
+                yield counts.key
+
+    def _settle(self) -> None:
+        """Rebuild the contested queues in rounds, until a round changes nothing."""
+        settled, self._units, rounds = settle(self._store, self._plan, self._contested, self._threads)
+        self._made |= _by_key(rebuild_plan.queue_plans(settled, self._store))
+        self._plan = replace(self._plan, contested=Contested(self._contested, rounds))
+
+    def _has_bad_files(self, key: QueueKey) -> bool:
+        return key in self._store.queues and not self._rebuild.files_are_right(key)
+
+    def _is_unneeded(self, step: Step) -> bool:
+        return isinstance(step.action, RebuildQueue) and tuple(step.action) in self._unneeded
+
+    def _steps(self) -> tuple[Step, ...]:
+        steps = tuple(step for step in self._plan.steps if not self._is_unneeded(step))
+        if all(isinstance(step.action, SetCheckpoint) and not step.action.is_wrong for step in steps):
+            return ()
+        return steps
+
+    def _notes(self) -> Iterator[str]:
+        yield from rebuild_plan.notes_of_strays(self._rebuild.result.strays)
+        if self._unneeded:
+            agree = "does not agree" if len(self._unneeded) == 1 else "do not agree"
+            queues = counted(len(self._unneeded), "queue")
+            yield f"{queues} {agree} with the log, and no repair can change that: `rmqctl verify` shows where"
+
+    def _outcomes(self) -> Iterator[QueueOutcome]:
+        for queue in self._plan.queues:
+            key = queue.topic, queue.queue_id
+            built = self._made.get(key)
+            if key not in self._store.queues and key in self._unneeded:
+                continue
+            if built is None:
+                yield queue
+            else:
+                yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
+
+    def _rebuilt(self) -> list[QueuePlan]:
+        """Return the queues that are still rebuilt and will exist, by their names."""
+        return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
+
+    def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:
+        leaves = Counter(self._plan.leaves)
+        for step in self._plan.steps:
+            if self._is_unneeded(step):
+                leaves.update(step.findings)
+        for queue in self._rebuilt():
+            if queue.counts is not None and queue.counts.key not in self._contested:
+                leaves[UNIT_LOST_MESSAGE] += queue.counts.kept
+                leaves[BAD_QUEUE_OFFSET] += queue.counts.misnumbered
+        contested = self._contested & self._needed
+        if self._units is not None and contested:
+            with closing(planned_store(self._store, steps, self._units)) as planned:
+                leaves += count_findings(self._threads, planned, contested)
+        return +leaves
+
+
+def _by_key(queues: list[QueuePlan]) -> dict[QueueKey, QueuePlan]:
+    return {(queue.topic, queue.queue_id): queue for queue in queues}
