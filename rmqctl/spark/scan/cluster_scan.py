@@ -1,8 +1,7 @@
 """A log that Spark's tasks read, given in order on the driver: the same items as from one thread.
 
-A split other than a file's first begins at the first record in it. That is a guess (a body may hold what looks like a
-record), so each part tells where it began; where that is not where the one before it ended, the driver reads it once
-more from there. So the parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for
+A split other than a file's first begins at the first record in it, which is a guess. The driver reads parts that do not
+join again (`PartJoin`). So the parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for
 the driver; while it takes one wave in, the tasks of the next are under way.
 """
 
@@ -22,6 +21,7 @@ from rmqctl.spark.scan.log_split import Found, Reading, Split, read_split, split
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB
 from rmqctl.spark.scan.split_source import read_splits
 from rmqctl.store.read.file_scan import RecordRun
+from rmqctl.store.read.parallel_scan import PartJoin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,16 +113,16 @@ class _Parts:
         self._next: Split | None = next(self._splits, None)
 
     def items(self, file: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        position, ended = 0, False
+        join = PartJoin()
         while (split := self._next) is not None and split.file == file:
             found = next(self._found)
             self._next = next(self._splits, None)
-            if ended or position >= split.stop:
+            if join.skips(split.stop):
                 continue
-            if found.part.first != position:
-                found = read_split(split, self._reading, position)
+            if not join.joins(found.part):
+                found = read_split(split, self._reading, join.position)
+            join.add(found.part)
             yield from (self._numbered(item, found) for item in found.part.items)
-            position, ended = found.part.position, found.part.ended
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
         """Return the item with the driver's queue numbers in place of the task's."""

@@ -1,8 +1,8 @@
 """Whether the splits of a log were all read, and join: pure, from what each task says of its own split.
 
-A split begins at the first record in it, which is a guess: a body, or what lies after a blank, may hold what looks
-like a record in its own place. The guess is right where the split before ended there; where it did not, both must be
-read once more, as one split. A split without a record belongs to the one before it as a whole.
+A split begins at the first record in it, which is a guess (`rmqctl.store.read.parallel_scan.PartJoin`). No driver reads
+these splits again on its own: where two do not join, both must be read once more, as one split. A split without a
+record belongs to the one before it as a whole.
 
 Spark may run a task twice (speculation, a lost executor), and then hands over its range twice: each split counts once.
 """

@@ -73,6 +73,31 @@ def scan_part(
     return Part(first, items, scan.position, scan.ended)
 
 
+class PartJoin:
+    """Joins the parts of one file, in order: a part begins at a guess, and is read again where it does not join.
+
+    The guess is right where the part before ended there. It is wrong where a body, or what lies after a blank, holds
+    what looks like a record in its own place. `position` is where the next part must begin; `ended` says that the file
+    has no more items.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.ended = False
+
+    def skips(self, stop: int) -> bool:
+        """Return whether a part up to `stop` has nothing to add."""
+        return self.ended or self.position >= stop
+
+    def joins(self, part: Part) -> bool:
+        """Return whether a part begins where the one before it ended; otherwise it must be read from `position`."""
+        return part.first == self.position
+
+    def add(self, part: Part) -> None:
+        """Continue after a part that joins."""
+        self.position, self.ended = part.position, part.ended
+
+
 class ParallelScan:
     """Scans `files` with `threads` threads.
 
@@ -114,22 +139,22 @@ class ParallelScan:
 
     def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """Yield the items of one file, as FileScan gives them."""
-        position = 0
+        join = PartJoin()
         self._top_up()
         while self._pending and self._pending[0][0].whole is file:
             segment, future = self._pending.popleft()
-            if self._done_with is file or position >= segment.stop:
+            if join.skips(segment.stop):
                 if future.cancel():
                     segment.file.close()
                 self._top_up()
                 continue
             part = future.result()
-            if part.first != position:
-                part = self._scan(segment._replace(file=file.apart(), start=position), exact=True)
-            self._done_with = file if part.ended else None
+            if not join.joins(part):
+                part = self._scan(segment._replace(file=file.apart(), start=join.position), exact=True)
+            join.add(part)
+            self._done_with = file if join.ended else None
             self._top_up()
             yield from part.items
-            position = part.position
 
     def _top_up(self) -> None:
         while len(self._pending) < self._ahead and (following := next(self._segments, None)) is not None:
