@@ -12,11 +12,6 @@ from rmqctl.format.timestamp import rfc3339
 if TYPE_CHECKING:
     from rmqctl.format.message import Damage, Message
 
-ROW_KEYS = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp", "bornTime",
-    "bornHost", "storeTimestamp", "storeTime", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path",
-    "properties", "body", "bodyEncoding", "damage", "detail",
-)  # fmt: skip
 INFLATED_SIZE_MAX = 64 * 1024 * 1024
 
 

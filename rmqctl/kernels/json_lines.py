@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.format.message import HEADS
+from rmqctl.format.record_keys import RECORD_KEYS, TEXTS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
@@ -28,12 +29,20 @@ BODY_NONE, BODY_HEX, BODY_BASE64 = 0, 1, 2
 BODIES = {"none": BODY_NONE, "hex": BODY_HEX, "base64": BODY_BASE64}
 ROOM_OF_A_LINE = 1024  # all that has no length of its own
 
-_TEXTS = (
-    '{"topic":"', '","queueId":', ',"queueOffset":', ',"physicalOffset":', ',"size":', ',"bodyCrc":', ',"bodyLength":', ',"flag":',
-    ',"sysFlag":', ',"bornTimestamp":', ',"bornTime":"', '","bornHost":"', '","storeTimestamp":', ',"storeTime":"', '","storeHost":"',
-    '","reconsumeTimes":', ',"preparedTransactionOffset":', ',"msgId":"', '","tagsCode":', ',"path":', ',"properties":{', "}",
-    ',"body":"', '","bodyEncoding":"hex"}\n', '","bodyEncoding":"base64"}\n', "}\n",
-)  # fmt: skip
+
+def _texts() -> list[str]:
+    """Return what stands before each value of a line, and after the last one."""
+    found, quote = [], ""
+    for key in RECORD_KEYS:
+        quoted = '"' if key in TEXTS else ""
+        found.append(f'{quote},"{key}":{quoted}')
+        quote = quoted
+    found[0] = "{" + found[0].removeprefix(",")
+    found[-1] += "{"  # the object of properties
+    return [*found, "}", ',"body":"', '","bodyEncoding":"hex"}\n', '","bodyEncoding":"base64"}\n', "}\n"]
+
+
+_TEXTS = _texts()
 _TEXT_BYTES = np.frombuffer("".join(_TEXTS).encode(), np.uint8)
 _TEXT_ENDS = np.cumsum([len(text) for text in _TEXTS])
 # numpy's integers: numba compiles a function once more for each int that it is called with

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import BadRequest
+from rmqctl.format.record_keys import RECORD_KEYS, TIMES
 from rmqctl.spark.question.utc_time import day, rfc3339
 from rmqctl.spark.source.message_schema import messages_of
 
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-COLUMNS = (
-    "broker", "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
-    "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
-)  # fmt: skip
+COLUMNS = ("broker", *(key for key in RECORD_KEYS if key not in TIMES))
 MARKER = "rmqctl-export"
 PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 
