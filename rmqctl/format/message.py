@@ -82,6 +82,15 @@ BAD_BODY_CRC = "bad-body-crc"  # the code of a Damage
 BODYCRC_OFFSET = HEADS[0].offset("BODYCRC")
 PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
 _SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
+# a record in JSON, CSV and exports
+RECORD_KEYS = (
+    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp", "bornTime",
+    "bornHost", "storeTimestamp", "storeTime", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path",
+    "properties",
+)  # fmt: skip
+TIME_KEYS = ("bornTime", "storeTime")  # the timestamps once more, as RFC 3339
+TEXT_KEYS = frozenset(("topic", *TIME_KEYS, "bornHost", "storeHost", "msgId"))  # whose values are plain text in quotes
+ROW_KEYS = (*RECORD_KEYS, "body", "bodyEncoding", "damage", "detail")
 _PREFIX = struct.Struct(">iI")
 _INT = struct.Struct(">i")
 _BYTE = struct.Struct(">b")

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.format.message import HEADS
-from rmqctl.format.record_keys import RECORD_KEYS, TEXTS
+from rmqctl.format.message import HEADS, RECORD_KEYS, TEXT_KEYS
 from rmqctl.format.sys_flag import BORNHOST_V6, STOREHOST_V6
 from rmqctl.format.timestamp import MAX_MS, MIN_MS
 from rmqctl.kernels.compile import i32, i64, inline_kernel, java_hash, kernel, u32
@@ -34,7 +33,7 @@ def _texts() -> list[str]:
     """Return what stands before each value of a line, and after the last one."""
     found, quote = [], ""
     for key in RECORD_KEYS:
-        quoted = '"' if key in TEXTS else ""
+        quoted = '"' if key in TEXT_KEYS else ""
         found.append(f'{quote},"{key}":{quoted}')
         quote = quoted
     found[0] = "{" + found[0].removeprefix(",")

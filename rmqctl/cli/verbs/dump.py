@@ -143,7 +143,7 @@ def command(
     Damage does not stop dump: it reports the damage on stderr, continues at the next whole record, and exits with 1.
     """
     from rmqctl.forensics.dump import Dump
-    from rmqctl.format.record_keys import ROW_KEYS
+    from rmqctl.format.message import ROW_KEYS
 
     wanted = _filter(asked)
     opened = open_store(store, broker_conf, follow_links, log_only=True)

@@ -103,7 +103,7 @@ def command(
     incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the exit code is 0.
     """
     from rmqctl.forensics.search import Search
-    from rmqctl.format.record_keys import ROW_KEYS
+    from rmqctl.format.message import ROW_KEYS
 
     question = _question(asked)
     opened = open_store(store, broker_conf, follow_links, log_only=scan or asked.msg_id is not None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.errors import BadRequest
-from rmqctl.format.record_keys import RECORD_KEYS, TIMES
+from rmqctl.format.message import RECORD_KEYS, TIME_KEYS
 from rmqctl.spark.question.utc_time import day, rfc3339
 from rmqctl.spark.source.message_schema import messages_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-COLUMNS = ("broker", *(key for key in RECORD_KEYS if key not in TIMES))
+COLUMNS = ("broker", *(key for key in RECORD_KEYS if key not in TIME_KEYS))
 MARKER = "rmqctl-export"
 PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 

@@ -23,7 +23,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.cli.verbs.append import QUEUE_ID
-from rmqctl.format.record_keys import ROW_KEYS
+from rmqctl.format.message import ROW_KEYS
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.operations.append.message_from_json import Line
 from rmqctl.store.read.read_only_store import ReadOnlyStore
