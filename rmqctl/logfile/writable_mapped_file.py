@@ -12,12 +12,12 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.mapped_memory import OS_PAGE_SIZE, MappedMemory
+from rmqctl.logfile.memory.mapped_memory import OS_PAGE_SIZE, MappedMemory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.transient_store_pool import TransientStorePool
+    from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
     from rmqctl.logfile.writable_storage import WritableStorage
 
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rmqctl.logfile.allocate import AllocateMappedFileService
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
+    from rmqctl.logfile.memory.allocate import AllocateMappedFileService
     from rmqctl.logfile.writable_storage import WritableStorage
 
 

@@ -19,7 +19,7 @@ from rmqctl.format.encode import MessageExtBrokerInner
 from rmqctl.format.message import Blank, Damage, Message
 from rmqctl.format.profile import PROFILE_4_9
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.logfile import allocate
+from rmqctl.logfile.memory import allocate
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.engine.message_store import MessageStore

@@ -10,7 +10,7 @@ from zlib_ng import zlib_ng
 
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT, PRE_BLANK_SIZE
-from rmqctl.logfile.mapped_memory import Spool
+from rmqctl.logfile.memory.mapped_memory import Spool
 from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile
 
 if TYPE_CHECKING:

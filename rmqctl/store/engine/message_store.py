@@ -26,9 +26,9 @@ from rmqctl.format.message import Damage, Message
 from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
-from rmqctl.logfile.allocate import AllocateMappedFileService
+from rmqctl.logfile.memory.allocate import AllocateMappedFileService
+from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
 from rmqctl.logfile.storage import Kind
-from rmqctl.logfile.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.config import store_path

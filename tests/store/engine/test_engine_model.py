@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from rmqctl.format.encode import MessageExtBrokerInner
-from rmqctl.logfile import allocate
+from rmqctl.logfile.memory import allocate
 from rmqctl.store.config.topics import SCHEDULE_TOPIC, QueueKey
 from rmqctl.store.engine.message_store import MessageStore
 from rmqctl.store.read.read_only_store import ReadOnlyStore

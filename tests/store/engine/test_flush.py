@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile.transient_store_pool import TransientStorePool
+from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
 from rmqctl.logfile.writable_storage import WritableStorage

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.transient_store_pool import TransientStorePool
+from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Memory that files of the store are written through: allocated ahead, mapped, or borrowed from a pool."""

@@ -1,0 +1,47 @@
+"""The house stays as CONTRIBUTING.md describes it: no folder grows too large, no modules import each other in a circle."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import rmqctl
+
+ROOT = Path(rmqctl.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+FILES_MAX, LINES_MAX = 16, 2500
+
+
+def imported(module: str) -> set[str]:
+    """The modules of rmqctl that a module imports, anywhere in it, also for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & MODULES.keys() - {module}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
+    graph = {module: imported(module) - packages for module in MODULES}
+    assert len(graph) > 200
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_no_folder_is_too_large() -> None:
+    """Kernels are many, and long: they are the compiled twins of what stands in the format's folder."""
+    folders: dict[Path, list[Path]] = {}
+    for path in MODULES.values():
+        folders.setdefault(path.parent, []).append(path)
+    del folders[ROOT / "kernels"]
+    for folder, files in folders.items():
+        lines = sum(len(path.read_text().splitlines()) for path in files)
+        assert len(files) <= FILES_MAX, folder
+        assert lines <= LINES_MAX, (folder, lines)
