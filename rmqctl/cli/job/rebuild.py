@@ -28,7 +28,7 @@ from rmqctl.cli.shared.options import open_store, output_option, profile_option,
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.cli.verbs.rebuild import WHAT, RebuildOptions, selection
-from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, prepare_kernels
+from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
 from rmqctl.cli.views.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
 from rmqctl.logfile.remote_storage import is_remote, root_text
@@ -114,7 +114,7 @@ def command(
     ready = [store for store, code in codes.items() if code == ExitCode.CLEAN]
     if ready:
         check_can_ask(yes=yes or dry_run)
-        warmed_up(prepare_kernels)
+        warmed_up(warm_up_kernels)
         if not dry_run:
             _act_as_owner_with_spark({store: logs[store] for store in ready})
         with spark_session(master, remote) as spark:

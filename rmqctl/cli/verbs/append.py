@@ -182,7 +182,7 @@ def command(
     hears_of_each = (
         source is None or asked.sync or output == "jsonl" or asked.stats or asked.stop_on_error or asked.batch > 1
     )
-    warmed_up(partial(_prepare, with_lines=not hears_of_each))
+    warmed_up(partial(_warm_up, with_lines=not hears_of_each))
     with Interruption() as interruption:  # from before the store is opened: that makes `abort`
         opened = _open(store, asked)
         opened.stats = StoreStats() if asked.stats else None
@@ -247,7 +247,7 @@ def _check_usage(source: BinaryIO | None, message: MessageOptions, asked: Append
         )
 
 
-def _prepare(*, with_lines: bool) -> None:
+def _warm_up(*, with_lines: bool) -> None:
     from rmqctl.operations.append.line_encoder import LineEncoder
     from rmqctl.store.engine.message_store import MessageStore
 

@@ -21,7 +21,7 @@ from rmqctl.cli.shared.options import (
     threads_option,
 )
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, prepare_kernels
+from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
 from rmqctl.cli.views.repair_view import REPAIR_VERB
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def command(
     fingerprint = opened.fingerprint()
     check_store(opened)
     check_can_ask(yes=yes or dry_run)
-    warmed_up(prepare_kernels)
+    warmed_up(warm_up_kernels)
     how = HowToRebuild(selected, dry_run, yes, output, progress_mode, threads, profile=profile)
     return look_or_make(opened, fingerprint, how, resume=resume)
 

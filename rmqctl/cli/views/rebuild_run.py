@@ -37,7 +37,7 @@ class HowToRebuild(NamedTuple):
     profile: str | None = None
 
 
-def prepare_kernels() -> None:
+def warm_up_kernels() -> None:
     """Warm up the kernels that a rebuild and its audit need."""
     from rmqctl.kernels import index_match, queue_offset_range, queue_simulate
     from rmqctl.kernels.warm_up import warm_up

@@ -111,7 +111,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
     Raises Unreadable where the file is another one than the driver sees, or none.
     """
-    prepare_once(scan, *([dispatch_scan] if reading.described else []))
+    warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
         DispatchRequestBuilder(with_keys=reading.with_keys, with_tags=reading.with_tags) if reading.described else None
     )
@@ -153,7 +153,7 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 
 
 @cache
-def prepare_once(*modules: KernelModule) -> None:
+def warm_up_once(*modules: KernelModule) -> None:
     """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
     cache_in(find_folder())
     warm_up(*modules)

@@ -15,7 +15,7 @@ from rmqctl.kernels import filter_scan, row_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
-from rmqctl.spark.scan.log_split import opened, prepare_once
+from rmqctl.spark.scan.log_split import opened, warm_up_once
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total
 from rmqctl.spark.source.item_rows import ItemRows, broker_of
 from rmqctl.spark.source.message_columns import MessageColumns
@@ -62,7 +62,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
     An `exact` one begins where an item does, and ends where one does.
     """
-    prepare_once(scan, row_scan, filter_scan)
+    warm_up_once(scan, row_scan, filter_scan)
     with opened(split) as file:
         yield from _SplitRows(split, file, reading).batches(exact=exact)
 

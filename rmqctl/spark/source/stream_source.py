@@ -13,7 +13,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.forensics.dump import last_byte_written
 from rmqctl.format.message import Damage
 from rmqctl.kernels import scan
-from rmqctl.spark.scan.log_split import Split, head_of, prepare_once
+from rmqctl.spark.scan.log_split import Split, head_of, warm_up_once
 from rmqctl.spark.scan.split_size import MIB, SPLIT_MIB, SPLIT_MIB_MAX
 from rmqctl.spark.source.log_walk import steps, written
 from rmqctl.spark.source.message_source import Task, Wrong, part_batches
@@ -48,7 +48,7 @@ class StreamSource:
 
     def begin(self) -> dict[str, int]:
         """Return where a new stream begins. Raises what opening the stores raises."""
-        prepare_once(scan)
+        warm_up_once(scan)
         offsets = {}
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -64,7 +64,7 @@ class StreamSource:
 
         Of each about `most` bytes after `start`, or all of it.
         """
-        prepare_once(scan)
+        warm_up_once(scan)
         offsets = {}
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -74,7 +74,7 @@ class StreamSource:
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
         """Return splits of what is between two offsets, each from where an item begins to where one ends."""
-        prepare_once(scan)
+        warm_up_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():
             with self._stores.opened(root) as store:
