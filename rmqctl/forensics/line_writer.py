@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.forensics.message_filter import Filter
+    from rmqctl.format.columns import Bytes
     from rmqctl.format.message import Message
     from rmqctl.logfile.column_reader import Columns
 
@@ -53,8 +54,9 @@ class LineWriter:
                 at += 1
         return columns.path, pieces
 
-    def _buffer(self) -> Any:
+    def _buffer(self) -> Bytes:
         """Return the array of the thread that asks."""
         if not hasattr(self._local, "out"):
             self._local.out = np.empty(OUT_SIZE, np.uint8)
-        return self._local.out
+        out: Bytes = self._local.out
+        return out

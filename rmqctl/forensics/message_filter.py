@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqctl.forensics.message_row import plain_body
 from rmqctl.format import properties
@@ -12,7 +12,7 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType, transactio
 from rmqctl.store.config.topics import TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Flags
+    from rmqctl.format.columns import Flags, Numbers
     from rmqctl.format.message import Damage, Message
     from rmqctl.logfile.column_reader import Columns
 
@@ -73,7 +73,7 @@ class Filter:
             and (self.body is None or self.body.search(plain_body(message)) is not None)
         )
 
-    def rows(self, columns: Columns) -> Any:
+    def rows(self, columns: Columns) -> Numbers:
         """Return the rows of the columns' messages that meet every condition (int64, ascending)."""
         import numpy as np
 
@@ -92,7 +92,7 @@ class Filter:
         after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
         return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
 
-    def _by_numbers(self, columns: Columns) -> Any:
+    def _by_numbers(self, columns: Columns) -> Flags:
         """Return which rows meet the conditions on numbers (bool, one a row)."""
         import numpy as np
 
@@ -114,19 +114,21 @@ class Filter:
             kept &= self._by_kind(columns)
         return kept
 
-    def _by_kind(self, columns: Columns) -> Any:
+    def _by_kind(self, columns: Columns) -> Flags:
         """Return which rows have the transaction kind (bool, one a row), as `_kind` has it."""
         import numpy as np
 
         from rmqctl.kernels import filter_scan
 
-        kinds = columns.rows["sys_flag"] & TRANSACTION_MASK
+        kinds: Numbers = columns.rows["sys_flag"] & TRANSACTION_MASK
         if self.transaction not in (TransactionType.NONE, TransactionType.PREPARED):
-            return kinds == self.transaction
+            same: Flags = kinds == self.transaction
+            return same
         half = np.zeros(len(kinds), np.bool_)
         filter_scan.keep_topic(columns.buffer, columns.rows, TRANS_HALF_TOPIC, half)
-        warmed_up = (kinds == TransactionType.PREPARED) | ((kinds == TransactionType.NONE) & half)
-        return warmed_up if self.transaction is TransactionType.PREPARED else (kinds == TransactionType.NONE) & ~half
+        none = np.equal(kinds, TransactionType.NONE)
+        prepared = np.equal(kinds, TransactionType.PREPARED) | (none & half)
+        return prepared if self.transaction is TransactionType.PREPARED else none & ~half
 
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
         """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.void]  # one of the dtypes below, or of a kernel's rows: its docstring says which
     Bytes = npt.NDArray[np.uint8]
     Flags = npt.NDArray[np.bool_]
-    Numbers = npt.NDArray[np.generic]  # integers or floats, of a size that the docstring says
+    Numbers = npt.NDArray[np.number[Any]]  # integers or floats, of a size that the docstring says
+    Int = int | np.integer[Any]  # what numba takes for an integer
+    Row = Any  # one of Rows: numba's code reads its fields as attributes, numpy's by their names
 
 
 def dtype_of(layout: Layout) -> np.dtype[Any]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Numbers, Row, Rows
 
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ _DELAY_UNIT_MS = np.uint64(DELAY_UNIT_MS)
 
 
 @inline_kernel
-def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
+def _right_tags(message: Row, code: int, scheduled: bool) -> bool:
     if not scheduled:
         return bool(code == message.tags_code)
     if code <= message.store_timestamp:
@@ -50,7 +49,7 @@ def _right_tags(message: Any, code: int, scheduled: bool) -> bool:
 
 
 @inline_kernel
-def _confirm(state: Any, queue: int, offset: int, runs: Rows, used: int) -> int:
+def _confirm(state: Row, queue: int, offset: int, runs: Rows, used: int) -> int:
     if state.run_end != offset or state.run_start == state.run_end:
         if state.run_end > state.run_start:
             runs[used].queue = queue
@@ -63,7 +62,7 @@ def _confirm(state: Any, queue: int, offset: int, runs: Rows, used: int) -> int:
 
 
 @inline_kernel
-def _compare(message: Any, state: Any, units: Rows) -> int:
+def _compare(message: Row, state: Row, units: Rows) -> int:
     """Return the verdict on a message whose unit is in the window `units`."""
     at = (message.queue_offset - state.window_start) * _UNIT
     physical_offset = i64(units, at)

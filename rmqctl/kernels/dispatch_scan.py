@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Int, Numbers, Row, Rows
+    from rmqctl.kernels.tail_template import TailLayouts
 
 from typing import Any
 
@@ -190,7 +191,7 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 
 
 @inline_kernel
-def property_ends(buffer: Bytes, start: int, end: int) -> Any:
+def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
     """Return where the name of the property at `start` ends, and where its value does.
 
     The same place twice where it has none.
@@ -220,14 +221,14 @@ def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
 
 
 @inline_kernel
-def _positive(h: Any) -> Any:
+def _positive(h: Int) -> Int:
     """Return the absolute value of h, as IndexFile has it: 0 for Integer.MIN_VALUE."""
     value = np.int64(np.int32(h))
     return np.int32(0 if value == -2147483648 else abs(value))
 
 
 @inline_kernel
-def _hash_keys(buffer: Bytes, h: Any, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
+def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Return (True, how many of `hashes` are used now): of UNIQ_KEY, of KEYS' words, of TAGS.
 
     `h` is the topic's. False: no UTF-8.
@@ -256,14 +257,14 @@ def _hash_keys(buffer: Bytes, h: Any, spans: Numbers, with_tags: bool, hashes: N
 
 
 @inline_kernel
-def _known_slot(layouts: Any, layout: int, table: Any, queue_id: int) -> Any:
+def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
     """Return where a queue of a known layout's topic stands in the table; -1: that is not known."""
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
 
 
 @inline_kernel
-def _spans_of(layouts: Any, layout: int, start: int, spans: Numbers) -> None:
+def _spans_of(layouts: TailLayouts, layout: int, start: int, spans: Numbers) -> None:
     """Fill in the spans of a tail that begins at `start` and has this layout."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
@@ -281,7 +282,7 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 
 @inline_kernel
-def _has_bad_port(buffer: Bytes, record: Any) -> Any:
+def _has_bad_port(buffer: Bytes, record: Row) -> Any:
     """As `rmqctl.format.client_check.has_bad_port`."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
@@ -289,7 +290,7 @@ def _has_bad_port(buffer: Bytes, record: Any) -> Any:
 
 
 @inline_kernel
-def _has_bad_compression(buffer: Bytes, record: Any) -> Any:
+def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
     """As `rmqctl.format.client_check.has_bad_compression`."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
@@ -305,7 +306,7 @@ def _has_bad_compression(buffer: Bytes, record: Any) -> Any:
 
 
 @inline_kernel
-def _client_traits(buffer: Bytes, record: Any, is_rollback: bool) -> int:
+def _client_traits(buffer: Bytes, record: Row, is_rollback: bool) -> int:
     if is_rollback:
         return 0
     return (WRONG_PORT if _has_bad_port(buffer, record) else 0) | (
@@ -319,9 +320,9 @@ def _describe(
     base: int,
     rows: Rows,
     row: int,
-    table: Any,
+    table: Rows,
     pool: Bytes,
-    layouts: Any,
+    layouts: TailLayouts,
     with_keys: bool,
     with_tags: bool,
     columns: Rows,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Flags, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Flags, Numbers, Row, Rows
 
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from rmqctl.kernels.scan import RECORD_COLUMNS
 
 
 @inline_kernel
-def _same(buffer: Bytes, start: int, end: int, text: Any) -> bool:
+def _same(buffer: Bytes, start: int, end: int, text: Bytes) -> bool:
     if end - start != len(text):
         return False
     same = True
@@ -30,7 +29,7 @@ def _same(buffer: Bytes, start: int, end: int, text: Any) -> bool:
 
 
 @kernel
-def _keep_topic(buffer: Bytes, rows: Rows, topic: Any, kept: Flags) -> None:
+def _keep_topic(buffer: Bytes, rows: Rows, topic: Bytes, kept: Flags) -> None:
     for i in range(len(rows)):
         row = rows[i]
         end = row.position + row.size - row.properties_length - 2
@@ -38,13 +37,13 @@ def _keep_topic(buffer: Bytes, rows: Rows, topic: Any, kept: Flags) -> None:
 
 
 @inline_kernel
-def _find_values_of(buffer: Bytes, row: Any, spans: Numbers) -> None:
+def _find_values_of(buffer: Bytes, row: Row, spans: Numbers) -> None:
     end = row.position + row.size
     find_values(buffer, end - row.properties_length, end, spans)
 
 
 @kernel
-def _keep_tag(buffer: Bytes, rows: Rows, tag: Any, kept: Flags) -> None:
+def _keep_tag(buffer: Bytes, rows: Rows, tag: Bytes, kept: Flags) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
@@ -53,7 +52,7 @@ def _keep_tag(buffer: Bytes, rows: Rows, tag: Any, kept: Flags) -> None:
 
 
 @kernel
-def _keep_key(buffer: Bytes, rows: Rows, key: Any, kept: Flags) -> None:
+def _keep_key(buffer: Bytes, rows: Rows, key: Bytes, kept: Flags) -> None:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     for i in range(len(rows)):
         if kept[i]:
@@ -69,7 +68,7 @@ def _keep_key(buffer: Bytes, rows: Rows, key: Any, kept: Flags) -> None:
             kept[i] = found
 
 
-def _bytes_of(text: str) -> Any:
+def _bytes_of(text: str) -> Bytes:
     return np.frombuffer(text.encode(), np.uint8)
 
 

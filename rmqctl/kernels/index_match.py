@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.format.columns import Bytes, Numbers, Row, Rows
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 
 @kernel
 def check_entries(
-    entries: Rows, first: int, heads: Any, last_offset: int, following: int, skipped: Any, events: Rows
+    entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
     """Check the entries of a block; return the new last_offset, and how many events.
 
@@ -110,7 +110,15 @@ def check_entries(
 
 @inline_kernel
 def _check_time(
-    entry_at: int, entries: Rows, number: int, message: Any, row: int, header: Any, state: Any, events: Rows, used: int
+    entry_at: int,
+    entries: Rows,
+    number: int,
+    message: Row,
+    row: int,
+    header: Numbers,
+    state: Row,
+    events: Rows,
+    used: int,
 ) -> int:
     """Compare an entry's time with its message, and add events for what is wrong.
 
@@ -132,7 +140,7 @@ def _check_time(
 
 
 @inline_kernel
-def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Rows, used: int) -> int:
+def _end_tags(message: Row, is_found: bool, row: int, state: Row, events: Rows, used: int) -> int:
     """Count a message whose TAGS are not indexed, although all its other keys are.
 
     Brokers index TAGS since 5.4.0. After an upgrade or a downgrade of the broker, the first or the last messages have
@@ -155,13 +163,13 @@ def _end_tags(message: Any, is_found: bool, row: int, state: Any, events: Rows, 
 
 @inline_kernel
 def _end_message(
-    message: Any,
+    message: Row,
     hashes: Numbers,
     row: int,
-    found: Any,
+    found: Bytes,
     like_3x: bool,
     report_missing: bool,
-    state: Any,
+    state: Row,
     events: Rows,
     used: int,
 ) -> int:
@@ -211,14 +219,14 @@ def merge(
     hashes: Numbers,
     entries: Rows,
     first: int,
-    skipped: Any,
+    skipped: Bytes,
     more: bool,
-    header: Any,
+    header: Numbers,
     log_start: int,
     like_3x: bool,
     report_missing: bool,
-    found: Any,
-    state: Any,
+    found: Bytes,
+    state: Row,
     events: Rows,
 ) -> None:
     """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.

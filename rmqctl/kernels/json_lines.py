@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Int, Numbers, Row, Rows
 
 from typing import Any
 
@@ -111,7 +111,7 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 
 
 @inline_kernel
-def _time(out: Bytes, used: int, ms: int) -> Any:
+def _time(out: Bytes, used: int, ms: int) -> int:
     """Return `2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
@@ -149,7 +149,7 @@ def _host(buffer: Bytes, at: int, out: Bytes, used: int) -> Any:
 
 
 @inline_kernel
-def _hex(buffer: Bytes, start: int, end: int, digits: Any, out: Bytes, used: int) -> int:
+def _hex(buffer: Bytes, start: int, end: int, digits: Bytes, out: Bytes, used: int) -> int:
     for i in range(start, end):
         out[used] = digits[buffer[i] >> 4]
         out[used + 1] = digits[buffer[i] & 15]
@@ -212,7 +212,7 @@ def _quoted(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 
 @inline_kernel
-def _is_repeated(buffer: Bytes, names: Any, count: int) -> bool:
+def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
     """Return whether the last of `count` names stands among those before it, too."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
@@ -228,7 +228,7 @@ def _is_repeated(buffer: Bytes, names: Any, count: int) -> bool:
 
 
 @inline_kernel
-def _properties(buffer: Bytes, start: int, end: int, names: Any, out: Bytes, used: int) -> int:
+def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
     """Return the pairs as JSON; -1 where the one-record way has to do it."""
     count = 0
     p = start
@@ -263,7 +263,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Any, out: Bytes, use
 
 
 @inline_kernel
-def _fill(values: Any, buffer: Bytes, base: int, row: Any, born: int) -> None:
+def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
 
     Of a host where it stands.
@@ -291,12 +291,12 @@ def _fill(values: Any, buffer: Bytes, base: int, row: Any, born: int) -> None:
 def _line(
     buffer: Bytes,
     base: int,
-    row: Any,
-    path: Any,
+    row: Row,
+    path: Bytes,
     body: int,
     spans: Numbers,
-    names: Any,
-    values: Any,
+    names: Numbers,
+    values: Numbers,
     out: Bytes,
     used: int,
 ) -> Any:
@@ -346,7 +346,9 @@ def _line(
 
 
 @kernel
-def _write(buffer: Bytes, base: int, rows: Rows, at: int, path: Any, skipped: Any, body: int, out: Bytes) -> Any:
+def _write(
+    buffer: Bytes, base: int, rows: Rows, at: int, path: Bytes, skipped: Bytes, body: int, out: Bytes
+) -> tuple[Int, Int]:
     spans = np.zeros((PROPERTIES_THAT_MATTER, 2), np.int64)
     names = np.zeros((_NAMES_MAX, 2), np.int64)
     values = np.zeros(len(_KINDS), np.int64)
@@ -387,7 +389,7 @@ def write_lines(
     return int(reached), int(used)
 
 
-def _array(raw: bytes) -> Any:
+def _array(raw: bytes) -> Bytes:
     return np.frombuffer(raw, np.uint8)
 
 

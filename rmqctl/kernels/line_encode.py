@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Int, Numbers, Rows
 
 from typing import Any, NamedTuple
 
@@ -101,7 +101,7 @@ _SIX_BITS = np.full(256, 255, np.uint8)
 _SIX_BITS[np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)] = np.arange(64)
 
 
-def _joined(texts: tuple[str, ...]) -> tuple[Any, Any]:
+def _joined(texts: tuple[str, ...]) -> tuple[Bytes, Numbers]:
     return np.frombuffer("".join(texts).encode(), np.uint8), np.cumsum([len(text) for text in texts])
 
 
@@ -111,7 +111,7 @@ _ENCODING_BYTES, _ENCODING_ENDS = _joined(_ENCODINGS)
 
 
 @inline_kernel
-def _which(b: Bytes, start: int, end: int, texts: Any, ends: Any) -> int:
+def _which(b: Bytes, start: int, end: int, texts: Bytes, ends: Numbers) -> int:
     """Return which of the texts stands at [start, end); -1 for none."""
     text_start = np.int64(0)
     for which in range(len(ends)):
@@ -163,7 +163,7 @@ def _string(b: Bytes, p: int, end: int) -> int:
 
 
 @inline_kernel
-def _integer(b: Bytes, p: Any, end: int) -> Any:
+def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
     """Return (after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
     negative = p < end and b[p] == _MINUS
     if negative:
@@ -180,7 +180,7 @@ def _integer(b: Bytes, p: Any, end: int) -> Any:
 
 
 @inline_kernel
-def _host(b: Bytes, p: int, end: int) -> Any:
+def _host(b: Bytes, p: int, end: int) -> Int:
     """Return the host `a.b.c.d:port` in [p, end) as a number; -1 for any other text.
 
     The number is the host's eight bytes. It is never -1, since a port has 16 bits.
@@ -213,7 +213,7 @@ def _is_new_name(b: Bytes, pairs: Numbers, count: int, start: int, end: int) -> 
 
 
 @inline_kernel
-def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Any) -> int:
+def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Numbers) -> int:
     """Return the position after the object of properties at `p`, or -1.
 
     `pairs` gets the spans of names and values, `found` their count, size, UNIQ_KEY.
@@ -261,7 +261,9 @@ def _pairs(b: Bytes, p: int, end: int, pairs: Numbers, found: Any) -> int:
 
 
 @inline_kernel
-def _value(b: Bytes, p: int, end: int, key: int, values: Any, spans: Numbers, pairs: Numbers, found: Any) -> Any:
+def _value(
+    b: Bytes, p: int, end: int, key: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers
+) -> Any:
     """Return the position after the value of a key at `p`, or -1."""
     kind = _KINDS[key]
     if kind == _IS_NOT_READ:
@@ -288,7 +290,7 @@ def _value(b: Bytes, p: int, end: int, key: int, values: Any, spans: Numbers, pa
 
 
 @inline_kernel
-def _parse(b: Bytes, p: int, end: int, values: Any, spans: Numbers, pairs: Numbers, found: Any) -> Any:
+def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
     """Return the keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
@@ -381,7 +383,7 @@ def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
 
 @inline_kernel
 def _write_properties(
-    b: Bytes, pairs: Numbers, count: int, unique: Any, counter: int, trailing: bool, out: Bytes, at: int
+    b: Bytes, pairs: Numbers, count: int, unique: Bytes, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
     """Return the position after the properties.
 
@@ -405,7 +407,7 @@ def _write_properties(
 
 
 @inline_kernel
-def _write_head(out: Bytes, at: int, size: int, values: Any, body_size: int, body_crc: int) -> None:
+def _write_head(out: Bytes, at: int, size: int, values: Numbers, body_size: int, body_crc: int) -> None:
     _store_int(out, at, size)
     _store_int(out, at + _MAGIC_AT, _MAGIC)
     _store_int(out, at + _BODY_CRC_AT, body_crc)
@@ -422,8 +424,8 @@ def _write_head(out: Bytes, at: int, size: int, values: Any, body_size: int, bod
 
 @kernel
 def _encode(
-    b: Bytes, p: Any, defaults: Any, table: Any, pool: Bytes, trailing: bool, body_max: int, record_max: int, unique: Any, counter: Any,
-    crc32: int, out: Bytes, address: int, rows: Rows,
+    b: Bytes, p: Any, defaults: Numbers, table: Rows, pool: Bytes, trailing: bool, body_max: int, record_max: int, unique: Bytes,
+    counter: Int, crc32: int, out: Bytes, address: int, rows: Rows,
 ) -> Any:  # fmt: skip
     values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
     pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
@@ -490,10 +492,10 @@ class LineRules(NamedTuple):
     ends_properties_with_separator: bool
     body_max: int
     record_max: int
-    unique: Any
+    unique: Bytes
 
 
-def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any:
+def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
     """Return the values that a line has where it does not name them.
 
     They are the born time, in ms since 1970, and two hosts of eight bytes.
@@ -509,7 +511,7 @@ def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Any
 def encode(
     lines: Bytes,
     position: int,
-    defaults: Any,
+    defaults: Numbers,
     table: QueueTable,
     rules: LineRules,
     counter: int,

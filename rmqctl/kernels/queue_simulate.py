@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Rows
+    from rmqctl.format.columns import Bytes, Flags, Numbers, Row, Rows
 
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ _MULTI = MULTI_DISPATCH
 
 
 @inline_kernel
-def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
+def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
     if physical_offset + size <= state.max_physical_offset:
         return
     if not state.has_files:
@@ -61,7 +60,7 @@ def _put(state: Any, physical_offset: int, size: int, queue_offset: int, units_a
 
 
 @kernel
-def fill(messages: Rows, row: int, queues: Any, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
+def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
     """Dispatch `messages` (of DISPATCH_COLUMNS) from `row` on to `states` (of FILL_STATES); the row that it came to.
 
     `queues` has the place in `states` of each queue's number. Stops before a message of a batch queue, and
@@ -79,17 +78,18 @@ def fill(messages: Rows, row: int, queues: Any, states: Rows, units_a_file: int,
     return row
 
 
-def are_dispatched(messages: Rows) -> Any:
+def are_dispatched(messages: Rows) -> Flags:
     """Return, of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
 
     Those of transactions that are open or rolled back are not.
     """
     kind = messages["sys_flag"] & _MASK
-    return (kind != _PREPARED) & (kind != _ROLLBACK)
+    found: Flags = (kind != _PREPARED) & (kind != _ROLLBACK)
+    return found
 
 
 @kernel
-def fill_one(state: Any, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
+def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
     """Put one unit into a queue, whose `state` is an array of one."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 

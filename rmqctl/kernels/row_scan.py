@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Bytes, Numbers, Rows
+    from rmqctl.format.columns import Bytes, Int, Numbers, Row, Rows
 
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 
 @inline_kernel
-def _hosts_at(row: Any) -> Any:
+def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
     """Return where born host and store host stand, and their sizes."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
@@ -67,7 +66,7 @@ def _hosts_at(row: Any) -> Any:
 
 
 @inline_kernel
-def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Any:
+def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
     """Return the number of a text; -1 where the table has not got it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
@@ -78,10 +77,10 @@ def _describe(
     buffer: Bytes,
     rows: Rows,
     row: int,
-    topics: Any,
-    topic_pool: Any,
-    hosts: Any,
-    host_pool: Any,
+    topics: Rows,
+    topic_pool: Bytes,
+    hosts: Rows,
+    host_pool: Bytes,
     with_values: bool,
     columns: Rows,
 ) -> int:
@@ -133,7 +132,7 @@ class TextTable:
             self.texts.append(text)
 
 
-def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Any:
+def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Rows:
     """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
     Adds new topics and hosts to the tables. Without `with_values`, the columns from the properties are left out:
@@ -150,7 +149,7 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     return columns
 
 
-def _learn(buffer: Bytes, row: Any, topics: TextTable, hosts: TextTable) -> None:
+def _learn(buffer: Bytes, row: Row, topics: TextTable, hosts: TextTable) -> None:
     topic_end = int(row["position"]) + int(row["size"]) - int(row["properties_length"]) - 2
     topics.add(bytes(buffer[topic_end - int(row["topic_length"]) : topic_end]))
     born_size = HOST_V6 if row["sys_flag"] & BORNHOST_V6 else HOST_V4
@@ -172,7 +171,7 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
                 out[at + j] = buffer[start + j]
 
 
-def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Any, Any]:
+def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
     """Return (offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
 
     Together below 2 GiB.
@@ -185,7 +184,7 @@ def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Any, Any]:
 
 
 @kernel
-def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes) -> Any:
+def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes) -> Int:
     used = np.int64(0)
     for i in range(len(rows)):
         _, _, at, size = _hosts_at(rows[i])
@@ -203,7 +202,7 @@ def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes)
     return used
 
 
-def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Any, Any]:
+def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Numbers, Bytes]:
     """Return the msgIds of `rows`, as `gather` gives texts.
 
     The buffer's first byte is at physical offset `base`.
@@ -222,7 +221,7 @@ def _same(buffer: Bytes, one: int, other: int, length: int) -> bool:
 
 
 @kernel
-def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Any:
+def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
     used = np.int64(0)
     for i in range(len(rows)):
         first = used
@@ -245,7 +244,7 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Any:
     return used
 
 
-def pairs(buffer: Bytes, rows: Rows) -> tuple[Any, Any]:
+def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
     """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them.
 
     (offsets, PAIR_COLUMNS), as `gather` gives bytes.

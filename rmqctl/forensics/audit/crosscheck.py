@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from rmqctl.store.read.version_guess import signs_of_5
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.format.columns import Flags, Numbers, Rows
     from rmqctl.format.message import Damage, Message
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
@@ -400,7 +400,7 @@ class QueueCrosscheck:
             for number, unit in zip(left.tolist(), units[left].tolist(), strict=True):
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
-    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Any:
+    def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
         """Count the units (from slot `at` on) of kinds that have FINDINGS_MAX findings.
 
         Returns which units were counted.
@@ -595,7 +595,7 @@ class _Unconfirmed:
         return True
 
 
-def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Any]:
+def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
     """Yield row numbers of the messages that are not simply confirmed.
 
     Those of one queue and verdict together, in log order.

@@ -6,7 +6,7 @@ blocks of entries, batches of messages. Memory: three blocks, and the slot table
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from rmqctl.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqctl.format.columns import Bytes
+    from rmqctl.format.columns import Bytes, Row
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.index_service import IndexFile
@@ -40,7 +40,7 @@ class _Block(NamedTuple):
     file: FileCheck
     first: int
     data: Bytes
-    skipped: Any
+    skipped: Bytes
     incomplete: bool
 
     def entry(self, number: int) -> IndexEntry:
@@ -208,7 +208,7 @@ class IndexAudit:
             self.findings += check.finish()
         check.index_file.file.close()
 
-    def _check_event(self, event: Any, block: _Block) -> None:
+    def _check_event(self, event: Row, block: _Block) -> None:
         number, value = int(event["entry"]), int(event["value"])
         entry = block.entry(number)
         if event["kind"] == index_match.ORDER:
@@ -220,7 +220,7 @@ class IndexAudit:
             problem = f"prevIndex is {entry.prev_index}, the slot's entry before it is {value}"
         self._add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
 
-    def _entry_event(self, event: Any, block: _Block) -> None:
+    def _entry_event(self, event: Row, block: _Block) -> None:
         """Add the finding for what is wrong between an entry and the log."""
         kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
         entry, header = block.entry(number), block.file.header
@@ -250,7 +250,7 @@ class IndexAudit:
             what = f"endTimestamp is {header.end_timestamp}, the last message's store time {value}"
             self._add_header(block, "endTimestamp", what)
 
-    def _not_indexed(self, event: Any, described: DispatchColumns) -> None:
+    def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
         Later ones extend that finding until a message is in the index.

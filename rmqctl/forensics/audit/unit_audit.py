@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Numbers, Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import ConsumeQueue
 
@@ -119,7 +119,7 @@ class UnitAudit:
             more = max(self._rows_used, min(2 * len(self._pool), len(self._cursors))) - len(self._pool)
             self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
 
-    def verdicts(self, messages: Rows) -> Any:
+    def verdicts(self, messages: Rows) -> Numbers:
         """Return a verdict a message (`rmqctl.kernels.cq_unit_compare`), uint8."""
         verdicts = np.empty(len(messages), np.uint8)
         runs = np.empty(len(messages) + 1, RUNS)

@@ -30,12 +30,16 @@ from rmqctl.store.read.consumer_offsets import consumer_offsets, delay_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
+    import numpy.typing as npt
+
+    from rmqctl.format.columns import Numbers
     from rmqctl.logfile.mapped_file import MappedFile
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.read_only_store import ReadOnlyStore
+
+    Counts = npt.NDArray[np.int64]  # of messages, one a file of the log
 
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
@@ -124,7 +128,7 @@ class Outstanding:
                 f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the queues"
             )
 
-    def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Any:
+    def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
         """Return the messages that the slowest group of a queue has not consumed."""
         readers = self._readers(key)
         if not readers:
@@ -143,7 +147,7 @@ class Outstanding:
             readers = dict.fromkeys(self._groups.without_topic, 0)
         return readers
 
-    def _behind(self, queue: UnitQueue, offset: int) -> Any:
+    def _behind(self, queue: UnitQueue, offset: int) -> Counts:
         """Return how many messages of a queue from `offset` on each file has."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
@@ -152,7 +156,7 @@ class Outstanding:
             np.add.at(counts, numbers[inside], sizes[inside])
         return counts
 
-    def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Any, Any]]:
+    def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield (physical offsets, messages that each unit stands for) from `offset` on, as far as the files go."""
         first = self._first(queue, offset)
         if first is None:
@@ -185,7 +189,7 @@ class Outstanding:
             return None
         return unit.queue_offset
 
-    def _undecided(self, key: QueueKey, queue: UnitQueue) -> Any:
+    def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
         """Return half messages from where the broker's check is on that no op message decides."""
         counts = self._nothing()
         checked = self._checked()
@@ -230,11 +234,11 @@ class Outstanding:
             )
         return decided
 
-    def _nothing(self) -> Any:
+    def _nothing(self) -> Counts:
         return np.zeros(max(len(self._borders) - 1, 0), dtype=np.int64)
 
 
-def _noted(counts: Any, name: str, totals: dict[str, int]) -> Any:
+def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
     """Return `counts`, and add their sum to what `totals` has for a name."""
     count = int(counts.sum())
     if count:

@@ -24,7 +24,6 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from rmqctl.format.columns import Numbers
     from rmqctl.logfile.mapped_file import MappedFile
@@ -52,7 +51,7 @@ class _Chains:
         self._left_over = _hashes(self._borders[:-1])
         self._ends = self._borders[:-1].copy()
 
-    def add(self, places: Numbers, sizes: Any) -> None:
+    def add(self, places: Numbers, sizes: Numbers) -> None:
         """Add units: their physical offsets and sizes (int64, bytes)."""
         numbers = np.searchsorted(self._borders, places, side="right") - 1
         inside = (numbers >= 0) & (numbers < len(self._ends))
@@ -70,7 +69,7 @@ class _Chains:
         return int(end[0]) if self._left_over[number] == _hashes(end)[0] else None
 
 
-def _hashes(places: Numbers) -> Any:
+def _hashes(places: Numbers) -> Numbers:
     """Return a number of 64 bits for each physical offset (splitmix64)."""
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -78,7 +77,7 @@ def _hashes(places: Numbers) -> Any:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Any, Any]]:
+def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield (physical offsets, sizes) of the units of a queue that lead into [begin, end), and one more."""
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:

@@ -21,7 +21,7 @@ from rmqctl.logfile.column_reader import Columns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Rows
 
 _FAST = 1
 _BLOCKS_UNPACKED = 2
@@ -114,12 +114,13 @@ class PlaceholderBlocks:
         return bool(self._by_damage)
 
 
-def are_served(messages: Rows) -> Any:
+def are_served(messages: Rows) -> Flags:
     """Return, of each row (of columns with a `sys_flag`) whether consumers get the message.
 
     Filler placeholders are rollbacks.
     """
-    return (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
+    found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
+    return found
 
 
 @lru_cache(_BLOCKS_UNPACKED)

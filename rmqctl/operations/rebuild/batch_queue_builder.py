@@ -5,7 +5,7 @@ How many messages a record stands for, its properties say: records are read one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rmqctl.store.read.consume_queue import BatchConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Row, Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -112,7 +112,7 @@ class BatchQueueBuilder:
             end = int(unit["baseOffset"]) + count
         return found
 
-    def _expected(self, key: QueueKey, unit: Any, after: Any) -> int:
+    def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
         """Return the number of the first batch of a queue: its own, unless those after it say that this is too high.
 
         A number that is too low may be right: the batches between were lost.
@@ -123,7 +123,7 @@ class BatchQueueBuilder:
         expected = int(after[0]["baseOffset"]) - int(unit["count"])
         return expected if base > expected or base < 0 or self._shown(key, unit) == expected else base
 
-    def _shown(self, key: QueueKey, built: Any) -> int:
+    def _shown(self, key: QueueKey, built: Row) -> int:
         """Return the first queue offset that the existing queue gives a batch.
 
         The batch's own where it has none.

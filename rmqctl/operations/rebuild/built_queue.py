@@ -5,7 +5,7 @@ Its units go to files where it is written, and are compared with those of the ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from rmqctl.store.read.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmqctl.format.columns import Numbers, Rows
+    from rmqctl.format.columns import Flags, Numbers, Row, Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.consume_queue import UnitQueue
     from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WHOLE_LOG = range(2**63 - 1)
 
 
-def keep_nothing(_queue_offset: int, _units: Any) -> None:
+def keep_nothing(_queue_offset: int, _units: Rows) -> None:
     """Do nothing: the default of `BuiltQueue.keep`."""
 
 
@@ -84,7 +84,7 @@ class QueueCounts(msgspec.Struct):
         """Return how many messages of the queue have no place in it, as others have theirs."""
         return self.duplicates + self.earlier
 
-    def refuse(self, message: Any, *, is_counted: bool = True) -> None:
+    def refuse(self, message: Row, *, is_counted: bool = True) -> None:
         """Note a message (of DISPATCH_COLUMNS) whose queue offset was there already, and count it."""
         if is_counted:
             self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
@@ -115,7 +115,7 @@ class BuiltQueue:
         writer: ConsumeQueueWriter | None,
         extension: ConsumeQueueExt | None = None,
         log: range = WHOLE_LOG,
-        keep: Callable[[int, Any], None] = keep_nothing,
+        keep: Callable[[int, Rows], None] = keep_nothing,
     ) -> None:
         self.counts = counts
         self._log = log
@@ -146,13 +146,13 @@ class BuiltQueue:
         counts.end = int(units[-1]["physicalOffset"]) + int(units[-1]["size"])
         counts.store_timestamp = int(store_timestamps[-1])
 
-    def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
+    def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
         """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has at these places."""
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
 
-    def _without_addresses(self, units: Rows) -> Any:
+    def _without_addresses(self, units: Rows) -> Rows:
         if self._extension is None:
             return units
         units = units.copy()
@@ -178,7 +178,7 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
     writer.close()
 
 
-def _equal_units(units: Rows, others: Any) -> int:
+def _equal_units(units: Rows, others: Rows) -> int:
     """Return how many of two rows of units are equal.
 
     All of them, as a rule, which is seen at once.
@@ -188,12 +188,13 @@ def _equal_units(units: Rows, others: Any) -> int:
     return int(np.count_nonzero(units == others))
 
 
-def is_unit(units: Rows) -> Any:
+def is_unit(units: Rows) -> Flags:
     """Return, of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
-    return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
+    found: Flags = (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
+    return found
 
 
-def lead_into(units: Rows, log: range) -> Any:
+def lead_into(units: Rows, log: range) -> Flags:
     """Return of each unit (numpy array of UNITS) whether it stands for a message in these physical offsets of the log."""
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 

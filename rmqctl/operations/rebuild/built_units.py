@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from zlib_ng import zlib_ng
@@ -46,7 +46,7 @@ class BuiltUnits:
         """Return the queues."""
         return list(self._queues)
 
-    def begin(self, key: QueueKey) -> Callable[[int, Any], None]:
+    def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
         """Return what takes the units of a queue, which begins, or begins again."""
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)

@@ -24,7 +24,7 @@ consumers are ready for.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from rmqctl.store.read.version_guess import signs_of_5
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Numbers, Row, Rows
     from rmqctl.format.cq_unit import CqUnit
     from rmqctl.format.message import Message
     from rmqctl.operations.rebuild.queue_numbers import Following
@@ -129,7 +129,7 @@ class QueueBuilder:
         at = bisect_right(self._lost_from, physical_offset) - 1
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
-    def _are_lost(self, physical_offsets: Any) -> Any:
+    def _are_lost(self, physical_offsets: Numbers) -> Flags:
         """Return, for each of many offsets, what `is_lost` returns for one."""
         begins = np.array([-1, *self._lost_from], np.int64)
         ends = begins + np.concatenate(([0], np.diff(np.array(self._lost_bytes, np.int64))))
@@ -289,7 +289,7 @@ class QueueBuilder:
             self._place_at(messages[row], place)
         return place != offset
 
-    def _front(self, key: QueueKey, place: int, message: Any, following: Sequence[Following]) -> int:
+    def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
         """Return where a queue begins whose first message in the log has `place`.
 
         The queue begins earlier where the places before are known or were lost. Brokers whose log begins at 0 serve a
@@ -325,7 +325,7 @@ class QueueBuilder:
         following = self._numbers.following(messages, row, key)
         return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
 
-    def _place_before(self, key: QueueKey, message: Any) -> int | None:
+    def _place_before(self, key: QueueKey, message: Row) -> int | None:
         """Return the queue offset at which the existing queue leads to a message.
 
         None: at none. Where several units lead to it the one at its own number counts: those before it stand in for
@@ -340,7 +340,7 @@ class QueueBuilder:
         unit = before.first_where(lambda unit: unit.physical_offset >= physical_offset)
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
-    def _place_at(self, message: Any, queue_offset: int) -> None:
+    def _place_at(self, message: Row, queue_offset: int) -> None:
         """Place a message at the next place of its queue, whatever its own number says."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
@@ -404,7 +404,7 @@ class QueueBuilder:
         )
         return places * MIN_SIZE <= behind - start and (is_right or (places - known) * MIN_SIZE <= lost)
 
-    def _fill(self, queue: BuiltQueue, message: Any, end: int, *, is_right: bool) -> bool:
+    def _fill(self, queue: BuiltQueue, message: Row, end: int, *, is_right: bool) -> bool:
         """Fill the places before `end`, the place of a message.
 
         False: nothing explains why the message's number is so high.
@@ -428,7 +428,7 @@ class QueueBuilder:
             queue.put(units, np.full(len(units), message["store_timestamp"]))
         return True
 
-    def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Any]]:
+    def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Rows]]:
         """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has in [start, end)."""
         before = self._before.queues.get(key)
         if isinstance(before, ConsumeQueue):
@@ -439,12 +439,13 @@ class QueueBuilder:
         """Count the units of messages before the one at `behind`, and those that an earlier rebuild made lead to that message."""
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
-    def _lies_between(self, units: Rows, start: int, end: int) -> Any:
+    def _lies_between(self, units: Rows, start: int, end: int) -> Flags:
         """Return which units stand for messages of [start, end) of the log."""
         offsets = units["physicalOffset"]
-        return is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
+        found: Flags = is_unit(units) & (offsets >= start) & (offsets.astype(np.int64) + units["size"] <= end)
+        return found
 
-    def _without_addresses(self, key: QueueKey, units: Rows) -> Any:
+    def _without_addresses(self, key: QueueKey, units: Rows) -> Rows:
         """Return old units with tags codes where they have addresses of an extension, which is rebuilt."""
         found = units.copy()
         extension = self._before.extensions.get(key)

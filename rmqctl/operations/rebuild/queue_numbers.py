@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from rmqctl.store.read.commit_log import message_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Int, Numbers, Rows
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.file_scan import ScanItem
@@ -98,7 +98,7 @@ class QueueNumbers:
         return number + 1 in near.tolist() if len(near) else 0 <= number * MIN_SIZE <= int(message["physical_offset"])
 
 
-def _first_of_queue(rows: Rows, queue: Any) -> tuple[Any, Any]:
+def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
     """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at.
 
     All, or as many as needed.
@@ -179,13 +179,16 @@ class _Ahead:
             yield part
 
 
-def _have_unit(rows: Rows) -> Any:
+def _have_unit(rows: Rows) -> Flags:
     return ~np.isin(rows["sys_flag"] & TRANSACTION_MASK, _IN_NO_QUEUE)
 
 
-def _may_stand_in(rows: Rows) -> Any:
+def _may_stand_in(rows: Rows) -> Flags:
     """Return of each row whether it may stand for records that were lost: see `QueueBuilder.put`."""
-    return (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (rows["traits"] & MULTI_DISPATCH == 0)
+    found: Flags = (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (
+        rows["traits"] & MULTI_DISPATCH == 0
+    )
+    return found
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:

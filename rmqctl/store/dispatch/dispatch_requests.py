@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class DispatchRequestBuilder:
         table: DispatchTable = self._local.table
         return table
 
-    def _room_for_hashes(self, room: int) -> Any:
+    def _room_for_hashes(self, room: int) -> Numbers:
         """Return this thread's array for hashes, which the next call uses again."""
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,20 +13,21 @@ from rmqctl.format.sys_flag import TRANSACTION_MASK, TransactionType
 from rmqctl.store.dispatch.dispatch_rules import batch_of
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Rows
     from rmqctl.format.message import Message
 
 
-def have_units(messages: Rows) -> Any:
+def have_units(messages: Rows) -> Flags:
     """Return, of each message (DISPATCH_COLUMNS) whether it is in its queue.
 
     Prepared and rollback records are in none.
     """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
-    return (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
+    found: Flags = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
+    return found
 
 
-def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Any:
+def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Rows:
     """Return units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Dispatcher:
         for start, end in _consecutive(rows["queue_offset"]):
             writer.put(int(rows["queue_offset"][start]), units[start:end], rows["store_timestamp"][start:end])
 
-    def _tags_codes(self, key: QueueKey, rows: Rows) -> Any:
+    def _tags_codes(self, key: QueueKey, rows: Rows) -> Numbers:
         codes = rows["tags_code"].copy()
         if key[0] == SCHEDULE_TOPIC:
             delayed = (rows["traits"] & DELAYED) != 0

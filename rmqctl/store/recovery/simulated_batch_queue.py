@@ -6,7 +6,7 @@ last batch's record *begins*, and queue offsets come from units.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rmqctl.store.dispatch.dispatch_rules import batch_of
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
-    from rmqctl.format.columns import Rows
+    from rmqctl.format.columns import Flags, Row, Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
@@ -34,10 +34,10 @@ class _File:
         self.mapped = mapped
         self.wrote = units_a_file if mapped else 0
         self.new_from = 0
-        self.new: list[Any] = []
+        self.new: list[Row] = []
         self._units_a_file = units_a_file
 
-    def units(self) -> Any:
+    def units(self) -> Rows:
         """Return all of its units, in use or not (numpy array of BATCH_UNITS)."""
         units = np.zeros(self._units_a_file, BATCH_UNITS)
         if self.mapped is not None:
@@ -47,7 +47,7 @@ class _File:
             units[self.new_from : self.new_from + len(self.new)] = np.concatenate(self.new)
         return units
 
-    def append(self, unit: Any) -> None:
+    def append(self, unit: Row) -> None:
         """Append one more unit after those in use."""
         if not self.new:
             self.new_from = self.wrote
@@ -158,10 +158,10 @@ class RecoveredBatchQueue:
         del self._files[number:]
 
 
-def _in_use(units: Rows) -> Any:
+def _in_use(units: Rows) -> Flags:
     return (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["baseOffset"] >= 0) & (units["count"] > 0)
 
 
-def _first(holds: Any) -> int:
+def _first(holds: Flags) -> int:
     """Return the first place where it holds; the length where it does nowhere."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

@@ -8,7 +8,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rmqctl.store.recovery import rules
 from rmqctl.store.recovery.rules import NO_QUEUE, third_from_end
 
 if TYPE_CHECKING:
+    from rmqctl.format.columns import Bytes, Row
     from rmqctl.format.profile import Profile
     from rmqctl.logfile.mapped_file import MappedFile
 
@@ -64,7 +65,7 @@ class UnitReader:
     def __init__(self) -> None:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
-    def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Any, int]]:
+    def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
         """Yield (first unit, bytes, units) of [start, end) of a file, in steps that grow; what it has not got is zeros. Raises OSError."""
         step = _UNITS_FIRST
         while start < end:
@@ -93,7 +94,7 @@ class RecoveredQueue:
         queue_id: int,
         files: list[MappedFile],
         units_a_file: int,
-        state_of: Callable[[], Any],
+        state_of: Callable[[], Row],
         reader: UnitReader,
     ) -> None:
         self.topic = topic
@@ -239,7 +240,7 @@ class RecoveredQueue:
         return None
 
     @property
-    def _state(self) -> Any:
+    def _state(self) -> Row:
         return self._state_of()[0]
 
     def _base_of(self, file: MappedFile) -> int:
@@ -356,7 +357,7 @@ class RecoveredQueue:
         for at, raw, count in self._reader.units(file, start, end):
             used = int(queue_simulate.used_units(raw, count, bound))
             if used:
-                physical_offset, size, _ = CQ_UNIT.struct.unpack_from(raw, (used - 1) * _UNIT_SIZE)
+                physical_offset, size, _ = CQ_UNIT.struct.unpack_from(raw.data, (used - 1) * _UNIT_SIZE)
                 physical_end = physical_offset + size
             if used < count:
                 return _Kept(at + used, physical_end)

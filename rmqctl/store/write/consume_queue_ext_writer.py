@@ -9,7 +9,7 @@ points to.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class ConsumeQueueExtWriter:
     def __init__(self, queue: WritableMappedFileQueue) -> None:
         self.queue = queue
 
-    def put(self, tags_codes: Any, store_timestamps: Numbers) -> Any:
+    def put(self, tags_codes: Numbers, store_timestamps: Numbers) -> Numbers:
         """Append a unit for each message; return the addresses of the units.
 
         Arrays of int64; times in ms since 1970.

@@ -6,7 +6,7 @@ A queue that does not begin at 0 begins with pre-blank units in the file of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class ConsumeQueueWriter:
         self.append(queue_offset + skipped, units[skipped:], store_timestamps[skipped:], extended=extended)
         return len(units) - skipped
 
-    def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Any:
+    def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Rows:
         """Append units as `put`, but all of them, of which there must be one.
 
         The units as they were written.
