@@ -96,7 +96,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _has_room_in_memory() -> bool:
-    """Return whether the tests' stores fit into memory; where programs may not be run, as in many containers, some tests fail."""
+    """Return whether the tests' stores fit into memory; where programs may not be run, as in many containers, some
+    tests fail.
+    """
     if not IN_MEMORY.is_dir():
         return False
     found = os.statvfs(IN_MEMORY)
@@ -104,9 +106,11 @@ def _has_room_in_memory() -> bool:
 
 
 def _have_no_signal_ignored() -> None:
-    """Have no signal ignored, as it is in a background job of a script or under nohup: the tests' own processes would inherit that.
+    """Have no signal ignored, as it is in a background job of a script or under nohup: the tests' own processes would
+    inherit that.
 
-    What has a handler here is at its default in them. SIGINT raises KeyboardInterrupt here, as tests need it; the others do nothing.
+    What has a handler here is at its default in them. SIGINT raises KeyboardInterrupt here, as tests need it; the
+    others do nothing.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -164,7 +168,9 @@ def damage_cases() -> dict[str, dict[str, Any]]:
 
 
 def each_damage() -> pytest.MarkDecorator:
-    """Give a test the `name` of every damage case: one of each kind now, each on the next store, and the others in the slow stage."""
+    """Give a test the `name` of every damage case: one of each kind now, each on the next store, and the others in the
+    slow stage.
+    """
     kinds: dict[str, list[str]] = {}
     for name, case in sorted(damage_cases().items()):
         kinds.setdefault(case["case"], []).append(name)
@@ -217,7 +223,8 @@ KERNELS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernels_are_kept() -> None:
-    """Have all kernels ready, from where the command line keeps them: a test that calls one itself would compile it in each run.
+    """Have all kernels ready, from where the command line keeps them: a test that calls one itself would compile it in
+    each run.
 
     Where none are kept yet, two workers compile half of them each, and take the others'.
     """
@@ -227,7 +234,8 @@ def _kernels_are_kept() -> None:
 
 @pytest.fixture(autouse=True)
 def _stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close every store that tests open under the name ReadOnlyStore: thousands of them share one process and its descriptors.
+    """Close every store that tests open under the name ReadOnlyStore: thousands of them share one process and its
+    descriptors.
 
     Where another test still reads one, it opens its files again.
     """

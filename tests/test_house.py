@@ -1,4 +1,6 @@
-"""The house stays as CONTRIBUTING.md describes it: no folder grows too large, no modules import each other in a circle."""
+"""The house stays as CONTRIBUTING.md describes it: no folder grows too large, no modules import each
+other in a circle.
+"""
 
 from __future__ import annotations
 

@@ -84,8 +84,10 @@ class Explanation(NamedTuple):
 
 _RESTART = "A broker that scans this place at its start ends the log here and drops everything after it."
 _CLIENT = (
-    "Brokers serve the message, but Java clients reject it, and with it all that follow it in the same pull: consumers may hang here or "
-    "skip messages. Once the group has consumed up to the message, set its offset to the next one; a slave's copy may be intact."
+    "Brokers serve the message, but Java clients reject it, and with it all that follow it in the same pull: "
+    "consumers may hang here or "
+    "skip messages. Once the group has consumed up to the message, set its offset to the next one; a slave's copy may "
+    "be intact."
 )
 _REBUILD = "The log is whole: the queues can be built again from it."
 _INDEX = "Only look-ups by key suffer; the index can be built again from the log."
@@ -97,7 +99,8 @@ CATALOGUE: dict[str, Explanation] = {
     "bad-size": Explanation("TOTALSIZE is too small for a record, or larger than what is left of the file.", _RESTART),
     "bad-length": Explanation("The lengths of body, topic and properties do not add up to TOTALSIZE.", _RESTART),
     "bad-body-crc": Explanation(
-        "The body is not what its producer sent: its CRC-32 differs from BODYCRC. Where one flipped bit explains it, the detail names it.",
+        "The body is not what its producer sent: its CRC-32 differs from BODYCRC. Where one flipped bit explains it, "
+        "the detail names it.",
         _RESTART + " With an empty body brokers do not look.",
     ),
     "bad-property-crc": Explanation(
@@ -105,22 +108,27 @@ CATALOGUE: dict[str, Explanation] = {
         "Brokers check this only with forceVerifyPropCRC. Compare the message with the producer's copy, or a slave's.",
     ),
     "bad-physical-offset": Explanation(
-        "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a wrong name.",
+        "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a "
+        "wrong name.",
         "No broker checks this: brokers serve the record. Compare the name of the file with its neighbours.",
     ),
     "bad-port": Explanation(
-        "A host of the record has a port outside 0 to 65535: a bit of the record changed; no checksum covers this field.",
+        "A host of the record has a port outside 0 to 65535: a bit of the record changed; no checksum covers this "
+        "field.",
         _CLIENT,
     ),
     "bad-compression": Explanation(
-        "SYSFLAG says that the body is compressed, but the body does not begin as its compression type (zlib, lz4, zstd) does, or the "
+        "SYSFLAG says that the body is compressed, but the body does not begin as its compression type (zlib, lz4, "
+        "zstd) does, or the "
         "type is unknown: a bit of SYSFLAG changed; BODYCRC does not cover it.",
         _CLIENT,
     ),
     "bad-queue-offset": Explanation(
-        "The QUEUEOFFSET of one record is wrong: its queue leads to it from another place, and the records before and after it agree "
+        "The QUEUEOFFSET of one record is wrong: its queue leads to it from another place, and the records before and "
+        "after it agree "
         "with the queue. A bit of the record changed; no checksum covers this field.",
-        "Brokers deliver the message at its place in the queue and never look at this field, but consumers see the wrong offset. The "
+        "Brokers deliver the message at its place in the queue and never look at this field, but consumers see the "
+        "wrong offset. The "
         "queue is right: `recover` and `rebuild` keep the message at its place, and leave the record as it is.",
     ),
     "bad-blank-size": Explanation(
@@ -128,9 +136,11 @@ CATALOGUE: dict[str, Explanation] = {
         "4.x treats the blank as the end of the file; 5.3 ends the log here if the size is too large.",
     ),
     "bad-entry": Explanation(
-        "The header of 48 bytes that DLedger puts before a record is damaged, or it does not continue where the entry before it ended. "
+        "The header of 48 bytes that DLedger puts before a record is damaged, or it does not continue where the entry "
+        "before it ended. "
         "The record after the header is still read if it is whole.",
-        "A broker that scans this place at its start ends its log here, and gets what follows from the other members of its group, as "
+        "A broker that scans this place at its start ends its log here, and gets what follows from the other members "
+        "of its group, as "
         "far as they have it.",
     ),
     "no-blank": Explanation(
@@ -138,11 +148,14 @@ CATALOGUE: dict[str, Explanation] = {
         _RESTART,
     ),
     "torn-properties": Explanation(
-        "The last byte of PROPERTIES is zero: the record was not written to its end (a torn write leaves zeros), or it was zeroed.",
-        "No broker checks this: it would serve the message without its last properties. Compare it with its producer's or a slave's.",
+        "The last byte of PROPERTIES is zero: the record was not written to its end (a torn write leaves zeros), or "
+        "it was zeroed.",
+        "No broker checks this: it would serve the message without its last properties. Compare it with its "
+        "producer's or a slave's.",
     ),
     "hole": Explanation(
-        "Zeros where a record should be, whole records after: pages that never reached the disk, a zeroed sector, or a log that was cut "
+        "Zeros where a record should be, whole records after: pages that never reached the disk, a zeroed sector, or "
+        "a log that was cut "
         "here before and still has stale records after its end (then they are older than those before).",
         _RESTART,
     ),
@@ -152,7 +165,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "file-gap": Explanation(
         "Files of the sequence are missing.",
-        "Brokers start all the same, and consumers silently get none of the messages in there; 4.x may hang at its start when its queues "
+        "Brokers start all the same, and consumers silently get none of the messages in there; 4.x may hang at its "
+        "start when its queues "
         "are gone, too. Look for the file; `recover --keep-going` puts a file full of placeholders in its place.",
     ),
     "file-overlap": Explanation(
@@ -163,16 +177,22 @@ CATALOGUE: dict[str, Explanation] = {
         "The file is not as long as the others: it was cut, or only partly copied.", "No broker loads such a store."
     ),
     "queue-in-both-folders": Explanation(
-        "A topic has queues in consumequeue/ and in batchconsumequeue/: the same queue in both, or different ones. All queues of a topic "
+        "A topic has queues in consumequeue/ and in batchconsumequeue/: the same queue in both, or different ones. "
+        "All queues of a topic "
         "have the type that topics.json names.",
-        "No broker of 5.x starts, and rmqctl changes nothing in such a store. Move away the topic's folder of the wrong type: the one in "
-        "batchconsumequeue/, unless topics.json has queue.type=BatchCQ for the topic. Then `rebuild` makes the other queues again.",
+        "No broker of 5.x starts, and rmqctl changes nothing in such a store. Move away the topic's folder of the "
+        "wrong type: the one in "
+        "batchconsumequeue/, unless topics.json has queue.type=BatchCQ for the topic. Then `rebuild` makes the other "
+        "queues again.",
     ),
     "bad-journal": Explanation(
-        "A journal in STORE/.rmqctl, from which `undo` takes a change back, is not as rmqctl writes it. It is damaged, or it was forged to "
+        "A journal in STORE/.rmqctl, from which `undo` takes a change back, is not as rmqctl writes it. It is "
+        "damaged, or it was forged to "
         "have files changed that rmqctl never changes.",
-        "No verb follows it, and those that change the store refuse to run (exit 4). `rmqctl undo STORE --list` shows which change it is: "
-        "`--drop-damaged NAME` forgets one that came to its end; otherwise look at its folder, and take it away by hand. Where the log "
+        "No verb follows it, and those that change the store refuse to run (exit 4). `rmqctl undo STORE --list` shows "
+        "which change it is: "
+        "`--drop-damaged NAME` forgets one that came to its end; otherwise look at its folder, and take it away by "
+        "hand. Where the log "
         "lies elsewhere, give --broker-conf with the file that names its folders.",
     ),
     "foreign-file": Explanation(
@@ -224,10 +244,13 @@ CATALOGUE: dict[str, Explanation] = {
         _INDEX + " Normal where messageIndexEnable=false (give --broker-conf).",
     ),
     "log-start-missing": Explanation(
-        "Queues point to messages before the log's first file, and these are too young to have expired: the file was lost, "
+        "Queues point to messages before the log's first file, and these are too young to have expired: the file was "
+        "lost, "
         "or deleted by hand or for want of disk.",
-        "Look for the file. If it was deleted on purpose, there is nothing to do. What `rmqctl clean` deleted is no finding, as long as "
-        "its receipts are in the store (rmqctl-clean.log). The receipts came with the store: `verify --ignore-receipts` ignores them. "
+        "Look for the file. If it was deleted on purpose, there is nothing to do. What `rmqctl clean` deleted is no "
+        "finding, as long as "
+        "its receipts are in the store (rmqctl-clean.log). The receipts came with the store: `verify "
+        "--ignore-receipts` ignores them. "
         "The retention is fileReservedTime of --broker-conf, or 72 h.",
     ),
     "log-missing": Explanation(
@@ -236,7 +259,8 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "abort": Explanation(
         "`abort` exists and no broker on this host has the store open: the store was not shut down cleanly.",
-        "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where verify finds nothing "
+        "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where "
+        "verify finds nothing "
         "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
     ),
     "checkpoint-missing": Explanation(
@@ -256,21 +280,26 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "config-invalid": Explanation(
         "A file of config/ is not valid JSON, or has a value of a type that a broker rejects.",
-        "A broker deletes the file and reads its .bak; when that is bad, too, it does not start or starts with an empty configuration.",
+        "A broker deletes the file and reads its .bak; when that is bad, too, it does not start or starts with an "
+        "empty configuration.",
     ),
     "offset-beyond-queue": Explanation(
-        "A group's offset, or a delay level's, is after the end of its queue: messages were lost, or the queue was cut.",
+        "A group's offset, or a delay level's, is after the end of its queue: messages were lost, or the queue was "
+        "cut.",
         "The group would skip new messages up to that offset: reset the offset of the group.",
     ),
 }
 
 TERMS: dict[str, Explanation] = {
     "placeholder": Explanation(
-        "A message that `recover --keep-going` wrote in place of one that is damaged or missing, of its size and in its place in "
-        "the queue. Its property RMQCTL_DAMAGED has the finding (there is none where there is no room for it); its body is the "
+        "A message that `recover --keep-going` wrote in place of one that is damaged or missing, of its size and in "
+        "its place in "
+        "the queue. Its property RMQCTL_DAMAGED has the finding (there is none where there is no room for it); its "
+        "body is the "
         "message's own where that is whole, else "
         '{"RMQCTL_DAMAGED":"..."} and spaces; its PREPAREDTRANSACTIONOFFSET is 5930485633935736832.',
-        "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` shows it with the "
+        "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` "
+        "shows it with the "
         "property; `rmqctl undo` removes all placeholders of a recovery. Bytes that no queue knows of are filled with "
         "placeholders that no consumer receives.",
     ),

@@ -214,7 +214,8 @@ class Verification:
         elif missing and self._is_receipt_believed():
             missing = []
             self.report.notes.append(
-                f"{units}: deleted by `rmqctl clean`, as a receipt in the store says ({RECEIPTS_NAME}). The receipt came with the store, "
+                f"{units}: deleted by `rmqctl clean`, as a receipt in the store says ({RECEIPTS_NAME}). The receipt "
+                "came with the store, "
                 "and anyone who could write to the store may have forged it: --ignore-receipts verifies without it"
             )
         self.report.findings += missing
@@ -347,4 +348,7 @@ def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
     if flip is None:
         return ""
     position = at + flip.position
-    return f"; one flipped bit explains it: bit {flip.bit} of the byte at {file.file_from_offset + position} (byte {position} of the file)"
+    return (
+        f"; one flipped bit explains it: bit {flip.bit} of the byte at {file.file_from_offset + position} (byte "
+        f"{position} of the file)"
+    )

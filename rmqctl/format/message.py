@@ -84,9 +84,9 @@ PHYSICALOFFSET_OFFSET = HEADS[0].offset("PHYSICALOFFSET")
 _SYSFLAG_OFFSET = HEADS[0].offset("SYSFLAG")
 # a record in JSON, CSV and exports
 RECORD_KEYS = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp", "bornTime",
-    "bornHost", "storeTimestamp", "storeTime", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "msgId", "tagsCode", "path",
-    "properties",
+    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag",
+    "bornTimestamp", "bornTime", "bornHost", "storeTimestamp", "storeTime", "storeHost", "reconsumeTimes",
+    "preparedTransactionOffset", "msgId", "tagsCode", "path", "properties",
 )  # fmt: skip
 TIME_KEYS = ("bornTime", "storeTime")  # the timestamps once more, as RFC 3339
 TEXT_KEYS = frozenset(("topic", *TIME_KEYS, "bornHost", "storeHost", "msgId"))  # whose values are plain text in quotes

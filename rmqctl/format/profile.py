@@ -17,15 +17,15 @@ class Profile(NamedTuple):
     knows_long_topics: bool
     """Whether V2 records exist: topics longer than 127 bytes."""
     writes_pid_into_abort: bool
-    """Whether `abort` has the PID, and what it had before goes to `abort.bak` (5.x, MixAll.string2File); otherwise it is empty."""
+    """Whether `abort` holds the PID, and its old content moves to `abort.bak` (5.x, MixAll.string2File)."""
     knows_topic_attributes: bool
     """Whether topics.json has `attributes` for each topic, and a stateVersion."""
     overflow_restarts_queue: bool
-    """Whether a consumer far beyond the end of a queue that begins at 0 is sent back to 0, not to the end (up to 4.9.3)."""
+    """Whether a consumer far beyond the end of a queue that begins at 0 restarts at 0, not at the end (up to 4.9.3)."""
     expired_queue_begins_at_end: bool
     """Whether a queue without any message left begins at its end (5.x); otherwise its min offset stays what it was."""
     finds_offset_by_store_time: bool
-    """Whether a look-up by time goes by store times alone (5.x); otherwise by files' modification times first, to the nearest message."""
+    """Whether a look-up by time uses store times alone (5.x); otherwise it uses files' modification times first."""
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
@@ -35,15 +35,15 @@ class Profile(NamedTuple):
     half_messages_take_light_offsets: bool
     """Whether prepared and rollback records, which get no unit, take queue offsets in LMQ (since 5.2)."""
     loads_around_folders: bool
-    """Whether folders among log or queue files are ignored, and a last file of 0 bytes is deleted (5.x); else no load."""
+    """Whether a start ignores folders among log or queue files, and deletes a last file of 0 bytes (5.x)."""
     checks_room: bool
-    """Whether a record or blank that claims more than is left of its file is none (5.x); otherwise a blank's TOTALSIZE is not looked at."""
+    """Whether a record or blank that claims more bytes than its file has left is invalid (5.x)."""
     recovers_from_queues: bool
     """Whether a normal recovery begins where the queues end (since 5.3.2); otherwise at the third file from the end."""
     dispatches_in_start: bool
     """Whether start() dispatches what lies after the queues' end, and waits for it (4.x)."""
     counts_usable_space: bool
-    """Whether a disk's use is of what users can have of it, in whole percents (since 4.9.2); otherwise of the whole disk."""
+    """Whether disk usage is a share of the usable space, in whole percent (since 4.9.2), or of the whole disk."""
     force_level_asks: bool
     """Whether only a disk over the force level asks for deletion (5.x); otherwise diskMaxUsedSpaceRatio does, too."""
     indexes_tags: bool

@@ -24,7 +24,8 @@ _SLOT = SLOT_SIZE
 # of the file that is filled: what its header has, in host order; `row` and `key` say how far the messages are done,
 # `pending` counts entries and `changed` slots since somebody wrote them
 BUILD_STATE = row_type(
-    "i8 row key pending changed index_count hash_slot_count begin_timestamp end_timestamp begin_phy_offset end_phy_offset"
+    "i8 row key pending changed index_count hash_slot_count begin_timestamp end_timestamp begin_phy_offset "
+    "end_phy_offset"
 )
 
 

@@ -43,12 +43,13 @@ _KEYS = (
     "topic", "body", "bodyEncoding", "properties", "queueId", "flag", "sysFlag", "reconsumeTimes", "bornTimestamp",
     "preparedTransactionOffset", "bodyCrc", "physicalOffset", "bornHost", "storeHost", "damage",
     # not read
-    "queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path", "detail",
+    "queueOffset", "size", "bodyLength", "bornTime", "storeTimestamp", "storeTime", "msgId", "tagsCode", "path",
+    "detail",
 )  # fmt: skip
 KEY_COUNT = len(_KEYS)
 (
-    _TOPIC, _BODY, _BODY_ENCODING, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, BORN_TIMESTAMP, _PREPARED,
-    _BODY_CRC, _PHYSICAL_OFFSET, BORN_HOST, STORE_HOST, _DAMAGE, *_NOT_READ,
+    _TOPIC, _BODY, _BODY_ENCODING, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _RECONSUME_TIMES, BORN_TIMESTAMP,
+    _PREPARED, _BODY_CRC, _PHYSICAL_OFFSET, BORN_HOST, STORE_HOST, _DAMAGE, *_NOT_READ,
 ) = range(KEY_COUNT)  # fmt: skip
 _IS_TEXT, _IS_PAIRS, _IS_INT, _IS_LONG, _IS_HOST, _IS_NOTHING, _IS_NOT_READ = range(7)
 _KINDS = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, *(_IS_NOT_READ for _ in _NOT_READ)], np.uint8)
@@ -64,8 +65,9 @@ _NO_PLACE = -1
 
 _HEAD = HEADS[0]
 (
-    _MAGIC_AT, _BODY_CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT, _SYS_FLAG_AT, _BORN_TIMESTAMP_AT,
-    _BORN_HOST_AT, _STORE_TIMESTAMP_AT, _STORE_HOST_AT, _RECONSUME_TIMES_AT, _PREPARED_AT, _BODY_LENGTH_AT,
+    _MAGIC_AT, _BODY_CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT, _SYS_FLAG_AT,
+    _BORN_TIMESTAMP_AT, _BORN_HOST_AT, _STORE_TIMESTAMP_AT, _STORE_HOST_AT, _RECONSUME_TIMES_AT, _PREPARED_AT,
+    _BODY_LENGTH_AT,
 ) = (
     _HEAD.offset(name)
     for name in (
@@ -424,8 +426,8 @@ def _write_head(out: Bytes, at: int, size: int, values: Numbers, body_size: int,
 
 @kernel
 def _encode(
-    b: Bytes, p: Any, defaults: Numbers, table: Rows, pool: Bytes, trailing: bool, body_max: int, record_max: int, unique: Bytes,
-    counter: Int, crc32: int, out: Bytes, address: int, rows: Rows,
+    b: Bytes, p: Any, defaults: Numbers, table: Rows, pool: Bytes, trailing: bool, body_max: int, record_max: int,
+    unique: Bytes, counter: Int, crc32: int, out: Bytes, address: int, rows: Rows,
 ) -> Any:  # fmt: skip
     values, spans = np.zeros(KEY_COUNT, np.int64), np.zeros((KEY_COUNT, 2), np.int64)
     pairs, found = np.zeros((_NAMES_MAX, 4), np.int64), np.zeros(3, np.int64)
@@ -452,10 +454,17 @@ def _encode(
         size = _HEAD_SIZE + body_size + 1 + topic_size + 2 + properties_size
         sys_flag = values[_SYS_FLAG]
         if (
-            encoding < 0 or not 0 <= body_size <= body_max or not 0 < topic_size <= _TOPIC_MAX or properties_size > _PROPERTIES_MAX
-            or size > record_max or used + size + 1 > len(out) or values[_QUEUE_ID] < 0 or sys_flag < 0 or sys_flag & _RARE_FLAGS
+            encoding < 0
+            or not 0 <= body_size <= body_max
+            or not 0 < topic_size <= _TOPIC_MAX
+            or properties_size > _PROPERTIES_MAX
+            or size > record_max
+            or used + size + 1 > len(out)
+            or values[_QUEUE_ID] < 0
+            or sys_flag < 0
+            or sys_flag & _RARE_FLAGS
             or (is_copy and not seen >> _BODY & 1)
-        ):  # fmt: skip
+        ):
             break
         slot = table_slot(table, pool, b, topic_start, topic_size, values[_QUEUE_ID])
         if not table[slot].used:
@@ -526,8 +535,8 @@ def encode(
     then.
     """
     reached, count, counter = _encode(
-        lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max, rules.record_max,
-        rules.unique, counter, crc32_address(), out, out.ctypes.data, rows,
+        lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
+        rules.record_max, rules.unique, counter, crc32_address(), out, out.ctypes.data, rows,
     )  # fmt: skip
     return int(reached), int(count), int(counter)
 

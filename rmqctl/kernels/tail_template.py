@@ -52,8 +52,9 @@ def no_layouts(values: int) -> TailLayouts:
     count = 1 << _COUNT_BITS
     bits = (count, _BLOCKS)
     return TailLayouts(
-        np.zeros((count, 2), np.int32), np.zeros(count * LENGTH_MAX, np.uint8), np.zeros(bits, np.uint64), np.zeros(bits, np.uint64),
-        np.zeros((count, values, 2), np.int32), np.full((count, QUEUE_IDS), -1, np.int32), np.zeros(1, np.int64),
+        np.zeros((count, 2), np.int32), np.zeros(count * LENGTH_MAX, np.uint8), np.zeros(bits, np.uint64),
+        np.zeros(bits, np.uint64), np.zeros((count, values, 2), np.int32), np.full((count, QUEUE_IDS), -1, np.int32),
+        np.zeros(1, np.int64),
     )  # fmt: skip
 
 

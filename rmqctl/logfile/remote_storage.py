@@ -54,7 +54,10 @@ def root_path(text: str) -> Path:
             raise BadRequest(f"{text}: a file of another host", hint=f"file:///{rest} is one of this host")
         return Path(rest)
     if _CREDENTIALS.match(rest):
-        hint = "it would be shown: give it as that file system's own tools find it, like AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        hint = (
+            "it would be shown: give it as that file system's own tools find it, like AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        )
         raise BadRequest(f"a {scheme}:// URL with a password in it", hint=hint)
     place, mark, query = rest.partition(_QUERY)
     host, _, inner = (_NO_HOST + place if place.startswith("/") else place).partition("/")

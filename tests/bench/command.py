@@ -1,4 +1,7 @@
-"""A command, timed; or watched for the most memory that it has: resident pages that are no file's. Watching costs time."""
+"""A command, timed; or watched for the most memory that it has: resident pages that are no file's.
+
+Watching costs time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ def rmqctl() -> str:
 
 
 def run(arguments: list[str], *, keep_output: bool = True) -> Run:
-    """Run `rmqctl` with these arguments. Raises RuntimeError when it ends otherwise than clean, with findings, or repaired."""
+    """Run `rmqctl` with these arguments.
+
+    Raises RuntimeError when it ends otherwise than clean, with findings, or repaired.
+    """
     started = time.perf_counter()
     with _started(arguments, keep_output=keep_output) as process:
         out = process.communicate(timeout=TIMEOUT_SECONDS)[0] or ""

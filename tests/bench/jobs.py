@@ -1,4 +1,5 @@
-"""`job verify` on 4 GiB by an embedded Spark, beside `verify` with as many threads; by splits, by workers; and what any job costs.
+"""`job verify` on 4 GiB by an embedded Spark, beside `verify` with as many threads; by splits, by workers; and what any
+job costs.
 
 Sessions are warm: what starts Spark is in the fixed cost. Seconds are those of the scan, as both commands tell them.
 """

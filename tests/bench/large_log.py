@@ -1,4 +1,6 @@
-"""A log of 4 GiB with its queues, generated: 1 KiB bodies, each record with its own offsets and the checksum of its body, no keys."""
+"""A log of 4 GiB with its queues, generated: 1 KiB bodies, each record with its own offsets and the checksum of its
+body, no keys.
+"""
 
 from __future__ import annotations
 

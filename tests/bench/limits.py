@@ -1,4 +1,6 @@
-"""What the machine allows: reading a file that is in the page cache, and its CRC-32, by one thread in blocks of 1 MiB."""
+"""What the machine allows: reading a file that is in the page cache, and its CRC-32, by one thread in
+blocks of 1 MiB.
+"""
 
 from __future__ import annotations
 

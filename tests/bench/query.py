@@ -32,7 +32,10 @@ def query_rows(work: Path, runs: int) -> list[list[str]]:
 
 
 def _store(work: Path) -> tuple[Path, str, str, str]:
-    """The store, and topic, key and queue of a message in its middle. Log and queues are those of the 100-byte store."""
+    """The store, and topic, key and queue of a message in its middle.
+
+    Log and queues are those of the 100-byte store.
+    """
     source = written_store(work, BODY_SIZE)
     store = work / "large-index"
     middle = (source / "commitlog" / f"{0:020d}").stat().st_size // 2
@@ -50,7 +53,9 @@ def _store(work: Path) -> tuple[Path, str, str, str]:
 
 
 def _write_index(path: Path, wanted_hash: int, physical_offset: int) -> None:
-    """A full index file with chains as a broker makes them; one entry leads to the message, the others have random keys."""
+    """A full index file with chains as a broker makes them; one entry leads to the message, the others have random
+    keys.
+    """
     random = np.random.default_rng(1)
     hashes = random.integers(0, 2**31 - 1, COUNT, dtype=np.int64)
     hashes[COUNT // 2] = wanted_hash

@@ -1,7 +1,8 @@
-"""verify, recover --dry-run and dump over a whole store: rates, and ratios to the brokers and the machine's limits in the same run.
+"""verify, recover --dry-run and dump over a whole store: rates, and ratios to the brokers and the machine's limits in
+the same run.
 
-Everything is measured in rounds, one after the other, and the median of each counts: a machine that is slow for a while is slow
-for all of them. The brokers, which take longest, are measured in the first round and the last.
+Everything is measured in rounds, one after the other, and the median of each counts: a machine that is slow for a while
+is slow for all of them. The brokers, which take longest, are measured in the first round and the last.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ PAGE_CACHE, CRC = "page cache, one thread", "and CRC-32, one thread"
 
 
 def reading_rows(store: Path, body_size: int, runs: int) -> list[list[str]]:
-    """The table's rows for one store; verify's and recover's seconds are their own, dump's those of the whole command."""
+    """The table's rows for one store; verify's and recover's seconds are their own, dump's those of
+    the whole command.
+    """
     for command in (["verify", str(store)], _recover(store)):
         run(command)  # compiles, where this is the first run; fills the page cache
     whole = _document(run(["verify", str(store), "-o", "json"]))

@@ -1,4 +1,6 @@
-"""Queues and index, two keys a message, rebuilt from 1 GiB, beside the real broker's load and dispatch of that store without them."""
+"""Queues and index, two keys a message, rebuilt from 1 GiB, beside the real broker's load and dispatch of that store
+without them.
+"""
 
 from __future__ import annotations
 

@@ -27,12 +27,18 @@ def written_store(work: Path, body_size: int) -> Path:
 
 
 def load_seconds(store: Path, version: str) -> float:
-    """How long the real broker of a version recovers a copy of the store. Raises RuntimeError when it does not load it."""
+    """How long the real broker of a version recovers a copy of the store.
+
+    Raises RuntimeError when it does not load it.
+    """
     return _seconds_of_copy(store, version, start=False, without=())
 
 
 def dispatch_seconds(store: Path, version: str) -> float:
-    """How long it loads a copy without queues and index, and dispatches the whole log. Raises RuntimeError when it does not load it."""
+    """How long it loads a copy without queues and index, and dispatches the whole log.
+
+    Raises RuntimeError when it does not load it.
+    """
     return _seconds_of_copy(store, version, start=True, without=("consumequeue", "index"))
 
 

@@ -1,4 +1,6 @@
-"""Appending: the engine's put_message by one thread, and `append --from`, beside the real broker's putMessage of the same run."""
+"""Appending: the engine's put_message by one thread, and `append --from`, beside the real broker's putMessage of the
+same run.
+"""
 
 from __future__ import annotations
 

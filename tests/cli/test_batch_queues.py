@@ -1,4 +1,6 @@
-"""Batch consume queues whose records have a damaged QUEUEOFFSET: one record moves no queue, and is a finding of its own."""
+"""Batch consume queues whose records have a damaged QUEUEOFFSET: one record moves no queue, and is a finding of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ def mixed(store: str, other: str, file: str, to: Path) -> Path:
 def test_one_repair_settles_it(
     store: str, other: str, file: str, options: tuple[str, ...], tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """A second repair, judged by the queues of the first, has nothing to do, and what the plan leaves is what verify finds."""
+    """A second repair, judged by the queues of the first, has nothing to do, and what the plan leaves is what verify
+    finds.
+    """
     root = mixed(store, other, file, tmp_path)
     before = tree_hash(root)
     done = rmqctl("recover", root, "--profile", "4.9", *options, "--yes", "-o", "json").document()
@@ -49,7 +51,9 @@ def test_one_repair_settles_it(
 
 
 def test_a_message_that_a_first_round_leaves_out_gets_its_place(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Judged by the queue on the disk it has the place of another message; judged by the new queue it gets the next one."""
+    """Judged by the queue on the disk it has the place of another message; judged by the new queue it gets the next
+    one.
+    """
     root = mixed("471-basic", "471-crash", SECOND, tmp_path)
     plan = rmqctl("recover", root, "--profile", "4.7", "--dry-run", "-o", "json").document()
     done = rmqctl("recover", root, "--profile", "4.7", "--yes", "-o", "json").document()

@@ -140,7 +140,8 @@ def test_a_closed_queue_folder_is_partial_in_every_verb(
     )
     for words in (
         "info STORE", "dump STORE --tail 1", "queue STORE", "query STORE --topic orders --key c0", "config show STORE",
-        "query STORE --topic orders --queue 2 --offset 0", "queue STORE orders 2", "clean STORE --dry-run", "recover STORE --dry-run",
+        ("query STORE --topic orders --queue 2 --offset "
+        "0"), "queue STORE orders 2", "clean STORE --dry-run", "recover STORE --dry-run",
         "rebuild STORE all --dry-run", "truncate STORE --to 100000 --dry-run", "append STORE --topic T --body x",
     ):  # fmt: skip
         assert rmqctl(*(store if word == "STORE" else word for word in words.split())).code == 4, words

@@ -1,4 +1,6 @@
-"""Every golden store, field by field, as the real broker that wrote it answers; and inspection that leaves it as it is."""
+"""Every golden store, field by field, as the real broker that wrote it answers; and inspection that
+leaves it as it is.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ import pytest
 from tests.conftest import GOLDEN_NAMES, Rmqctl, expected, tree_hash, unpack
 
 FIELDS = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag", "bornTimestamp",
-    "storeTimestamp", "reconsumeTimes", "preparedTransactionOffset", "msgId",
+    "topic", "queueId", "queueOffset", "physicalOffset", "size", "bodyCrc", "bodyLength", "flag", "sysFlag",
+    "bornTimestamp", "storeTimestamp", "reconsumeTimes", "preparedTransactionOffset", "msgId",
 )  # fmt: skip
 
 

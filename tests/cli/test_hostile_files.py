@@ -1,4 +1,6 @@
-"""What its owner puts in place of the small files of a store: findings or one line, in flat memory, for every verb that reads them."""
+"""What its owner puts in place of the small files of a store: findings or one line, in flat memory, for every verb that
+reads them.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +104,8 @@ DOCUMENTS = {
     "config/delayOffset.json": '{"dataVersion":V,"offsetTable":{1:V,3:V}}',
     "config/subscriptionGroup.json": '{"subscriptionGroupTable":{"g":V,"h":{"retryMaxTimes":V}}}',
     "rmqctl-clean.log": '{"path":V,"bytes":V}\n{"path":"commitlog/00000000000000000000","bytes":V}\n',
-    JOURNAL: '{"verb":"recover","summary":"","time_ms":V,"changes":[V],"files":[{"path":V,"size":V,"mtime_ns":V,"ranges":[[V,V]],'
-    '"pieces":[],"kept":V}],"moved":[{"path":V,"kept":V,"staged":V}],"made":[V],"folders":{"a":V},"watched":{"b":[V,V]}}',
+    JOURNAL: '{"verb":"recover","summary":"","time_ms":V,"changes":[V],"files":[{"path":V,"size":V,"mtime_ns":V,'
+    '"ranges":[[V,V]],"pieces":[],"kept":V}],"moved":[{"path":V,"kept":V,"staged":V}],"made":[V],"folders":{"a":V},"watched":{"b":[V,V]}}',
 }
 
 

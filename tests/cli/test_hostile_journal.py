@@ -1,4 +1,6 @@
-"""A store that somebody made to have files changed outside of it: by links in the place of rmqctl's own folders, or by a forged journal."""
+"""A store that somebody made to have files changed outside of it: by links in the place of rmqctl's own folders, or by
+a forged journal.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,10 @@ FORGED_PROGRESS: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_forged_progress_of_a_rebuild_is_refused(
     forged: str, interrupted: Path, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """Its topics become folders, in which whatever is there would be deleted. The store is as it was before the rebuild."""
+    """Its topics become folders, in which whatever is there would be deleted.
+
+    The store is as it was before the rebuild.
+    """
     (tmp_path / "outside/0").mkdir(parents=True)
     (tmp_path / "outside/0/diary").write_bytes(b"dear")
     before = tree_hash(tmp_path / "outside")

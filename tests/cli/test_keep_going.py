@@ -112,7 +112,9 @@ def record_end(rmqctl: Rmqctl, store: Path) -> int:
 
 
 def all_kept_but(rmqctl: Rmqctl, store: Path, whole: Path, gone: set[int]) -> None:
-    """--keep-going leaves a store that has everything, and placeholders for what is gone, at once; undo takes it back."""
+    """--keep-going leaves a store that has everything, and placeholders for what is gone, at once;
+    undo takes it back.
+    """
     before = tree_hash(store)
     wanted = dumped(rmqctl, whole)
     plan = rmqctl("recover", store, "--keep-going", "--dry-run", "-o", "json").document()
@@ -263,7 +265,10 @@ def test_what_an_earlier_life_of_the_log_left_stays_dead(tmp_path: Path, rmqctl:
 
 
 def made(root: Path, rmqctl: Rmqctl) -> tuple[Path, list[int]]:
-    """A store of our own: eight messages, the sixth of a long topic (V2); the first has no body. And where they begin."""
+    """A store of our own: eight messages, the sixth of a long topic (V2); the first has no body.
+
+    And where they begin.
+    """
     records = sample_records(8)
     records[5].magic, records[5].topic = V2, "T" * 130
     write_log(root / "store", records, file_size=8192)
@@ -292,7 +297,9 @@ def test_a_record_that_4x_does_not_know_ends_the_log(tmp_path: Path, rmqctl: Rmq
 
 
 def test_a_place_that_was_filled_in_stays_what_it_is(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """A unit that stands in for a lost message leads to the next message; it says nothing about that message's own number."""
+    """A unit that stands in for a lost message leads to the next message; it says nothing about that message's own
+    number.
+    """
     store = unpack("533-propcrc", tmp_path)
     shutil.rmtree(store / "consumequeue")
     (store / "commitlog" / f"{3 * 65536:020d}").write_bytes(bytes(65536))

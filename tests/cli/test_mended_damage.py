@@ -1,4 +1,6 @@
-"""Random damage that a repair once made worse, or said something untrue of: what must hold, see `tests.damage.trial`, holds."""
+"""Random damage that a repair once made worse, or said something untrue of: what must hold, see `tests.damage.trial`,
+holds.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,9 @@ def test_from_5_2_on_such_a_name_has_no_unit_and_takes_those_before_it_along(
 def test_a_start_ends_at_a_message_that_cannot_be_dispatched(
     profile: str, is_refused: bool, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """The real 5.3.3, which wrote such a message, never dispatched what came after, and did not start again after a crash."""
+    """The real 5.3.3, which wrote such a message, never dispatched what came after, and did not start again after a
+    crash.
+    """
     store = tmp_path / "store"
     write_log(store, [record("Orders", 1, 0, "plain,%LMQ%a", ",0"), record("Orders", 1, 1)], file_size=65536)
     (store / "abort").touch()

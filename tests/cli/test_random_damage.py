@@ -1,4 +1,6 @@
-"""300 stores with random damage: what must hold for each of them, see `tests.damage.trial`; `python -m tests.damage` runs more."""
+"""300 stores with random damage: what must hold for each of them, see `tests.damage.trial`; `python -m tests.damage`
+runs more.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,9 @@ CONF = "mappedFileSizeConsumeQueue=100\nmaxHashSlotNum=5\nmaxIndexNum=10\n"
 
 
 def damaged_store(root: Path) -> None:
-    """Seven messages of two queues; one has a wrong unit, the other is missing, a third has no message; the index is empty."""
+    """Seven messages of two queues; one has a wrong unit, the other is missing, a third has no message; the index is
+    empty.
+    """
     records = [Record(queue_offset=number // 2, queue_id=number % 2) for number in range(7)]
     write_log(root, records, file_size=4096)
     for queue_id in (0, 9):

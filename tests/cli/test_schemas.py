@@ -106,7 +106,9 @@ INSPECTIONS = (
 
 
 def documents_of(store: Path, rmqctl: Rmqctl) -> int:
-    """Run each inspection with `-o json`; every document is valid by its schema (`Result.document`); how many there were."""
+    """Run each inspection with `-o json`; every document is valid by its schema (`Result.document`); how many there
+    were.
+    """
     documents = 0
     for command in INSPECTIONS:
         verb = command[:2] if command[0] == "config" else command[:1]

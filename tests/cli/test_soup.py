@@ -1,4 +1,6 @@
-"""Random bytes and bit soup in every kind of file: findings, never a traceback, a hang, or memory that grows with a lie."""
+"""Random bytes and bit soup in every kind of file: findings, never a traceback, a hang, or memory that grows with a
+lie.
+"""
 
 from __future__ import annotations
 

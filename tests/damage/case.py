@@ -18,7 +18,10 @@ MOST_DAMAGES = 4
 
 
 class Case(NamedTuple):
-    """`seed` is `SEED/NUMBER`. Each kind draws from the seed and its own name: without the others it does the same damage."""
+    """`seed` is `SEED/NUMBER`.
+
+    Each kind draws from the seed and its own name: without the others it does the same damage.
+    """
 
     seed: str
     store: str

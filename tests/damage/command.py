@@ -1,4 +1,6 @@
-"""Command lines of rmqctl, run in this process: what they left, and whether they kept to the contract of the command line."""
+"""Command lines of rmqctl, run in this process: what they left, and whether they kept to the contract of the command
+line.
+"""
 
 from __future__ import annotations
 

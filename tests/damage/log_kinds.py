@@ -9,9 +9,9 @@ import struct
 from tests.damage.victim import KINDS, Victim, cut, extend, flip, kind, overwrite, used
 
 FIELDS = (
-    "size", "magic", "body-crc", "queue-id", "flag", "queue-offset", "physical-offset", "sys-flag", "born-timestamp", "born-host",
-    "store-timestamp", "store-host", "reconsume-times", "prepared-offset", "body-length", "body", "topic-length", "topic",
-    "properties-length", "properties",
+    "size", "magic", "body-crc", "queue-id", "flag", "queue-offset", "physical-offset", "sys-flag", "born-timestamp",
+    "born-host", "store-timestamp", "store-host", "reconsume-times", "prepared-offset", "body-length", "body",
+    "topic-length", "topic", "properties-length", "properties",
 )  # fmt: skip
 PAGE = 4096
 

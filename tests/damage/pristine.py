@@ -1,4 +1,6 @@
-"""Golden stores before any damage, unpacked once a process: where their records lie, how large their files are, how brokers open them."""
+"""Golden stores before any damage, unpacked once a process: where their records lie, how large their files are, how
+brokers open them.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ class Pristine:
 
 
 def copy_store(root: Path, to: Path) -> Path:
-    """Copy a store with its times to `to`, which is returned; zeros become holes, which files of an extension consist of."""
+    """Copy a store with its times to `to`, which is returned; zeros become holes, which files of an extension consist
+    of.
+    """
     shutil.copytree(root, to, copy_function=_copy_with_holes)
     return to
 
@@ -142,13 +146,18 @@ def _copy_with_holes(source: str, target: str) -> str:
 
 
 def stores_of(golden: Path, scratch: Path, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Pristine]:
-    """The golden stores of a folder of which brokers say what is in them: those that rmqctl reads. They are unpacked below `scratch`."""
+    """The golden stores of a folder of which brokers say what is in them: those that rmqctl reads.
+
+    They are unpacked below `scratch`.
+    """
     names = sorted(path.name.removesuffix(".expected.json.xz") for path in golden.glob("*.expected.json.xz"))
     return {name: Pristine(name, golden, scratch) for name in names if is_wanted(name)}
 
 
 def records_of(name: str, data: bytes) -> list[Record]:
-    """The messages from a file's begin on, up to what is none; RocketMQ's CommitLog.checkMessageAndReturnSize without its checks."""
+    """The messages from a file's begin on, up to what is none; RocketMQ's CommitLog.checkMessageAndReturnSize without
+    its checks.
+    """
     found = []
     at = 0
     while at + 8 <= len(data):

@@ -65,7 +65,10 @@ class Trial:
         return [Failure(name, detail) for name, detail in self._failures.items()]
 
     def _look(self) -> dict[str, Document | None]:
-        """Every inspection and every dry run: they leave each byte, mode and time of a file as it is. The plans that were made."""
+        """Every inspection and every dry run: they leave each byte, mode and time of a file as it is.
+
+        The plans that were made.
+        """
         self._call("verify", "-o", "json")
         self._call("info", "-o", "json")
         self._call("dump", "-o", "jsonl", "--damaged")
@@ -103,7 +106,9 @@ class Trial:
 
     @contextmanager
     def _changed(self, name: str, plan: Document | None, verb: str, *options: object) -> Iterator[None]:
-        """A change, while it lasts, that does what was planned (None: it was refused); then it is undone, byte for byte."""
+        """A change, while it lasts, that does what was planned (None: it was refused); then it is undone, byte for
+        byte.
+        """
         is_json = verb != "checkpoint"
         result = self._call(verb, *options, "--yes", *(("-o", "json") if is_json else ()))
         if (result.code in MADE) != (plan is not None):

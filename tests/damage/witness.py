@@ -59,7 +59,9 @@ def differences(before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
 
 
 def reachable(root: Path) -> set[Place]:
-    """The intact messages that units lead to, wherever in a queue the unit stands; without LMQ's, which are other queues', too."""
+    """The intact messages that units lead to, wherever in a queue the unit stands; without LMQ's, which are other
+    queues', too.
+    """
     log = {
         int(path.name): path.read_bytes()
         for path in (root / "commitlog").glob("*")

@@ -23,9 +23,9 @@ HOST_V6 = Host(bytes(range(16)), 10911)
 def inner(message: Message) -> MessageExtBrokerInner:
     """A stored message as it was before it was stored."""
     return MessageExtBrokerInner(
-        message.topic, bytes(message.body), message.properties, message.born_host, message.store_host, message.born_timestamp,
-        message.queue_id, message.flag, message.sys_flag & ~(BORNHOST_V6 | STOREHOST_V6), message.reconsume_times,
-        message.prepared_transaction_offset,
+        message.topic, bytes(message.body), message.properties, message.born_host, message.store_host,
+        message.born_timestamp, message.queue_id, message.flag, message.sys_flag & ~(BORNHOST_V6 | STOREHOST_V6),
+        message.reconsume_times, message.prepared_transaction_offset,
     )  # fmt: skip
 
 

@@ -44,8 +44,9 @@ def assert_what_is_left(
 ) -> None:
     """All that the log still has, each in its queues and under its keys; and where each queue begins and ends.
 
-    4.x does not raise the min offset of a queue whose units are all before the log. Where one of them points to 0, which it finds
-    in the log's first file whichever that is, it serves that file's first record when the sizes agree; so it does after its own deletion.
+    4.x does not raise the min offset of a queue whose units are all before the log. Where one of them points to 0,
+    which it finds in the log's first file whichever that is, it serves that file's first record when the sizes agree;
+    so it does after its own deletion.
     """
     assert answer.get("load") is True, answer
     low, high = answer["minPhyOffset"], answer["maxPhyOffset"]

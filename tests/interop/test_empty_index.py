@@ -1,4 +1,6 @@
-"""An index file that a real broker made for messages without keys: it has no entry, and we fill it as the broker would."""
+"""An index file that a real broker made for messages without keys: it has no entry, and we fill it as
+the broker would.
+"""
 
 from __future__ import annotations
 

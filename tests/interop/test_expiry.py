@@ -1,4 +1,6 @@
-"""Files of a real store deleted by the store's own clean services: the plan names the same ones, and the same offsets afterwards."""
+"""Files of a real store deleted by the store's own clean services: the plan names the same ones, and the same offsets
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -350,7 +352,9 @@ def _stops(settings: ExpirySettings, percent: float) -> str:
 
 
 def test_queues_of_a_topic_that_is_no_more(version: str, tmp_path: Path) -> None:
-    """topic-2 has messages in the log's first files only; mqadmin cleanUnusedTopic, after the deletion, takes what we take."""
+    """topic-2 has messages in the log's first files only; mqadmin cleanUnusedTopic, after the deletion, takes what we
+    take.
+    """
     base = tmp_path / "base"
     broker = RealRocketMQ(version)
     broker.put(base, 300, geometry=SIZES, topics=3, queues_per_topic=2)

@@ -1,4 +1,6 @@
-"""What is left when the system fails under rmqctl, loaded by the real RocketMQ: all that was acknowledged and flushed is there."""
+"""What is left when the system fails under rmqctl, loaded by the real RocketMQ: all that was acknowledged and flushed
+is there.
+"""
 
 from __future__ import annotations
 

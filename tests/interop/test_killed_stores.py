@@ -1,4 +1,6 @@
-"""kill -9 while messages are put, fifty times; the real store recovers: all that was acknowledged is served, nothing torn, no gap."""
+"""kill -9 while messages are put, fifty times; the real store recovers: all that was acknowledged is served, nothing
+torn, no gap.
+"""
 
 from __future__ import annotations
 

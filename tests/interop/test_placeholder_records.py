@@ -184,7 +184,9 @@ def test_a_forced_check_of_the_property_crc_passes_marks(tmp_path: Path) -> None
 
 
 def with_half_messages(root: Path, profile: str) -> list[int]:
-    """A store in which every third record is a prepared one, which has no unit, of 92 bytes and more; returns where these are."""
+    """A store in which every third record is a prepared one, which has no unit, of 92 bytes and more; returns where
+    these are.
+    """
     store = MessageStore.create(root, PutSettings(PROFILES[profile]), Geometry(16 * 1024, 1000, 100, 400))
     prepared = []
     for number in range(300):

@@ -1,4 +1,6 @@
-"""Random damage under the real stores: after `recover` a broker serves all that it served before, or the plan counted it as lost."""
+"""Random damage under the real stores: after `recover` a broker serves all that it served before, or the plan counted
+it as lost.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Served(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """A case's store as it was damaged; recovered; recovered, with `abort`; what recover said that it did, and that a broker starts."""
+    """A case's store as it was damaged; recovered; recovered, with `abort`; what recover said that it did, and that a
+    broker starts.
+    """
 
     case: Case
     damaged: Path

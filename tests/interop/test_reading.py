@@ -1,4 +1,6 @@
-"""getMessage, getOffsetInQueueByTime and queryMessage of the real store and of ours, on the same stores: the same answers."""
+"""getMessage, getOffsetInQueueByTime and queryMessage of the real store and of ours, on the same stores: the same
+answers.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ def test_answers(version: str, name: str, sizes: Sizes, how: str, tmp_path: Path
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_we_delivered_is_consumed(version: str, tmp_path: Path) -> None:
-    """Delayed messages come to their queues, tags and all, as if the broker had delivered them; it goes on where we were."""
+    """Delayed messages come to their queues, tags and all, as if the broker had delivered them; it goes on where we
+    were.
+    """
     store = MessageStore.create(tmp_path / "s", PutSettings(PROFILES[VERSIONS[version]]), SMALL)
     for number in range(60):
         delayed = {"TAGS": f"Tag{number % 3}", "KEYS": f"k{number}", "DELAY": str(number % 4 + 1)}

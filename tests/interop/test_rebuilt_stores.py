@@ -28,7 +28,9 @@ STORES_OF = {
 def test_the_real_store_answers_as_before(
     version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Offsets, units, messages, look-ups by key and by time; from the store as it lay there, and once more with `abort`."""
+    """Offsets, units, messages, look-ups by key and by time; from the store as it lay there, and once more with
+    `abort`.
+    """
     root = unpack(name, tmp_path)
     made = tmp_path / "rebuilt"
     shutil.copytree(root, made)
@@ -48,7 +50,9 @@ def test_the_real_store_answers_as_before(
 
 
 def without_times(answer: dict[str, Any], version: str) -> dict[str, Any]:
-    """The answer; of 4.x without look-ups by time: it goes by when files were written last, which an archive does not keep exactly."""
+    """The answer; of 4.x without look-ups by time: it goes by when files were written last, which an archive does not
+    keep exactly.
+    """
     if version.startswith("5."):
         return answer
     return {

@@ -1,4 +1,6 @@
-"""Stores that rmqctl repaired, under the real stores: they load, and have all that a broker's own restart would have left, and more."""
+"""Stores that rmqctl repaired, under the real stores: they load, and have all that a broker's own restart would have
+left, and more.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def units(answer: dict[str, Any]) -> set[tuple[Any, ...]]:
 
 
 def assert_keys(answer: dict[str, Any], wanted: dict[str, Any], begin: int, end: int) -> None:
-    """Whatever `wanted` has of [begin, end) by a topic and a key, the answer has, too; where it has the newest only, those of that time."""
+    """Whatever `wanted` has of [begin, end) by a topic and a key, the answer has, too; where it has the newest only,
+    those of that time.
+    """
     found = {(row["topic"], row["key"]): row["physicalOffsets"] for row in answer["keyQueries"]}
     for row in wanted["keyQueries"]:
         asked = row["topic"], row["key"]
@@ -102,7 +106,9 @@ def messages(answer: dict[str, Any], begin: int, end: int) -> dict[Place, dict[s
 
 
 def assert_all_of(answer: dict[str, Any], golden: dict[str, Any]) -> None:
-    """Between its ends the log has all messages, each in its queues and under its keys; and no queue has anything else."""
+    """Between its ends the log has all messages, each in its queues and under its keys; and no queue
+    has anything else.
+    """
     assert answer.get("load") is True, answer
     ends = answer["minPhyOffset"], answer["maxPhyOffset"]
     assert messages(answer, 0, ends[1] + 1) == messages(golden, *ends)
@@ -134,7 +140,9 @@ def of_messages(entries: list[Any]) -> list[Any]:
 
 
 def damage_begin(case: dict[str, Any], log_end: int) -> int:
-    """The first physical offset from which on the log is not what it was; a first file that is gone only moves its begin."""
+    """The first physical offset from which on the log is not what it was; a first file that is gone only moves its
+    begin.
+    """
     begins = [log_end]
     for operation in case["ops"]:
         folder, _, name = operation["path"].partition("/")
@@ -160,7 +168,9 @@ def test_there_are_all_the_cases() -> None:
 
 @pytest.mark.parametrize("base", BASES)
 def test_damaged_stores(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recovered, and recovered and rebuilt: both have all that the log has before its damage, and what the broker would keep."""
+    """Recovered, and recovered and rebuilt: both have all that the log has before its damage, and what the broker would
+    keep.
+    """
     names = [name for name in CASES if CASES[name]["base"] == base]
     golden = expected(base)
     repaired = {}
@@ -235,7 +245,9 @@ def test_a_damaged_body_costs_one_message(version: str, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_a_lost_file_costs_what_was_in_it(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """recover --keep-going, where a file of the log is missing, or was cut; then a start in order, and one after a crash."""
+    """recover --keep-going, where a file of the log is missing, or was cut; then a start in order, and one after a
+    crash.
+    """
     repaired = {}
     for length in (None, 0, 30000):
         for abort in (False, True):
@@ -267,7 +279,9 @@ def truncate(root: Path, to: int, *options: str) -> int:
 
 @pytest.mark.parametrize("version", PROFILE_OF)
 def test_a_truncated_log_ends_there(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the middle of the log and of a file, at a file's begin, before all; with abort, too: the real store has just what is left."""
+    """In the middle of the log and of a file, at a file's begin, before all; with abort, too: the real store has just
+    what is left.
+    """
     base = f"{version.replace('.', '')}-basic"
     golden = expected(base)
     offsets = sorted(row["physicalOffset"] for row in golden["messages"])

@@ -25,7 +25,9 @@ BODY_AT = 90  # of a record with IPv4 hosts, two bytes into the body
 
 
 def damage(root: Path) -> None:
-    """Of each topic's messages the second loses its head, the third (of what is scheduled the fourth and fifth, too) a byte of its body."""
+    """Of each topic's messages the second loses its head, the third (of what is scheduled the fourth and fifth, too) a
+    byte of its body.
+    """
     seen: Counter[str] = Counter()
     for item in ReadOnlyStore(root).commit_log.scan():
         if not isinstance(item, Message) or len(item.body) < 60:

@@ -1,4 +1,6 @@
-"""Stores that rmqctl wrote, served by a real broker: a real client gets every message over the wire, by queue, id, key and time."""
+"""Stores that rmqctl wrote, served by a real broker: a real client gets every message over the wire, by queue, id, key
+and time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def serve(root: Path, version: str, scenario: str) -> dict[str, Any]:
 
 
 def served_queues(store: ReadOnlyStore) -> dict[QueueKey, UnitQueue]:
-    """The queues that have messages, of topics that a broker gives out: 4.9.7 itself never lists the op messages of transactions."""
+    """The queues that have messages, of topics that a broker gives out: 4.9.7 itself never lists the op messages of
+    transactions.
+    """
     listed = table(store.config("topics.json"), "topicConfigTable")
     return {
         key: queue
@@ -59,10 +63,11 @@ def served_queues(store: ReadOnlyStore) -> dict[QueueKey, UnitQueue]:
 
 
 def to_be_delivered(store: ReadOnlyStore, version: str) -> list[Content]:
-    """What is scheduled and was not delivered by the broker that scheduled it: real topic and queue, body, UNIQ_KEY, KEYS.
+    """What is scheduled and was not delivered by the broker that scheduled it: real topic and queue, body, UNIQ_KEY,
+    KEYS.
 
-    5.x puts no message without a body (HookUtils.checkBeforePutMessage), tries it for ever, and never comes to those after it in
-    the level's queue. Clients send none; the golden stores have some.
+    5.x puts no message without a body (HookUtils.checkBeforePutMessage), tries it for ever, and never comes to those
+    after it in the level's queue. Clients send none; the golden stores have some.
     """
     delivered = (store.config("delayOffset.json").content or {}).get("offsetTable", {})
     found = []
@@ -102,9 +107,9 @@ def crc_of(message: Message) -> int:
 def content(row: dict[str, Any]) -> Content:
     """A message as a client sees it."""
     return (
-        row["topic"], row["queueOffset"], row["physicalOffset"], row["size"], row["msgId"], row["bodyCrc"], row["bodyLength"], row["crc32"],
-        row["flag"], row["sysFlag"] & ~COMPRESSED, row["bornTimestamp"], row["storeTimestamp"], row["reconsumeTimes"],
-        row["preparedTransactionOffset"],
+        row["topic"], row["queueOffset"], row["physicalOffset"], row["size"], row["msgId"], row["bodyCrc"],
+        row["bodyLength"], row["crc32"], row["flag"], row["sysFlag"] & ~COMPRESSED, row["bornTimestamp"],
+        row["storeTimestamp"], row["reconsumeTimes"], row["preparedTransactionOffset"],
         tuple(sorted(row["properties"].items())),
     )  # fmt: skip
 
@@ -113,15 +118,17 @@ def content_of(message: Message) -> Content:
     """The same of a message in our store."""
     body = body_of(message)
     return (
-        message.topic, message.queue_offset, message.physical_offset, message.size, message.msg_id, message.body_crc, len(body),
-        crc_of(message), message.flag, message.sys_flag & ~COMPRESSED, message.born_timestamp, message.store_timestamp,
-        message.reconsume_times,
-        message.prepared_transaction_offset, tuple(sorted(message.properties.items())),
+        message.topic, message.queue_offset, message.physical_offset, message.size, message.msg_id, message.body_crc,
+        len(body), crc_of(message), message.flag, message.sys_flag & ~COMPRESSED, message.born_timestamp,
+        message.store_timestamp, message.reconsume_times, message.prepared_transaction_offset,
+        tuple(sorted(message.properties.items())),
     )  # fmt: skip
 
 
 def assert_served(root: Path, answer: dict[str, Any], version: str) -> None:
-    """Everything in our store came over the wire as it is, and besides it only what was scheduled, at its real topic."""
+    """Everything in our store came over the wire as it is, and besides it only what was scheduled, at
+    its real topic.
+    """
     store = ReadOnlyStore(root)
     end = store.commit_log.end()[0]
     got: dict[tuple[str, int], list[Content]] = {}
@@ -182,7 +189,9 @@ def test_a_broker_serves_what_we_wrote(
 def test_a_broker_serves_what_it_wrote_and_what_we_appended(
     version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Old topics and new ones, compressed bodies, more queues than the broker gave a topic, and delays of the broker's first level."""
+    """Old topics and new ones, compressed bodies, more queues than the broker gave a topic, and delays of the broker's
+    first level.
+    """
     root = unpack(name, tmp_path)
     rows = [
         {

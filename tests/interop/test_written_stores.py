@@ -1,4 +1,6 @@
-"""Stores that rmqctl wrote, read by the real RocketMQ: every message, queue, and look-up is what it would have written itself."""
+"""Stores that rmqctl wrote, read by the real RocketMQ: every message, queue, and look-up is what it would have written
+itself.
+"""
 
 from __future__ import annotations
 

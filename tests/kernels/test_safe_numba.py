@@ -7,7 +7,10 @@ from pathlib import Path
 
 # a module called yaml stands for PyYAML, which is no dependency of ours, but is on many hosts
 YAML = "def safe_load(file):\n    return {'disable_jit': 1}\n"
-ASKS = "from rmqctl.kernels.safe_numba import config; config.reload_config(); import yaml; print(config.DISABLE_JIT, yaml.__name__)"
+ASKS = (
+    "from rmqctl.kernels.safe_numba import config; config.reload_config(); import yaml; print(config.DISABLE_JIT, "
+    "yaml.__name__)"
+)
 
 
 def test_a_file_in_the_current_folder_sets_nothing(tmp_path: Path) -> None:

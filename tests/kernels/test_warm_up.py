@@ -1,4 +1,6 @@
-"""The kernels' cache: kept where only the user can write, left alone where it cannot be used, and never the end of a run."""
+"""The kernels' cache: kept where only the user can write, left alone where it cannot be used, and never the end of a
+run.
+"""
 
 from __future__ import annotations
 

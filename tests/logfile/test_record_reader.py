@@ -40,7 +40,9 @@ def starts(records: list[Record], base: int = 0) -> list[int]:
 
 
 def with_total_size(size: int, body_length: int, room: int) -> bytes:
-    """A file of `room` bytes that begins with a record of zeros, lying about its size or not; its topic is empty, and so its properties."""
+    """A file of `room` bytes that begins with a record of zeros, lying about its size or not; its topic is empty, and
+    so its properties.
+    """
     head = struct.pack(">iI", size, V1) + bytes(76) + struct.pack(">i", body_length)
     return head + bytes(room - len(head))
 

@@ -1,11 +1,10 @@
-"""The real RocketMQ message store: writes a store, loads it, or says what consumers get from it, each in a JVM of its own.
+"""The real RocketMQ message store: writes a store, loads it, or says what consumers get from it, each in a JVM of its
+own.
 
-Whatever opens a store recovers it, and recovery writes: give `load` and `read` a copy. Needs a JDK 17, and Maven for the
-first use of a version.
+Whatever opens a store recovers it, and recovery writes: give `load` and `read` a copy. Needs a JDK 17, and Maven for
+the first use of a version.
 
-    broker = RealRocketMQ("5.3.3")
-    broker.put(store, 10_000, crash=True)
-    broker.load(store).seconds
+broker = RealRocketMQ("5.3.3") broker.put(store, 10_000, crash=True) broker.load(store).seconds
 """
 
 from __future__ import annotations
@@ -93,8 +92,9 @@ class LoadReport(NamedTuple):
 class RealRocketMQ:
     """The store of one version. `heap` is the JVM's -Xmx, `timeout` seconds for each call.
 
-    Methods raise RuntimeError when Java, javac or Maven is missing or fails, TimeoutError when a store hangs. `settings` are
-    further keys of a broker.conf, such as `{"enableLmq": "true"}`; like a broker, the store ignores those that it does not know.
+    Methods raise RuntimeError when Java, javac or Maven is missing or fails, TimeoutError when a store hangs.
+    `settings` are further keys of a broker.conf, such as `{"enableLmq": "true"}`; like a broker, the store ignores
+    those that it does not know.
     """
 
     def __init__(self, version: str, *, heap: str = "2g", timeout: float = 600) -> None:
@@ -123,9 +123,10 @@ class RealRocketMQ:
     ) -> PutReport:
         """Append messages to a store, new or not, from one thread.
 
-        Topics are `topic-0`…, spread at random as the queues are; tags `Tag0`…; KEYS `order-N user1-R user2-R`…, `key_words`
-        of them. Bodies are random bytes. `seed` gives the same messages again, timestamps aside. The store is shut down, or with
-        `crash` dies after dispatch has caught up and the log is flushed: abort stays, and the file allocated ahead.
+        Topics are `topic-0`…, spread at random as the queues are; tags `Tag0`…; KEYS `order-N user1-R user2-R`…,
+        `key_words` of them. Bodies are random bytes. `seed` gives the same messages again, timestamps aside. The store
+        is shut down, or with `crash` dies after dispatch has caught up and the log is flushed: abort stays, and the
+        file allocated ahead.
         """
         shape = {
             "bodySize": body_size,
@@ -147,7 +148,10 @@ class RealRocketMQ:
         crash: bool = False,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> list[str]:
-        """Append messages given as lines of `rmqctl append`: topic, queueId, sysFlag, body (text), properties. Return each put's status."""
+        """Append messages given as lines of `rmqctl append`: topic, queueId, sysFlag, body (text), properties.
+
+        Return each put's status.
+        """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-lines-", encoding="utf-8") as file:
             for message in messages:
                 found = [
@@ -192,10 +196,11 @@ class RealRocketMQ:
     ) -> dict[str, Any]:
         """All that a store says, in the shape of the golden stores' `*.expected.json`; the whole is kept in memory.
 
-        With `start` a store that loads is also started, dispatched to the end and shut down; no delayed message is delivered.
-        `keyQueries` asks for KEYS and UNIQ_KEY of the first `key_messages` messages that have any, under every topic.
-        `time_look_ups` adds `offsetsByTime` to each queue: pairs of a time and getOffsetInQueueByTime of it, for every store
-        time of a message, a millisecond before and after it, and a day before the first and after the last.
+        With `start` a store that loads is also started, dispatched to the end and shut down; no delayed message is
+        delivered. `keyQueries` asks for KEYS and UNIQ_KEY of the first `key_messages` messages that have any, under
+        every topic. `time_look_ups` adds `offsetsByTime` to each queue: pairs of a time and getOffsetInQueueByTime of
+        it, for every store time of a message, a millisecond before and after it, and a day before the first and after
+        the last.
         """
         options = {"start": start, "keyMessages": key_messages, "timeLookUps": time_look_ups}
         document: dict[str, Any] = self._run("Read", store, geometry, settings, options)
@@ -227,7 +232,8 @@ class RealRocketMQ:
         time_look_ups: bool = False,
         seconds: int = SECONDS_A_STORE,
     ) -> list[dict[str, Any]]:
-        """As `read_all` of the stores that broker.confs are for (see `broker_conf`), each with sizes and settings of its own.
+        """As `read_all` of the stores that broker.confs are for (see `broker_conf`), each with sizes and settings of
+        its own.
 
         A store that takes longer than `seconds` hangs.
         """
@@ -240,12 +246,14 @@ class RealRocketMQ:
         return answers
 
     def clean_all(self, confs: Sequence[Path]) -> list[dict[str, Any]]:
-        """Each store that a broker.conf is for is loaded and deletes files, as it would every 10 seconds: loaded, minPhyOffset, queues.
+        """Each store that a broker.conf is for is loaded and deletes files, as it would every 10 seconds: loaded,
+        minPhyOffset, queues.
 
-        And of 5.x `forceLevel` and `warningLevel` of the disk, from 0 to 1. Keys of ours in a broker.conf: `cleanRounds`, how often;
-        `cleanManually` (true), as after mqadmin's deleteExpiredCommitLog; `cleanForciblyRatio`, the system property
-        diskSpaceCleanForciblyRatio; `cleanHoldsFirst` (true), somebody reads in the log's first file and does not end;
-        `cleanRetainedTopics` (with commas), then mqadmin's cleanUnusedTopic where only these are known.
+        And of 5.x `forceLevel` and `warningLevel` of the disk, from 0 to 1. Keys of ours in a broker.conf:
+        `cleanRounds`, how often; `cleanManually` (true), as after mqadmin's deleteExpiredCommitLog;
+        `cleanForciblyRatio`, the system property diskSpaceCleanForciblyRatio; `cleanHoldsFirst` (true), somebody reads
+        in the log's first file and does not end; `cleanRetainedTopics` (with commas), then mqadmin's cleanUnusedTopic
+        where only these are known.
         """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-confs-", encoding="utf-8") as listed:
             listed.writelines(f"{conf}\n" for conf in confs)
@@ -261,13 +269,14 @@ class RealRocketMQ:
         geometry: Geometry = BROKER_GEOMETRY,
         settings: Mapping[str, str] = NO_SETTINGS,
     ) -> dict[str, Any]:
-        """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and look-ups.
+        """What a client gets from a broker on a store, over the wire: `queues` and `messages` of `topics`, and
+        look-ups.
 
-        `topics` are those to consume in this order (LMQ's not first: a client finds the broker by another topic), each as soon as
-        it has so many messages; a broker may have delayed ones to deliver.
-        `messages` are as in `read`, with bodies decompressed as clients do; `byId` has each of them again, looked up by its
-        message id; `byKey` the physical offsets found by KEYS of the first messages; a queue's `offsetsByTime` pairs of a time
-        and the offset for it. The broker is not shut down.
+        `topics` are those to consume in this order (LMQ's not first: a client finds the broker by another topic), each
+        as soon as it has so many messages; a broker may have delayed ones to deliver. `messages` are as in `read`, with
+        bodies decompressed as clients do; `byId` has each of them again, looked up by its message id; `byKey` the
+        physical offsets found by KEYS of the first messages; a queue's `offsetsByTime` pairs of a time and the offset
+        for it. The broker is not shut down.
         """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-topics-", encoding="ascii") as file:
             file.writelines(f"{topic} {count}\n" for topic, count in topics.items())
@@ -285,9 +294,9 @@ class RealRocketMQ:
     ) -> list[Any]:
         """The loaded store's answer to each question.
 
-        `("get", topic, queueId, offset, maxMessages, tags)`: status, nextBeginOffset, minOffset, maxOffset, physicalOffsets;
-        `("time", topic, queueId, timestamp)`: an offset, -9 where the store fails;
-        `("query", topic, key, maxMessages, begin, end)`: physical offsets.
+        `("get", topic, queueId, offset, maxMessages, tags)`: status, nextBeginOffset, minOffset, maxOffset,
+        physicalOffsets; `("time", topic, queueId, timestamp)`: an offset, -9 where the store fails; `("query", topic,
+        key, maxMessages, begin, end)`: physical offsets.
         """
         with tempfile.NamedTemporaryFile("w", prefix="rmqctl-questions-", encoding="utf-8") as file:
             file.writelines("\t".join(map(str, question)) + "\n" for question in questions)

@@ -1,10 +1,10 @@
-"""The real RocketMQ's jars and our programs around it, resolved with Maven, compiled with javac, kept in a cache folder.
+"""The real RocketMQ's jars and our programs around it, resolved with Maven, compiled with javac, kept in a cache
+folder.
 
-The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`):
-    VERSION/lib-HASH/       jars; HASH is of pom.xml
-    VERSION/classes-HASH/   our classes; HASH is of pom.xml and of the Java sources
-A folder is made under another name and renamed when it is complete, so its existence says that it can be used, and of two
-runs at once the later one takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
+The cache is `$RMQCTL_REAL_STORE_HOME`, or `rmqctl-real-store` in `$XDG_CACHE_HOME` (`~/.cache`): VERSION/lib-HASH/
+jars; HASH is of pom.xml VERSION/classes-HASH/ our classes; HASH is of pom.xml and of the Java sources A folder is made
+under another name and renamed when it is complete, so its existence says that it can be used, and of two runs at once
+the later one takes the earlier one's. Nothing is ever removed; the whole cache may be, at any time.
 """
 
 from __future__ import annotations

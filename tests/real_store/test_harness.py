@@ -1,4 +1,6 @@
-"""The harness itself: what the real store writes, it loads and reads; and on golden stores it says what the golden files say."""
+"""The harness itself: what the real store writes, it loads and reads; and on golden stores it says what the golden
+files say.
+"""
 
 from __future__ import annotations
 

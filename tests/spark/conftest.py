@@ -1,4 +1,6 @@
-"""What is costly to start is started once for all tests: a Spark session in this process, a cluster, a Connect server."""
+"""What is costly to start is started once for all tests: a Spark session in this process, a cluster, a
+Connect server.
+"""
 
 from __future__ import annotations
 

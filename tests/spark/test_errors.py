@@ -1,4 +1,6 @@
-"""What is wrong with where a job runs, or with what it is asked of, is one clear line and its exit code; nothing waits for minutes."""
+"""What is wrong with where a job runs, or with what it is asked of, is one clear line and its exit code; nothing waits
+for minutes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every `rmqctl job`, on a cluster and as a client of Spark Connect: the answers of a session in this process, or of the same verb."""
+"""Every `rmqctl job`, on a cluster and as a client of Spark Connect: the answers of a session in this process, or of
+the same verb.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 Run = Callable[[Sequence[Sequence[object]]], list[Done]]
-BY_QUEUE = "SELECT topic, queueId, count(*) AS n, max(storeTime) AS last FROM messages GROUP BY topic, queueId ORDER BY topic, queueId"
+BY_QUEUE = (
+    "SELECT topic, queueId, count(*) AS n, max(storeTime) AS last FROM messages GROUP BY topic, queueId ORDER "
+    "BY topic, queueId"
+)
 LISTED = """
 SELECT m.physicalOffset, m.body, m.properties, q.queueOffset
 FROM messages m JOIN queues q USING (store, physicalOffset) WHERE q.queueId = 1 ORDER BY physicalOffset LIMIT 5

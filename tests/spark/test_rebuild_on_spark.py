@@ -1,4 +1,6 @@
-"""`rmqctl job rebuild` by a real Spark: the tree that `rmqctl rebuild` leaves; and several stores, one after the other."""
+"""`rmqctl job rebuild` by a real Spark: the tree that `rmqctl rebuild` leaves; and several stores, one
+after the other.
+"""
 
 from __future__ import annotations
 
@@ -121,8 +123,8 @@ def test_a_task_that_fails_leaves_the_store_as_it_was(
     assert result.code == 4
     assert f"rmqctl: {second}/commitlog/" in result.err
     assert (
-        ": an executor finds there: another file than the driver sees (every executor must see the store under the same path)\n"
-        in result.err
+        ": an executor finds there: another file than the driver sees (every executor must see the store under the "
+        "same path)\n" in result.err
     )
     assert tree_hash(first) == before
     assert f"`rmqctl undo {second}` takes it back" in result.err

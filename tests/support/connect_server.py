@@ -21,7 +21,9 @@ class ConnectServer(NamedTuple):
     url: str
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """`rmqctl` with these arguments in a process of its own: one that has been a client of Connect's is nothing else any more."""
+        """`rmqctl` with these arguments in a process of its own: one that has been a client of Connect's is nothing
+        else any more.
+        """
         return started_rmqctl(arguments, {**os.environ, **LOOPBACK})
 
     def run(self, lines: Sequence[Sequence[object]]) -> list[Done]:

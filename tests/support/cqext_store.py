@@ -25,7 +25,9 @@ def unpack_cqext(into: Path) -> Path:
 
 
 def used_parts(folder: str) -> dict[str, bytes]:
-    """The used part of every file below a folder of the golden store, by its path in the store; read from the archive."""
+    """The used part of every file below a folder of the golden store, by its path in the store; read
+    from the archive.
+    """
     found = {}
     with tarfile.open(DATA / f"{NAME}.tar.xz") as tar:
         for member in tar:

@@ -22,7 +22,8 @@ INDEX_SIZE = 40 + 10 * 4 + 40 * 20
 
 
 def write_aged(root: Path, ages: Sequence[float], *, topic: str = "OrderPaid") -> Path:
-    """A store with a file of four messages for each age, in hours since it was last written to: when the next one's first was stored.
+    """A store with a file of four messages for each age, in hours since it was last written to: when the next one's
+    first was stored.
 
     An index file ends with the first message of every second file.
     """

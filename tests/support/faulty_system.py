@@ -1,17 +1,17 @@
 """An operating system that fails: at a chosen call, in a chosen way, under whatever writes through WritableStorage.
 
-It stands in for the modules `os`, `fcntl` and `mmap` of writable_storage.py, so every call that can change something is counted without
-being named, also those inside one storage method (a file that has its size and not its name yet), whoever made the storage.
+It stands in for the modules `os`, `fcntl` and `mmap` of writable_storage.py, so every call that can change something is
+counted without being named, also those inside one storage method (a file that has its size and not its name yet),
+whoever made the storage.
 
-    for system in every_fault(tmp_path, Fault.NO_SPACE):     # call 1 fails, then call 2, ..., until one is enough
-        prepare(system.root)                                 # a folder of its own; what is there counts as being on the disk
-        with system:
-            operation(system.root)
-        check(system.root)                                   # and of system.after_power_failure(...)
+for system in every_fault(tmp_path, Fault.NO_SPACE): # call 1 fails, then call 2, ..., until one is enough
+prepare(system.root) # a folder of its own; what is there counts as being on the disk with system:
+operation(system.root) check(system.root) # and of system.after_power_failure(...)
 
-Nothing is really brought to the disk: a sync only notes what would be there. Metadata is taken to reach the disk in order, as with
-ext4, XFS and Btrfs: a name that is durable is that of a file of its full size, and a rename is there in both folders or in none; data is
-there only after a sync of its file. What is deleted is moved to a graveyard beside `root`, so that no other file gets its inode's number.
+Nothing is really brought to the disk: a sync only notes what would be there. Metadata is taken to reach the disk in
+order, as with ext4, XFS and Btrfs: a name that is durable is that of a file of its full size, and a rename is there in
+both folders or in none; data is there only after a sync of its file. What is deleted is moved to a graveyard beside
+`root`, so that no other file gets its inode's number.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Renamed(NamedTuple):
 class FaultySystem:
     """Lets call number `at` fail (counted from 1, of those that `fault` can strike); 0: none, it only counts and notes.
 
-    A context manager, one at a time. `happened` says whether there was a call of that number, `counts` how many of each name.
-    `before_sync` hears of each sync (its name) before it is done, without a lock; it may wait, or raise OSError.
+    A context manager, one at a time. `happened` says whether there was a call of that number, `counts` how many of each
+    name. `before_sync` hears of each sync (its name) before it is done, without a lock; it may wait, or raise OSError.
     """
 
     _graves = count()  # of all systems: those of one root have one graveyard
@@ -380,7 +380,9 @@ class _Module:
 
 
 def every_fault(folder: Path, fault: Fault, step: int = 1) -> Iterator[FaultySystem]:
-    """A system for each call that can fail (or every `step`-th), each with a root of its own below `folder`; in the last one none does."""
+    """A system for each call that can fail (or every `step`-th), each with a root of its own below `folder`; in the
+    last one none does.
+    """
     for at in count(1, step):
         system = FaultySystem(folder / f"{fault.name}-{at}", fault, at)
         yield system

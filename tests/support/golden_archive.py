@@ -1,4 +1,6 @@
-"""The archives of golden stores, read once a process: what they hold is written out for each test that asks, with zeros as holes."""
+"""The archives of golden stores, read once a process: what they hold is written out for each test that asks, with zeros
+as holes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ WRITABLE_BY_OTHERS = 0o022
 
 
 class ArchivedFile(NamedTuple):
-    """A file of an archive: its path there, what chmod and utime take, and its blocks that are not all zeros, by their offsets."""
+    """A file of an archive: its path there, what chmod and utime take, and its blocks that are not all zeros, by their
+    offsets.
+    """
 
     path: str
     mode: int

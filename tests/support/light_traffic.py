@@ -15,7 +15,9 @@ PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 
 
 def light_traffic() -> list[dict[str, Any]]:
-    """Lines of `append`: ordinary messages, and copies of stored ones, with the offsets that these had, in topics of brokers."""
+    """Lines of `append`: ordinary messages, and copies of stored ones, with the offsets that these had, in topics of
+    brokers.
+    """
     numbers = count()
 
     def message(

@@ -1,4 +1,6 @@
-"""Writes small commit logs for tests, byte by byte as FORMAT says: an encoder that shares nothing with the decoder under test."""
+"""Writes small commit logs for tests, byte by byte as FORMAT says: an encoder that shares nothing with the decoder
+under test.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,10 @@ def log_bytes(records: list[Record], base: int = 0) -> bytes:
 
 
 def write_log(root: Path, records: list[Record], *, file_size: int | None = None, blank: bool = False) -> bytes:
-    """A store at `root` with one commit log file: the records, and a blank or zeros up to `file_size`. Returns the file's bytes."""
+    """A store at `root` with one commit log file: the records, and a blank or zeros up to `file_size`.
+
+    Returns the file's bytes.
+    """
     data = log_bytes(records)
     if file_size is not None:
         room = file_size - len(data)
@@ -93,7 +98,9 @@ def entry(record: Record, position: int, index: int, term: int = 0) -> bytes:
 
 
 def write_entries(root: Path, counts: list[int], *, base: int = 0, file_size: int = 2048) -> list[list[int]]:
-    """A DLedger log below `root` with so many entries in each file, all but the last closed by a blank; where the entries begin."""
+    """A DLedger log below `root` with so many entries in each file, all but the last closed by a blank; where the
+    entries begin.
+    """
     data = root / "dledger-n0" / "data"
     data.mkdir(parents=True)
     starts: list[list[int]] = []

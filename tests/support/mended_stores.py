@@ -28,7 +28,9 @@ class Mended(NamedTuple):
 
 
 class Owed(NamedTuple):
-    """A queue offset that neither the log nor its queue has, and the records of the queue around it (physical offsets)."""
+    """A queue offset that neither the log nor its queue has, and the records of the queue around it
+    (physical offsets).
+    """
 
     claim: Claim
     behind: int
@@ -36,7 +38,9 @@ class Owed(NamedTuple):
 
 
 def mend(root: Path, *, long_topics: bool = True) -> Mended:
-    """Write placeholders over all damage of the log that whole records follow, as a plan by the units of the queues says."""
+    """Write placeholders over all damage of the log that whole records follow, as a plan by the units of the queues
+    says.
+    """
     store = ReadOnlyStore(root)
     items = [
         item for item in store.commit_log.scan() if not (isinstance(item, Damage) and item.code == "bytes-behind-end")
@@ -74,7 +78,8 @@ def mend(root: Path, *, long_topics: bool = True) -> Mended:
 
 
 def _owed(items: Sequence[Message | Blank | Damage], claims: Sequence[Claim]) -> list[Owed]:
-    """Queue offsets that are missing between those that the log's messages and the units have; a log that begins at 0 owes the first, too.
+    """Queue offsets that are missing between those that the log's messages and the units have; a log that begins at 0
+    owes the first, too.
 
     A 4.x broker that dispatches such a log would take the pre-blank units at the queue's begin for messages at 0.
     """
@@ -97,7 +102,9 @@ def _owed(items: Sequence[Message | Blank | Damage], claims: Sequence[Claim]) ->
 
 
 def _spans(store: ReadOnlyStore, items: Sequence[Message | Blank | Damage]) -> list[tuple[Span, Damage]]:
-    """The damaged ranges with the first damage of each: each in one file, and those without a frame that touch are one."""
+    """The damaged ranges with the first damage of each: each in one file, and those without a frame
+    that touch are one.
+    """
     found: list[tuple[Span, Damage]] = []
     for damage in (item for item in items if isinstance(item, Damage)):
         for file in store.commit_log.queue.files:

@@ -1,7 +1,7 @@
 """Log against queues, one message and one unit at a time: the second opinion on `rmqctl.forensics.audit.crosscheck`.
 
-What that does for whole batches of messages and for runs of units is done here for each: every message goes the way that only
-odd ones go there, what was confirmed is a set, and every slot is looked at.
+What that does for whole batches of messages and for runs of units is done here for each: every message goes the way
+that only odd ones go there, what was confirmed is a set, and every slot is looked at.
 """
 
 from __future__ import annotations

@@ -116,7 +116,9 @@ class IndexAudit:
             self._see_tags(message, keys.allowed - keys.required, found)
 
     def _see_tags(self, message: Message, hashes: frozenset[int], found: set[int]) -> None:
-        """Messages without an entry for TAGS between such that have one; `hashes` is that of TAGS, where no other key has it."""
+        """Messages without an entry for TAGS between such that have one; `hashes` is that of TAGS, where no other key
+        has it.
+        """
         if hashes and not hashes & found:
             self._tags_open.append(message.physical_offset)
         elif hashes:
@@ -187,7 +189,9 @@ class IndexAudit:
             file.close()
 
     def _skip_before(self, physical_offset: int | None) -> None:
-        """Take entries that lead before `physical_offset` (None: all that are left): to expired messages, or to none."""
+        """Take entries that lead before `physical_offset` (None: all that are left): to expired
+        messages, or to none.
+        """
         while self._next is not None and (physical_offset is None or self._next.entry.phy_offset < physical_offset):
             place = self._next
             if place.entry.phy_offset >= self._store.commit_log.min_offset:
@@ -199,7 +203,9 @@ class IndexAudit:
             self._advance()
 
     def _check_time(self, place: _Place, message: Message) -> None:
-        """The header's times are those of the first and the last entry's message; a later entry's time is relative to the first."""
+        """The header's times are those of the first and the last entry's message; a later entry's time is relative to
+        the first.
+        """
         begin, stored = place.header.begin_timestamp, message.store_timestamp
         if place.number == ENTRY_FIRST and begin != stored:
             self._add_header(

@@ -1,7 +1,7 @@
 """A program: command lines of `rmqctl` one after the other in one Spark session, since each costs seconds to begin.
 
-Its argument is where the session is, (master, remote) as JSON; its stdin a list of command lines. It prints a line for each: its exit
-status, stdout and stderr, and when it was begun and done (epoch ms).
+Its argument is where the session is, (master, remote) as JSON; its stdin a list of command lines. It prints a line for
+each: its exit status, stdout and stderr, and when it was begun and done (epoch ms).
 """
 
 from __future__ import annotations

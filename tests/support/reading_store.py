@@ -24,7 +24,9 @@ STEP_MS = 700
 
 
 def write(root: Path, profile: Profile, geometry: Geometry) -> None:
-    """Topics `Old` (in the log's first file alone), `OrderPaid` (three queues), `Few` and `Big` (3 KB each), 700 ms apart."""
+    """Topics `Old` (in the log's first file alone), `OrderPaid` (three queues), `Few` and `Big` (3 KB each), 700 ms
+    apart.
+    """
     ticks = count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -69,7 +69,8 @@ class Cluster:
         return [json.loads(line) for line in newest.read_text().splitlines()]
 
     def tasks(self, begin: int, end: int) -> Counter[str]:
-        """How many tasks of the newest application succeeded that were begun in that time (epoch ms), by the id of their executor.
+        """How many tasks of the newest application succeeded that were begun in that time (epoch ms), by the id of
+        their executor.
 
         An executor is a process of its own.
         """
@@ -78,7 +79,10 @@ class Cluster:
         return Counter(task["Executor ID"] for task in good if begin <= task["Launch Time"] <= end)
 
     def kill_an_executor_at_work(self, job: subprocess.Popen[str]) -> int:
-        """Kill -9 the first executor that is at a task of a job, before that task ends; its pid. Raises TimeoutError where none begins."""
+        """Kill -9 the first executor that is at a task of a job, before that task ends; its pid.
+
+        Raises TimeoutError where none begins.
+        """
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and job.poll() is None:
             for executor in (pid for worker in self.workers for pid in _children(worker)):

@@ -52,7 +52,9 @@ class SparkProcess:
 
 
 def without_our_code(folder: Path) -> dict[str, str]:
-    """An environment whose Pythons have rmqctl only where it is sent to them: what is found without that cannot be imported."""
+    """An environment whose Pythons have rmqctl only where it is sent to them: what is found without that cannot be
+    imported.
+    """
     stub = folder / "not-sent"
     stub.mkdir()
     (stub / "rmqctl.py").write_text("raise ImportError('rmqctl was not sent')\n")
@@ -62,7 +64,10 @@ def without_our_code(folder: Path) -> dict[str, str]:
 def started_rmqctl(
     arguments: tuple[object, ...], environ: Mapping[str, str], *, is_leader: bool = False
 ) -> subprocess.Popen[str]:
-    """`rmqctl` in a process of its own: Spark's settings are read when one begins. `is_leader`: of a group of its own, too."""
+    """`rmqctl` in a process of its own: Spark's settings are read when one begins.
+
+    `is_leader`: of a group of its own, too.
+    """
     command = [sys.executable, "-m", "rmqctl", *map(str, arguments)]
     group = 0 if is_leader else None
     return subprocess.Popen(

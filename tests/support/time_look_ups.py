@@ -1,12 +1,13 @@
 """What the real stores say to 'which offset for this time', as a rule, and our own look-up beside it.
 
-5.x (BoundaryType.LOWER): the first message stored at the time or later; the max offset when there is none. That is `query --at`,
-too, which then says that there is none.
+5.x (BoundaryType.LOWER): the first message stored at the time or later; the max offset when there is none. That is
+`query --at`, too, which then says that there is none.
 
-4.x knows no 'or later'. It takes the first file whose modification time is not before the time, otherwise the last one, and in that
-file a message of just that time, whichever of several it meets first; without one the nearest in time, the earlier when two
-are as near. So it gives the first message to a time before all, the last one to a time after all, and never looks across to the
-next file. A file that a broker or rmqctl filled was modified when its last message was stored, or little later.
+4.x knows no 'or later'. It takes the first file whose modification time is not before the time, otherwise the last one,
+and in that file a message of just that time, whichever of several it meets first; without one the nearest in time, the
+earlier when two are as near. So it gives the first message to a time before all, the last one to a time after all, and
+never looks across to the next file. A file that a broker or rmqctl filled was modified when its last message was
+stored, or little later.
 """
 
 from __future__ import annotations

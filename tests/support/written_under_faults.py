@@ -1,4 +1,6 @@
-"""A store that is written to while the system fails: everything the engine can do, and what must be left of it afterwards."""
+"""A store that is written to while the system fails: everything the engine can do, and what must be left of it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ NO_UNIT = (TransactionType.PREPARED, TransactionType.ROLLBACK)
 
 
 class Kept(NamedTuple):
-    """A message that was acknowledged, and where it must be: offsets in bytes and units; in a queue unless prepared or rolled back."""
+    """A message that was acknowledged, and where it must be: offsets in bytes and units; in a queue unless prepared or
+    rolled back.
+    """
 
     in_queue: bool
     topic: str
@@ -56,9 +60,9 @@ class Kept(NamedTuple):
 class Written:
     """Puts through a store, and what it said of them.
 
-    `flushed` of the `acknowledged` messages are on the disk, as far as the store said so. `in_doubt` are the bodies of the puts since
-    the last good one: it said nothing of them, or that they failed. `broken`: a flush or dispatch failed, so that nothing may be
-    acknowledged any more.
+    `flushed` of the `acknowledged` messages are on the disk, as far as the store said so. `in_doubt` are the bodies of
+    the puts since the last good one: it said nothing of them, or that they failed. `broken`: a flush or dispatch
+    failed, so that nothing may be acknowledged any more.
     """
 
     def __init__(self) -> None:
@@ -202,7 +206,8 @@ def findings_of(root: Path) -> set[str]:
 def assert_whole(root: Path, written: Written, *, power_failed: bool = False) -> None:
     """A store that nobody has open: what was acknowledged (flushed, where the power failed) is in its place, in order.
 
-    Behind it comes nothing but what was acknowledged and not flushed, and a put that was in doubt, each as far as it got.
+    Behind it comes nothing but what was acknowledged and not flushed, and a put that was in doubt, each as far as it
+    got.
     """
     must = written.acknowledged[: written.flushed] if power_failed else written.acknowledged
     may = written.acknowledged[len(must) :]
@@ -251,7 +256,9 @@ def assert_dense(root: Path) -> None:
 
 
 def recover(root: Path) -> None:
-    """What a broker's abnormal recovery comes to, as a model: the log ends before its first damage; queues and index are rebuilt."""
+    """What a broker's abnormal recovery comes to, as a model: the log ends before its first damage; queues and index
+    are rebuilt.
+    """
     end = 0
     with closing(ReadOnlyStore(root)) as store:
         for item in store.commit_log.scan(strict=True):
@@ -270,7 +277,9 @@ def recover(root: Path) -> None:
 
 
 def assert_goes_on(root: Path, geometry: Geometry) -> None:
-    """The store opens, or says in one line that it needs recovery and opens then; it loses nothing, takes a message, and is whole."""
+    """The store opens, or says in one line that it needs recovery and opens then; it loses nothing, takes a message,
+    and is whole.
+    """
     if not (root / "commitlog").exists():
         with pytest.raises(NotAStore):
             MessageStore(root, settings=SETTINGS, geometry=geometry)

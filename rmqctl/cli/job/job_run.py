@@ -134,7 +134,8 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     read_counts = [scan.counts for scan in read]
     for counts in read_counts:
         remark(
-            f"read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, {counted(counts.blanks, 'blank')}, "
+            f"read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, "
+            f"{counted(counts.blanks, 'blank')}, "
             f"{counted(counts.damages, 'damaged place')}"
         )
     for store in run.stores:

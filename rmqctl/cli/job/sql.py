@@ -32,7 +32,10 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
             "messages by topic",
         ),
         (
-            "rmqctl job sql \"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" store",
+            (
+                "rmqctl job sql \"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" "
+                "store"
+            ),
             "any property",
         ),
         ('rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store', "what is damaged"),

@@ -14,8 +14,9 @@ from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.format.timestamp import rfc3339
 
 KEYS = (
-    "broker", "store", "topic", "queueId", "messages", "bytes", "bodyBytes", "minSize", "avgSize", "maxSize", "minQueueOffset",
-    "maxQueueOffset", "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime", "messagesPerSecond",
+    "broker", "store", "topic", "queueId", "messages", "bytes", "bodyBytes", "minSize", "avgSize", "maxSize",
+    "minQueueOffset", "maxQueueOffset", "firstStoreTimestamp", "firstStoreTime", "lastStoreTimestamp", "lastStoreTime",
+    "messagesPerSecond",
 )  # fmt: skip
 COLUMNS = columns_of(
     "BROKER=broker TOPIC=topic QUEUE=queueId MESSAGES=messages BYTES=bytes AVG=avgSize MAX=maxSize "

@@ -64,7 +64,8 @@ def layout_options(command: F) -> F:
     return click.option(
         "--broker-conf",
         type=click.Path(path_type=Path),
-        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it, rmqctl reads the sizes off the files.",
+        help="The broker's broker.conf: file sizes, commit log folders, retention. Without it, rmqctl reads the sizes "
+        "off the files.",
     )(command)
 
 
@@ -106,7 +107,10 @@ def progress_option(command: F) -> F:
 
 def ignore_receipts_option(command: F) -> F:
     """Add --ignore-receipts."""
-    text = "Ignore STORE/rmqctl-clean.log: report a missing start of the log even if a receipt says that `rmqctl clean` deleted it."
+    text = (
+        "Ignore STORE/rmqctl-clean.log: report a missing start of the log even if a receipt says that `rmqctl "
+        "clean` deleted it."
+    )
     return click.option("--ignore-receipts", is_flag=True, help=text)(command)
 
 
@@ -166,11 +170,13 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
     click.get_current_context().call_on_close(opened.close)
     if opened.path.layout is Layout.ROCKSDB:
         remark(
-            "note: the queues of this store are in RocksDB: only its log is read, not the queues and not the configuration in RocksDB"
+            "note: the queues of this store are in RocksDB: only its log is read, not the queues and not the "
+            "configuration in RocksDB"
         )
     elif opened.path.layout is Layout.DLEDGER:
         remark(
-            "note: the log of this store is a DLedger group's: entries that the group has not agreed on are shown, too. The log alone is "
+            "note: the log of this store is a DLedger group's: entries that the group has not agreed on are shown, "
+            "too. The log alone is "
             "checked: not the queues, not the index, and not DLedger's own index and checkpoint"
         )
     return opened

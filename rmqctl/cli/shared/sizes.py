@@ -23,7 +23,8 @@ def parse_size(text: str) -> int:
     unit = UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None or ("." in found[1] and unit == 1):
         raise ValueError(
-            f"{text!r} is not a number of bytes: use 500000000000, 500GB (1000 x 1000 x 1000) or 465GiB (1024 x 1024 x 1024)"
+            f"{text!r} is not a number of bytes: use 500000000000, 500GB (1000 x 1000 x 1000) or 465GiB (1024 x 1024 "
+            "x 1024)"
         )
     whole, _, fraction = found[1].partition(".")
     size = int(whole) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)

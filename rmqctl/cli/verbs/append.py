@@ -99,7 +99,8 @@ class AppendOptions:
 @click.option(
     "--delay-level",
     type=POSITIVE,
-    help="Deliver later, by the delay of this level: 1s 5s 10s 30s 1m ... 2h. Above the last level, the last one applies.",
+    help="Deliver later, by the delay of this level: 1s 5s 10s 30s 1m ... 2h. Above the last level, the last one "
+    "applies.",
 )
 @click.option("--transaction", type=click.Choice(list(TRANSACTIONS)), help="The transaction kind of the message.")
 @click.option(

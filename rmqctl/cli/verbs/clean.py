@@ -88,17 +88,20 @@ class CleanOptions:
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours (local time) in which files of that age are deleted, such as 04 or 04;05; 24: never.  [default: deleteWhen, 04]",
+    help="Hours (local time) in which files of that age are deleted, such as 04 or 04;05; 24: never.  [default: "
+    "deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="If the disk is fuller than this, files of that age are deleted in any hour; 10 to 95.  [default: diskMaxUsedSpaceRatio, 75]",
+    help="If the disk is fuller than this, files of that age are deleted in any hour; 10 to 95.  [default: "
+    "diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
     type=PERCENT,
-    help="If the disk is fuller than this, files of any age are deleted; 5.x: 30 to 85.  [default: diskSpaceCleanForciblyRatio of 5.x, 85]",
+    help="If the disk is fuller than this, files of any age are deleted; 5.x: 30 to 85.  [default: "
+    "diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
 @click.option(
     "--manual", is_flag=True, help="Delete files of that age in any hour, as after mqadmin deleteExpiredCommitLog."
@@ -114,7 +117,8 @@ class CleanOptions:
 @click.option(
     "--batch",
     type=POSITIVE,
-    help="How many log files a broker deletes in one round; --manual runs 20 rounds.  [default: deleteFileBatchMax of 5.x, 10]",
+    help="How many log files a broker deletes in one round; --manual runs 20 rounds.  [default: deleteFileBatchMax of "
+    "5.x, 10]",
 )
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait this many ms between two files.")
 @click.option("--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second; 0: no limit.")
@@ -219,7 +223,10 @@ def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> Non
         if place.exists() and not place.is_file():
             raise click.BadParameter(f"{file} is not a regular file", param_hint=option)
         if is_root() and place.exists() and place.stat().st_nlink > 1:
-            what = f"{file} has several names (hard links): root does not write to what somebody else may have linked there"
+            what = (
+                f"{file} has several names (hard links): root does not write to what somebody else may have linked "
+                "there"
+            )
             raise click.BadParameter(what, param_hint=option)
 
 
@@ -289,7 +296,8 @@ class _Run:
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
         if kept:
             remark(
-                f"note: rmqctl keeps the bytes that repairs changed, {kept} bytes; `rmqctl undo {quoted(self._root)} --drop` frees them"
+                f"note: rmqctl keeps the bytes that repairs changed, {kept} bytes; `rmqctl undo {quoted(self._root)} "
+                "--drop` frees them"
             )
 
     def _look(self) -> _Looked:

@@ -64,7 +64,10 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),
         (
             "commit log",
-            f"{counted(log['fileCount'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on disk",
+            (
+                f"{counted(log['fileCount'], 'file')} of {_bytes(log['fileSize'])}, {_bytes(log['allocatedBytes'])} on "
+                "disk"
+            ),
         ),
         ("  offsets", f"{log['minPhyOffset']} .. {log['maxPhyOffset']}"),
         ("  first message", _moment(log["firstStoreTime"], log["firstStoreTimestamp"])),

@@ -76,7 +76,8 @@ class RecoverOptions:
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="Do not end the log at a damaged record: replace the record with a placeholder, and keep the messages after it.",
+    help="Do not end the log at a damaged record: replace the record with a placeholder, and keep the messages after "
+    "it.",
 )
 @click.option(
     "--placeholders-limit",

@@ -40,7 +40,8 @@ from rmqctl.text import counted
 @click.option(
     "--keep-tail",
     is_flag=True,
-    help="Leave the bytes after the end in their file, as a broker does. Good messages among them remain part of the log.",
+    help="Leave the bytes after the end in their file, as a broker does. Good messages among them remain part of the "
+    "log.",
 )
 @click.option("--explain", is_flag=True, help="Show each step, and each queue.")
 @profile_option("Rebuild the index as brokers of this version do.")

@@ -139,7 +139,8 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
     names = [entry.folder.name for entry in entries if entry.fault is not None]
     if damaged not in names:
         raise click.UsageError(
-            f"--drop-damaged: '{damaged}' is not the folder of a damaged journal (there is: {', '.join(names) or 'none'})"
+            f"--drop-damaged: '{damaged}' is not the folder of a damaged journal (there is: "
+            f"{', '.join(names) or 'none'})"
         )
     return [entry for entry in entries if entry.folder.name == damaged]
 
@@ -194,7 +195,10 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
     entry = undo_last(store, WritableStorage.like(storage), force=force, commit=interruption.commit)
     if entry is None or entry.state is JournalState.NOT_BEGUN:
         if has_traces(storage, store):
-            return f"there is nothing to take back: what lies in {quoted(rmqctl_folder(store))} is not of rmqctl's making, and stays"
+            return (
+                f"there is nothing to take back: what lies in {quoted(rmqctl_folder(store))} is not of rmqctl's "
+                "making, and stays"
+            )
         return "removed what an interrupted rmqctl left; there is nothing to take back"
     undone = f"undone: {entry.number} {entry.verb}"
     if not changed:

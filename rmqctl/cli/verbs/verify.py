@@ -110,14 +110,17 @@ def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int
 def _remark_summary(report: VerifyReport) -> None:
     summary = report.summary
     remark(
-        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: {counted(summary.messages, 'message')}, "
-        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to {summary.ok_up_to}; "
+        f"scanned {counted(summary.bytes_scanned, 'byte')} in {report.seconds:.2f} s: "
+        f"{counted(summary.messages, 'message')}, "
+        f"{counted(summary.blanks, 'blank')}, {counted(summary.damages, 'damaged place')}; ok up to "
+        f"{summary.ok_up_to}; "
         f"stopped at {summary.end}: {summary.stopped}"
     )
     if report.placeholders:
         placeholders = f"{report.placeholders} {'is a placeholder' if report.placeholders == 1 else 'are placeholders'}"
         remark(
-            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain placeholder`)"
+            f"of the messages {placeholders}, which `recover --keep-going` wrote in place of others (`rmqctl explain "
+            "placeholder`)"
         )
     if any(finding.code == "file-length" for finding in report.findings):
         remark("no broker loads this store as it is: a file has a wrong length")

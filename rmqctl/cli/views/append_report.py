@@ -111,7 +111,8 @@ class AppendReport:
         if appender.unqueued:
             how = f"`rmqctl dump {quoted(self._root)} --transaction prepared` or rollback shows them"
             remark(
-                f"{appender.unqueued} prepared or rollback messages are only in the log, in no queue, as with brokers; {how}"
+                f"{appender.unqueued} prepared or rollback messages are only in the log, in no queue, as with "
+                f"brokers; {how}"
             )
         if store.is_removed:
             remark(f"{self._root} was not created: no message was stored")

@@ -24,7 +24,7 @@ HELP = {
     "exit_status": "Its exit status; 0: done, or nothing to do.",
     "expired_files": "Files that its plan says go.",
     "expired_bytes": "What they take on the disk, and with them what an interrupted clean left.",
-    "waiting_messages": "Messages in them that a group has not consumed, undelivered scheduled ones, and open half messages.",
+    "waiting_messages": "Messages in them: not consumed by a group, scheduled and not delivered, or open half messages.",
     "deleted_files": "Files that it deleted.",
     "deleted_bytes": "What they took on the disk, and with them what an interrupted clean left.",
     "kept_files": "Files of the commit log that stay.",

@@ -120,7 +120,8 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
         if not finished:
             journal.suspend()
             remark(
-                f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from there"
+                f"interrupted at offset {rebuild.result.log.position}; nothing was changed; --resume continues from "
+                "there"
             )
             return int(ExitCode.INTERRUPTED)
         rebuild.check()
@@ -152,7 +153,8 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
     built += [f"{counted(rebuild.result.index.entries, 'key')} in the index"] if rebuild.selection.index else []
     log = rebuild.result.log
     remark(
-        f"resuming at step 1 of 2, reading the log, at offset {log.position} of {store.commit_log.queue.files[-1].end}: "
+        f"resuming at step 1 of 2, reading the log, at offset {log.position} of "
+        f"{store.commit_log.queue.files[-1].end}: "
         f"{' and '.join(built)} of {counted(log.messages, 'message')} are built already (step 2 installs them)"
     )
 

@@ -135,14 +135,16 @@ class RebuildView:
             remark(f"note: {note}")
         for topic, count in result.left_out.items():
             remark(
-                f"{counted(count, 'message')} of topic {topic}, which neither topics.json nor a group's offset names, get no queue "
+                f"{counted(count, 'message')} of topic {topic}, which neither topics.json nor a group's offset names, "
+                "get no queue "
                 "(--all-topics makes it)"
             )
         if result.unchanged:
             remark(f"{counted(len(result.unchanged), 'queue')} without a message in the log: left unchanged")
         if result.removed:
             remark(
-                f"{len(result.removed)} queues are removed: their topic is not listed, or they point to offsets that the log does not have"
+                f"{len(result.removed)} queues are removed: their topic is not listed, or they point to offsets that "
+                "the log does not have"
             )
 
 

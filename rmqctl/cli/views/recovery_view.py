@@ -53,7 +53,10 @@ def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
         return []
     served = counted(plan.repair.placeholders.served, "message")
     files = f" and {counted(plan.placeholders_files, 'missing file')}" if plan.placeholders_files else ""
-    words = f"{served} written in place of what is damaged or missing ({counted(plan.placeholders_bytes, 'byte')} of the log{files})"
+    words = (
+        f"{served} written in place of what is damaged or missing ({counted(plan.placeholders_bytes, 'byte')} of "
+        f"the log{files})"
+    )
     return [("placeholders", f"{words}: consumers get them (`rmqctl explain placeholder`)")]
 
 

@@ -269,7 +269,8 @@ class QueueCrosscheck:
             self.notes.append(f"{count} messages are not in {topic}/{queue_id}: {what}")
         for topic, count in sorted(self._deleted_topics.items()):
             self.notes.append(
-                f"{count} messages of topic {topic!r}, which neither topics.json nor a group's offset names, have no queue: deleted topic"
+                f"{count} messages of topic {topic!r}, which neither topics.json nor a group's offset names, have no "
+                "queue: deleted topic"
             )
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:

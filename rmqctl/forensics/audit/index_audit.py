@@ -105,8 +105,10 @@ class IndexAudit:
         for count, where in ((int(state["tags_before"]), "first"), (int(last), "last")):
             if count and (state["tags_indexed"] or self._indexes_tags):
                 yield (
-                    f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a broker before 5.4 wrote "
-                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE index --profile 5.4`"
+                    f"the index has no entry for TAGS of the {where} {counted(count, 'message')} that has any: a "
+                    "broker before 5.4 wrote "
+                    "them, or the index was rebuilt for one; a query by tag finds them after `rmqctl rebuild STORE "
+                    "index --profile 5.4`"
                 )
 
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
@@ -119,8 +121,8 @@ class IndexAudit:
             _NOTHING if block is None else (block.data, block.first, block.skipped, block.file.bounds)
         )
         index_match.merge(
-            described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x, report_missing,
-            self._found, state, self._events,
+            described.messages, described.hashes, data, first, skipped, more, header, log_start, self._like_3x,
+            report_missing, self._found, state, self._events,
         )  # fmt: skip
         for event in self._events[: state["events"]]:
             if event["kind"] == index_match.NOT_INDEXED:

@@ -103,7 +103,10 @@ def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int)
         )
     flushed = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if flushed < last - SHUTDOWN_SLACK_MS and not store.path.has_abort:
-        detail = f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut down cleanly"
+        detail = (
+            f"its last time is {_moment(flushed)}, the last message's {_moment(last)}, and the store was shut "
+            "down cleanly"
+        )
         yield Finding("checkpoint-behind", CHECKPOINT_NAME, None, detail, file_offset=0)
     yield from _ahead(checkpoint, newest, log_end)
 

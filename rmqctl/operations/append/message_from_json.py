@@ -128,7 +128,10 @@ def _what_is_wrong(error: msgspec.ValidationError) -> str:
     if what.startswith(_NO_KEY):
         return f"the line has no {what.removeprefix(_NO_KEY)}"
     if what.startswith(_UNKNOWN_KEY):
-        return f"{what.removeprefix(_UNKNOWN_KEY)}: a line has no such key; TAGS, KEYS and names of your own go into properties"
+        return (
+            f"{what.removeprefix(_UNKNOWN_KEY)}: a line has no such key; TAGS, KEYS and names of your own go into "
+            "properties"
+        )
     if not place:
         return f"not a JSON object: {what[0].lower()}{what[1:]}"
     return f"{place.removeprefix('$.')}: {what[0].lower()}{what[1:]}"
@@ -189,7 +192,8 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
     if body_crc is not None and masked_crc32(body) != body_crc:
         differ = f"its CRC-32 is {masked_crc32(body)}, bodyCrc says {body_crc}"
         raise ValueError(
-            f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you changed it"
+            f"the body is not what was dumped ({differ}): dump it with --body base64, or leave bodyCrc out if you "
+            "changed it"
         )
     return body
 

@@ -209,7 +209,8 @@ class ExpiredLog:
         waiting = sum_of(self._outstanding.of(number) for number in range(len(self.removed)))
         if waiting.total:
             found.append(
-                f"messages in files that go wait for someone: {self._who_waits(waiting)}; --protect-unconsumed keeps them"
+                f"messages in files that go wait for someone: {self._who_waits(waiting)}; --protect-unconsumed keeps "
+                "them"
             )
         return found
 
@@ -226,13 +227,15 @@ class ExpiredLog:
             first = off[0]
             found.append(
                 f"the times of {counted(len(off), 'file')} of the log are not those of their last messages (the first, "
-                f"{first.path}: {rfc3339(first.mtime_ms)}, messages until {rfc3339(first.last_store_timestamp or 0)}): a copy that "
+                f"{first.path}: {rfc3339(first.mtime_ms)}, messages until "
+                f"{rfc3339(first.last_store_timestamp or 0)}): a copy that "
                 "did not keep times? --by store-timestamp goes by the messages"
             )
         future = sum(decision.mtime_ms > self._now for decision in decisions)
         if future:
             found.append(
-                f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until then they stay"
+                f"the times of {counted(future, 'file')} of the log are in the future, by this host's clock: until "
+                "then they stay"
             )
         return found
 

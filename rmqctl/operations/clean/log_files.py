@@ -63,5 +63,8 @@ def _obstacle(files: Sequence[MappedFile], number: int, file_size: int, twice: s
         )
     if number + 1 < len(files) and files[number + 1].file_from_offset > file.end:
         gap = f"a gap in the log: bytes {file.end} to {files[number + 1].file_from_offset} are missing after it"
-        return f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` fills it"
+        return (
+            f"{gap}; in another folder of the log, which --broker-conf names? else `rmqctl recover --keep-going` "
+            "fills it"
+        )
     return ""

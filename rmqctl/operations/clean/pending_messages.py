@@ -125,7 +125,8 @@ class Outstanding:
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
             self.problems.append(
-                f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the queues"
+                f"no queue leads to a message from offset {lost[0]} on: `rmqctl rebuild STORE queues` rebuilds the "
+                "queues"
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:

@@ -199,5 +199,8 @@ def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:
         return []
     return [
-        f"{store_path.EPOCH_FILE} (controller mode) stays as it is: the broker drops the epochs of what is gone at its own next deletion"
+        (
+            f"{store_path.EPOCH_FILE} (controller mode) stays as it is: the broker drops the epochs of what is gone at "
+            "its own next deletion"
+        )
     ]

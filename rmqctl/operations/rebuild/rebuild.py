@@ -256,7 +256,10 @@ class Rebuild:
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         path = self._storage.root / REBUILD_FILE
         if self._storage.entry(path).kind is not Kind.FILE:
-            what = "nothing to resume: the interrupted rebuild was killed before it recorded how far it came; the store is not changed"
+            what = (
+                "nothing to resume: the interrupted rebuild was killed before it recorded how far it came; the "
+                "store is not changed"
+            )
             raise BadRequest(what, path=str(self._store.path.root), hint=BEGIN_ANEW_HINT)
         try:
             found = read_json(self._storage, path, _Suspended, "what the interrupted rebuild left")

@@ -196,7 +196,8 @@ def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
     for stray in strays:
         said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
         yield (
-            f"the record at {stray.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to it: its topic or "
+            f"the record at {stray.physical_offset} says that it is of queue {said}, one bit off {of}, which leads to "
+            "it: its topic or "
             "queueId is damaged. It stays where it is, and makes no queue"
         )
 
@@ -223,7 +224,8 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
         count = sum(of.unplaced for of in queues)
         messages, have = counted(count, "message"), "has" if count == 1 else "have"
         yield (
-            f"{messages} {have} a queue offset that another message of the same queue has, and no place in it ({_listed(where)})"
+            f"{messages} {have} a queue offset that another message of the same queue has, and no place in it "
+            f"({_listed(where)})"
             f"{_whence(queues)}. They count as lost; `rmqctl dump` shows them"
         )
 
@@ -241,7 +243,9 @@ def _note_of_misnumbered(queues: list[QueueCounts]) -> Iterator[str]:
     if queues:
         where = [f"{of.topic}/{of.queue_id}: {of.misnumbered}" for of in queues]
         messages = counted(sum(of.misnumbered for of in queues), "message")
-        yield f"the queue offset of {messages} cannot be right: they get the next place in their queue ({_listed(where)})"
+        yield (
+            f"the queue offset of {messages} cannot be right: they get the next place in their queue ({_listed(where)})"
+        )
 
 
 def _listed(names: list[str]) -> str:

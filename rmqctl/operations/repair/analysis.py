@@ -185,8 +185,10 @@ class RecoveryAnalysis:
             counted(count, "message") if count else "messages that no queue knows of",
         )
         return (
-            f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the same, and "
-            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap with placeholders"
+            f"the log lacks {files} from {gap.physical_offset:020d} on, and with that {lost}: brokers start all the "
+            "same, and "
+            "consumers silently get none of these. Put back what a copy or a slave has; or --keep-going fills the gap "
+            "with placeholders"
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
@@ -199,7 +201,8 @@ class RecoveryAnalysis:
         if unserved:
             stay, lead = ("stays", "it") if unserved == 1 else ("stay", "them")
             yield (
-                f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but no queue leads to "
+                f"{counted(unserved, 'message')} with another PHYSICALOFFSET than their place {stay} in the log, but "
+                "no queue leads to "
                 f"{lead}: brokers do not serve {lead}. A file of the log may have a wrong name"
             )
 
@@ -523,7 +526,8 @@ class RecoveryAnalysis:
         missing = f" of {counted(files, 'missing file')}" if files else ""
         told = f"queues have {counted(messages_between(self.store, begin, end), 'message')} there"
         raise BadRequest(
-            f"placeholders are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the limit of {limit}; "
+            f"placeholders are needed for {counted(needed, 'byte')} of the log up to {end}{missing}, more than the "
+            f"limit of {limit}; "
             f"{told}; nothing was changed",
             path=self.store.commit_log.path_of(good),
             hint=f"if this file does not belong to this log, move it away{hint}",

@@ -250,7 +250,10 @@ class _Steps:
     def _note_passed_over(self) -> Iterator[str]:
         if self._look.passed_over:
             root, places = self._store.path.root, counted(self._look.passed_over, "damaged place")
-            where = f"damage remains: {places} before the place where this recovery begins; brokers serve the records there as they are"
+            where = (
+                f"damage remains: {places} before the place where this recovery begins; brokers serve the records "
+                "there as they are"
+            )
             yield (
                 f"{where}; `rmqctl verify {quoted(root)}` shows them, "
                 f"`rmqctl recover {quoted(root)} --keep-going` puts placeholders there"

@@ -156,7 +156,10 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
     if problem is None and not fewer:
         return plan
     what = f"does not start: {problem}" if problem is not None else f"serves {_in_words(fewer)} fewer than without this"
-    note = f"if the broker dies before its checkpoint moves on, its next start ends the log at {then.max_phy_offset}, and {what}"
+    note = (
+        f"if the broker dies before its checkpoint moves on, its next start ends the log at {then.max_phy_offset}, "
+        f"and {what}"
+    )
     return replace(plan, notes=(*plan.notes, note))
 
 
@@ -201,7 +204,8 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
     elif later:
         at = rehearsal.abnormal.max_phy_offset
         note = (
-            f"if the broker dies before its checkpoint moves on, its next start ends the log at {at}, and serves {_in_words(later)} fewer "
+            f"if the broker dies before its checkpoint moves on, its next start ends the log at {at}, and serves "
+            f"{_in_words(later)} fewer "
             f"than {'a start on the store as it is' if serves_now else 'the next one'}"
         )
         if at < plan.max_phy_offset:
@@ -211,7 +215,10 @@ def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehear
 
 
 def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome) -> RepairPlan:
-    note = f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer than now"
+    note = (
+        f"the next start of a broker ends the log at {then.max_phy_offset}, and serves {_in_words(fewer)} fewer "
+        "than now"
+    )
     own = sum(
         count for (topic, _), count in fewer.items() if not topic.startswith(LMQ_PREFIX)
     )  # light queues share their messages

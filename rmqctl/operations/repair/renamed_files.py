@@ -53,7 +53,8 @@ class RenamedFiles:
                     ("its only record", "says") if count == 1 else (f"all its {counted(count, 'record')}", "say")
                 )
                 yield (
-                    f"{file.name} was renamed: {records} {say} the offsets of {base:0{FILE_NAME_DIGITS}d}; rename it back and run "
+                    f"{file.name} was renamed: {records} {say} the offsets of {base:0{FILE_NAME_DIGITS}d}; rename it "
+                    "back and run "
                     "recover again"
                 )
 

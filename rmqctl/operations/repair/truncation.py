@@ -102,7 +102,10 @@ class Truncation:
         Raises BadRequest.
         """
         if self._losses.good:
-            what = f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} after the first damage"
+            what = (
+                f"{counted(self._losses.good, 'good message')} {'stands' if self._losses.good == 1 else 'stand'} "
+                "after the first damage"
+            )
             hint = f"`rmqctl recover --keep-going` keeps them; --to {self._to} drops them"
             raise BadRequest(what, path=self._store.commit_log.path_of(self._to), offset=self._to, hint=hint)
 
@@ -142,8 +145,14 @@ class Truncation:
     def _note_revived(self) -> Iterator[str]:
         """Note messages that a start revives: a broker reads on as far as there are good records."""
         if self._keep_tail and self._in_tail:
-            stay = f"{counted(self._in_tail, 'good message')} after {self._to} {'stays' if self._in_tail == 1 else 'stay'} in the file"
-            yield f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without --keep-tail they are zeroed"
+            stay = (
+                f"{counted(self._in_tail, 'good message')} after {self._to} "
+                f"{'stays' if self._in_tail == 1 else 'stay'} in the file"
+            )
+            yield (
+                f"{stay}: for rmqctl, and for a broker from its next start on, the log goes on there. Without "
+                "--keep-tail they are zeroed"
+            )
 
     def _no_boundary(self) -> BadRequest:
         near = " and ".join(str(offset) for offset in self._boundaries)

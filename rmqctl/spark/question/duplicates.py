@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS = (
-    "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc", "bodyLength",
+    "broker", "store", "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "uniqKey", "bodyCrc",
+    "bodyLength",
 )  # fmt: skip
 # where brokers keep copies of messages by design: delays, half messages and their placeholders, retries, dead letters
 BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_PREFIXES))})"

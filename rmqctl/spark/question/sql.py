@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAMAGE_COLUMNS = (
-    "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset", "storeTimestamp",
+    "broker", "store", "path", "physicalOffset", "size", "damage", "detail", "topic", "queueId", "queueOffset",
+    "storeTimestamp",
 )  # fmt: skip
 _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 

@@ -157,4 +157,5 @@ def warm_up_once(*modules: KernelModule) -> None:
     """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
     cache_in(find_folder())
     warm_up(*modules)
-    gc.freeze()  # PySpark collects garbage after each task: over all that a compiler is made of, that takes twice what a task does
+    # PySpark collects garbage after each task: with the compiler's objects, that takes twice what a task does
+    gc.freeze()

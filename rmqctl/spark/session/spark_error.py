@@ -20,7 +20,10 @@ _RAISED = re.compile(r"^(?:\w+\.)*(?P<kind>\w+): (?P<what>.+)$", re.MULTILINE)
 _HINTS = (
     (
         re.compile(r"ModuleNotFoundError: No module named"),
-        "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which Python that is",
+        (
+            "the Python of the executors needs what `pip install rmqctl` installs, and pyarrow; PYSPARK_PYTHON says which "
+            "Python that is"
+        ),
     ),
     (
         re.compile(r'Cannot run program ".*python'),

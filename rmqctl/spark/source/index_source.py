@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # a file other than the first is told from the beginTimestamp that the file had before (FORMAT 4), so that its own may
 # be wrong
 INDEX_COLUMNS = {
-    "broker": "string", "store": "string", "path": "string", "entry": "int", "slot": "int", "keyHash": "int", "phyOffset": "bigint",
-    "timeDiff": "int", "storeTimestamp": "bigint", "prevIndex": "int",
+    "broker": "string", "store": "string", "path": "string", "entry": "int", "slot": "int", "keyHash": "int",
+    "phyOffset": "bigint", "timeDiff": "int", "storeTimestamp": "bigint", "prevIndex": "int",
 }  # fmt: skip
 ENTRIES_PER_BATCH = 65536
 MS_PER_SECOND = 1000

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 # offsets and sizes in bytes, queueOffset in units, timestamps in ms since 1970; null in rows of blanks and of bytes
 # that are no record
 MESSAGE_COLUMNS = {
-    "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint", "size": "bigint",
-    "topic": "string", "queueId": "int", "queueOffset": "bigint", "bodyCrc": "bigint", "bodyLength": "int", "flag": "int",
-    "sysFlag": "int", "bornTimestamp": "bigint", "bornHost": "string", "storeTimestamp": "bigint", "storeTime": "timestamp",
-    "storeHost": "string", "reconsumeTimes": "int", "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint",
-    "tags": "string", "keys": "string", "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string",
-    "detail": "string",
+    "broker": "string", "store": "string", "path": "string", "kind": "string", "physicalOffset": "bigint",
+    "size": "bigint", "topic": "string", "queueId": "int", "queueOffset": "bigint", "bodyCrc": "bigint",
+    "bodyLength": "int", "flag": "int", "sysFlag": "int", "bornTimestamp": "bigint", "bornHost": "string",
+    "storeTimestamp": "bigint", "storeTime": "timestamp", "storeHost": "string", "reconsumeTimes": "int",
+    "preparedTransactionOffset": "bigint", "msgId": "string", "tagsCode": "bigint", "tags": "string", "keys": "string",
+    "uniqKey": "string", "properties": "map<string,string>", "body": "binary", "damage": "string", "detail": "string",
 }  # fmt: skip
 KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage", "range"
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # queueOffset and batchSize in units, the rest in bytes; batchSize: of how many queue offsets the unit is
 QUEUE_COLUMNS = {
-    "broker": "string", "store": "string", "topic": "string", "queueId": "int", "queueOffset": "bigint", "physicalOffset": "bigint",
-    "size": "int", "tagsCode": "bigint", "batchSize": "int",
+    "broker": "string", "store": "string", "topic": "string", "queueId": "int", "queueOffset": "bigint",
+    "physicalOffset": "bigint", "size": "int", "tagsCode": "bigint", "batchSize": "int",
 }  # fmt: skip
 TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms beside its reading
 

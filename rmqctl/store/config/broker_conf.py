@@ -80,7 +80,10 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:
-        what = f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load such queues"
+        what = (
+            f"mapperFileSizeBatchConsumeQueue={size} is no multiple of {BATCH_CQ_UNIT.size}: 5.x does not load "
+            "such queues"
+        )
         raise BadRequest(what, path=str(path))
     return size
 

@@ -131,7 +131,10 @@ class StorePath:
                 what, path=root_text(self.root), hint="`rmqctl verify --level 1` and `rmqctl dump` read it"
             )
         if self.layout is not Layout.FILES:
-            what = f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the database"
+            what = (
+                f"a store with queues in {self.layout.value} is read-only for rmqctl: a change would not reach the "
+                "database"
+            )
             raise LayoutNotSupported(what, path=root_text(self.root), hint="`rmqctl verify` and `rmqctl dump` read it")
 
     @property

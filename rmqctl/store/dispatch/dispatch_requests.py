@@ -110,8 +110,8 @@ class DispatchRequestBuilder:
         hashes = self._hashes(message)
         flags = _traits(message, hashes, with_tags=self.with_tags)
         row = (
-            message.physical_offset, message.queue_offset, tags_code(message.properties), message.store_timestamp, message.size,
-            self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), flags,
+            message.physical_offset, message.queue_offset, tags_code(message.properties), message.store_timestamp,
+            message.size, self.number(message.topic_bytes, message.queue_id), message.sys_flag, 0, len(hashes), flags,
         )  # fmt: skip
         return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
 

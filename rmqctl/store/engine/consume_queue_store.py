@@ -51,7 +51,10 @@ class ConsumeQueueStore:
                 what = f"queue {key[0]}/{key[1]} points after the log's end {log_end}"
                 raise NeedsRecovery(what, path=str(before.path.root), hint=SEE_VERIFY)
             if isinstance(queue, BatchConsumeQueue) != (key[0] in self.batch_topics):
-                what = f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does not load it"
+                what = (
+                    f"queue {key[0]}/{key[1]} is not of the queue.type that config/{TOPICS_CONFIG} says: 5.x does "
+                    "not load it"
+                )
                 raise NeedsRecovery(what, path=str(before.path.root))
             self.offsets[key] = queue.max_offset
             if isinstance(queue, (ConsumeQueue, BatchConsumeQueue)) and queue.queue.files:

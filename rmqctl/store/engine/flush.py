@@ -43,8 +43,8 @@ class FlushIntervals(NamedTuple):
     def of(cls, conf: WritingConf) -> FlushIntervals:
         """Return the flush services that broker.conf asks for."""
         return cls(
-            conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000, conf.commit_thorough_ms / 1000,
-            conf.flush_least_pages, conf.commit_least_pages,
+            conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000,
+            conf.commit_thorough_ms / 1000, conf.flush_least_pages, conf.commit_least_pages,
         )  # fmt: skip
 
 

@@ -141,7 +141,10 @@ class MessageStore:
         Raises FileExistsError where something is there already, but for a store that never had a message.
         """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
-            what = "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and queues in files"
+            what = (
+                "broker.conf asks for DLedger or RocksDB, and rmqctl creates only stores with an ordinary log and "
+                "queues in files"
+            )
             raise LayoutNotSupported(what, path=str(root))
         storage = _storage_of(root, conf or BrokerConf())
         logs = store_path.writable_commitlogs(root, conf or BrokerConf())

@@ -143,7 +143,10 @@ def advice(root: Path, entry: JournalEntry) -> str:
     if entry.fault is not None and entry.fault.hint:
         return entry.fault.hint
     if entry.may_be_forgotten:
-        forget = f"`rmqctl undo {quoted(root)} --drop-damaged {entry.folder.name}` forgets this change, which came to its end"
+        forget = (
+            f"`rmqctl undo {quoted(root)} --drop-damaged {entry.folder.name}` forgets this change, which came to "
+            "its end"
+        )
         return f"{forget}; or {_by_hand(entry.folder)}"
     return f"the store may be half changed; {_by_hand(entry.folder)}, then run `rmqctl verify {quoted(root)}`"
 
@@ -327,7 +330,10 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
     """Raise ChangedSince where an undo would lose what was written since, OSError."""
     changed = changed_since(storage, root, entry)
     if changed:
-        what = f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was changed"
+        what = (
+            f"written to since `rmqctl {entry.verb}`: {first_of(changed)}; an undo would lose that, so nothing was "
+            "changed"
+        )
         raise ChangedSince(what, path=str(root), hint="--force undoes the change anyway")
 
 

@@ -92,7 +92,10 @@ class ReadOnlyStore:
             behind.file_from_offset - file.file_from_offset for file, behind in pairwise(files)
         }
         if said is not None and len(files) > 1 and len(sizes) == 1 and said not in sizes:
-            what = f"broker.conf says mappedFileSizeCommitLog={said}, but all {len(files)} files of the log have {sizes.pop()} bytes"
+            what = (
+                f"broker.conf says mappedFileSizeCommitLog={said}, but all {len(files)} files of the log have "
+                f"{sizes.pop()} bytes"
+            )
             raise BadRequest(what, path=str(self.path.root), hint="check that this is the broker.conf of this store")
 
     def check_one_queue_type(self) -> None:
@@ -104,7 +107,10 @@ class ReadOnlyStore:
             return
         topic = self.conflicting_queues[0][0]
         both = f"{store_path.CONSUMEQUEUE}/ and {store_path.BATCHCONSUMEQUEUE}/"
-        hint = f"move away those of the type that queue.type in config/{TOPICS_CONFIG} does not name (no queue.type: the batch queues)"
+        hint = (
+            f"move away those of the type that queue.type in config/{TOPICS_CONFIG} does not name (no queue.type: "
+            "the batch queues)"
+        )
         raise LayoutNotSupported(
             f"topic {topic} has queues in both {both}: no broker of 5.x starts", path=str(self.path.root), hint=hint
         )

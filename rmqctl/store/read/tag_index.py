@@ -122,7 +122,10 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     if signs_of_5_4(store):
         return True
     if store.path.version_signs() and store.tags_are_indexed is None and _log_has_tags(store):
-        what = "cannot tell which broker version wrote this store: 5.4 and later index TAGS, others do not, and no index shows it"
+        what = (
+            "cannot tell which broker version wrote this store: 5.4 and later index TAGS, others do not, and no "
+            "index shows it"
+        )
         raise BadRequest(what, path=str(store.path.root), hint="give --profile 5.3 or --profile 5.4")
     return False
 

@@ -1,4 +1,6 @@
-"""Root on a store of another user: it goes on as that user, and no swap of a folder for a link leads it out of the store."""
+"""Root on a store of another user: it goes on as that user, and no swap of a folder for a link leads it out of the
+store.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_a_dry_run_of_an_undo_says_so_too(tmp_path: Path, rmqctl: Rmqctl) -> Non
 
 
 def test_links_that_are_followed_need_root_as_well(tmp_path: Path) -> None:
-    """--follow-links --as-root writes where the link leads; without --as-root what is there belongs to root, and is refused."""
+    """--follow-links --as-root writes where the link leads; without --as-root what is there belongs to root, and is
+    refused.
+    """
     store = unpack("471-basic", tmp_path)
     elsewhere = tmp_path / "elsewhere"
     (store / "consumequeue").rename(elsewhere)
@@ -212,7 +216,9 @@ def test_receipts_and_metrics_where_only_root_may_write(tmp_path: Path) -> None:
 
 
 class Swapper:
-    """Swaps folders of a store for links to their likes in `outside`, and back, from the moment that a verb begins to write."""
+    """Swaps folders of a store for links to their likes in `outside`, and back, from the moment that a verb begins to
+    write.
+    """
 
     def __init__(self, store: Path, outside: Path) -> None:
         self.swaps = 0

@@ -671,7 +671,10 @@ def test_a_flush_that_fails_ends_it_at_its_line(
     why = "cannot be flushed: Input/output error; it may be there all the same"
     assert (result.code, len(result.rows())) == (4, 4)
     assert result.err.splitlines() == [
-        f"queues and index are incomplete (Input/output error), and `abort` remains: `rmqctl recover {store}` makes them whole",
+        (
+            f"queues and index are incomplete (Input/output error), and `abort` remains: `rmqctl recover {store}` makes "
+            "them whole"
+        ),
         f"4 messages appended as 4.9 does; ended at line 5: {why}; go on with line 5 (`tail -n +5 {lines}`)",
     ]
 
@@ -702,7 +705,10 @@ def test_queues_that_cannot_be_written_are_for_recover(
         result = rmqctl("append", store, "--from", lines)
     assert result.code == 4
     assert result.err.splitlines() == [
-        f"queues and index are incomplete (No space left on device), and `abort` remains: `rmqctl recover {store}` makes them whole",
+        (
+            f"queues and index are incomplete (No space left on device), and `abort` remains: `rmqctl recover {store}` "
+            "makes them whole"
+        ),
         told.format(lines=lines),
     ]
     assert rmqctl("recover", store, "--yes").code == 3
@@ -758,8 +764,10 @@ def test_a_store_of_4_without_a_message_does_not_show_its_version(tmp_path: Path
 def test_a_killed_store_of_5_stays_one_when_it_is_recovered(tmp_path: Path, rmqctl: Rmqctl) -> None:
     root = tmp_path / "store"
     program = (
-        "import os, signal, sys; from rmqctl.cli.main import run; from rmqctl.store.engine.message_store import MessageStore as M; "
-        "M.dispatch = lambda self: self.max_phy_offset and os.kill(os.getpid(), signal.SIGKILL); sys.exit(run(sys.argv[1:]))"
+        "import os, signal, sys; from rmqctl.cli.main import run; from rmqctl.store.engine.message_store import "
+        "MessageStore as M; "
+        "M.dispatch = lambda self: self.max_phy_offset and os.kill(os.getpid(), signal.SIGKILL); "
+        "sys.exit(run(sys.argv[1:]))"
     )
     command = ["append", root, "--create", *SIZES, "--profile", "5.3", "--topic", "T", "--tags", "t", "--body", "x"]
     assert (

@@ -146,8 +146,8 @@ def test_a_store_in_use_gets_a_plan_only(store: Path, rmqctl: Rmqctl) -> None:
     assert f"commitlog/{0:020d}" in dry.out
     assert (result.out, result.err.count("\n")) == ("", 1)
     assert (
-        "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others delete)"
-        in result.err
+        "nothing was deleted (a broker deletes its expired files itself, and keeps the space of those that others "
+        "delete)" in result.err
     )
     assert f"(pid {holder.pid})" in result.err
     assert tree(store) == before

@@ -256,7 +256,9 @@ def test_follow_prints_new_records_over_a_roll_of_files(tmp_path: Path) -> None:
 
 
 def test_follow_never_prints_a_torn_record(tmp_path: Path) -> None:
-    """A writer that writes each record in two parts, cut elsewhere each time; what comes out is always the whole record."""
+    """A writer that writes each record in two parts, cut elsewhere each time; what comes out is always the whole
+    record.
+    """
     records = [Record(queue_offset=i, body=b"body-%d" % i, properties=b"KEYS\x01key-%d" % i) for i in range(40)]
     write_log(tmp_path, records[:1], file_size=16384)
     process = follow(tmp_path, "--tail", "1", "--limit", str(len(records)))

@@ -390,7 +390,9 @@ def test_resume_says_what_a_killed_rebuild_left(moment: str, golden: Golden, rmq
 
 
 def test_what_the_next_start_serves_less_is_lost(golden: Golden, rmqctl: Rmqctl) -> None:
-    """A topic that neither topics.json nor a group's offset names gets no queue: the next start serves nothing of it."""
+    """A topic that neither topics.json nor a group's offset names gets no queue: the next start serves
+    nothing of it.
+    """
     store = golden("broker-497")
     listed = json.loads((store / "config" / "topics.json").read_text())
     rows = [row for row in rmqctl("queue", store, "-o", "jsonl").rows() if row["topic"].startswith("events")]

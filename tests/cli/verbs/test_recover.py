@@ -1,4 +1,6 @@
-"""recover: what a restart would come to, as the real brokers say; a repair that leaves nothing to do; and all of it taken back."""
+"""recover: what a restart would come to, as the real brokers say; a repair that leaves nothing to do; and all of it
+taken back.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,10 @@ def test_nothing_is_done_without_a_yes(verb: tuple[str, ...], tmp_path: Path, rm
     assert tree_hash(store) == before
 
 
-HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print('held', flush=True); sys.stdin.read()"
+HOLDER = (
+    "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print('held', "
+    "flush=True); sys.stdin.read()"
+)
 
 
 @pytest.mark.parametrize("verb", [("recover",), ("truncate", "--to", "40668"), ("rebuild", "all")])
@@ -169,7 +174,9 @@ def test_the_table_says_what_is_lost_and_what_a_restart_would_lose(tmp_path: Pat
 
 
 def pass_over_damage(store: Path) -> int:
-    """Flip a bit in the third file from the end of a store that died; its checkpoint says that all before the last file is whole."""
+    """Flip a bit in the third file from the end of a store that died; its checkpoint says that all before the last file
+    is whole.
+    """
     last, third = (file.physical_offset for file in (_record(store, -1, 0), _record(store, -3, 20)))
     flip = store / "commitlog" / f"{third // 65536 * 65536:020d}"
     data = bytearray(flip.read_bytes())
@@ -210,7 +217,9 @@ def test_what_the_next_start_would_stop_at_gets_a_mark(base: str, tmp_path: Path
 
 
 def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """A broker of 4.x counts the pre-allocated file, which recover deletes: the next normal start begins one file earlier."""
+    """A broker of 4.x counts the pre-allocated file, which recover deletes: the next normal start begins one file
+    earlier.
+    """
     store = unpack("497-tx", tmp_path)
     apply_damage(
         store, [{"op": "write", "path": f"commitlog/{0:020d}", "offset": 54300, "hex": bytes(range(1, 200)).hex()}]
@@ -226,7 +235,9 @@ def test_a_file_that_goes_brings_the_next_start_no_nearer_to_damage(tmp_path: Pa
 
 @pytest.mark.parametrize("base", ["471-basic", "497-basic"])
 def test_a_broker_starts_on_what_was_repaired(base: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """Without queues a broker of 4.x waits for ever at a gap of the log: the log ends there, unless placeholders fill the gap."""
+    """Without queues a broker of 4.x waits for ever at a gap of the log: the log ends there, unless placeholders fill
+    the gap.
+    """
     store = unpack(base, tmp_path)
     (store / "commitlog" / f"{3 * 65536:020d}").rename(store / "commitlog" / f"{5 * 65536:020d}")
     for path in (store / "consumequeue").rglob("0*"):
@@ -433,7 +444,9 @@ def test_an_empty_file_in_the_middle_ends_the_log(tmp_path: Path, rmqctl: Rmqctl
 def test_a_unit_that_points_behind_the_log_loses_no_message(
     base: str, points_to: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is rebuilt."""
+    """The real brokers drop all of its queue, abort or not; the messages are in the log, from which the queue is
+    rebuilt.
+    """
     store = unpack(base, tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
     units = rmqctl("queue", store, "%RETRY%billing", 1, "-o", "jsonl").rows()
@@ -448,7 +461,9 @@ def test_a_unit_that_points_behind_the_log_loses_no_message(
 
 
 def test_units_without_a_message_are_lost_ones(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """One that points after the log, in the place of a message, and two after the queue's end, whose messages the log has no more."""
+    """One that points after the log, in the place of a message, and two after the queue's end, whose messages the log
+    has no more.
+    """
     store = unpack("497-basic", tmp_path)
     queue = store / "consumequeue" / "%RETRY%billing" / "1" / f"{0:020d}"
     end = rmqctl("recover", store, "--dry-run", "-o", "json").document()["maxPhyOffset"]
@@ -735,7 +750,8 @@ def test_messages_whose_queue_offsets_others_have_count_as_lost(first: int, tmp_
 
 @pytest.mark.parametrize("has_queues", [True, False])
 def test_messages_behind_a_record_of_another_place_stay(has_queues: bool, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves nothing after it.
+    """No broker stops at such a record: it dispatches the place that the record says, and then, without queues, serves
+    nothing after it.
 
     As the real 4.9.7 does: 282 messages of this store without its queues, 300 after recover, after a crash as well.
     """
@@ -798,7 +814,9 @@ def test_a_file_whose_name_another_has_was_not_renamed(tmp_path: Path, rmqctl: R
 
 
 def test_a_damaged_message_whose_queue_offset_another_has_counts_once(tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """A placeholder takes its place in the log, and gets none in the queue: it is one of the nine, and the other eight are named."""
+    """A placeholder takes its place in the log, and gets none in the queue: it is one of the nine, and the other eight
+    are named.
+    """
     records = sample_records(9)
     for record in records:
         record.queue_offset += 5
@@ -821,7 +839,9 @@ OVERLAP = 1024  # physical offset at which the second file begins, inside the fi
 def test_damage_where_files_overlap_is_mended_in_its_own_file(
     number: int, hurt: int, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """The offsets alone do not tell the file: a placeholder must not go over good messages of the other one, and has its unit."""
+    """The offsets alone do not tell the file: a placeholder must not go over good messages of the other one, and has
+    its unit.
+    """
     store = tmp_path / "store"
     records = [sample_records(9), sample_records(9)]
     for n, record in enumerate([*records[0], *records[1]]):
@@ -883,7 +903,9 @@ def test_a_file_that_was_short_ends_the_log_at_no_later_start(cut: int, tmp_path
 def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
     kind: str, codes: set[str], tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """A real 4.9.7 that starts with `abort` makes it, and serves the message twice; the queue that leads to it is enough."""
+    """A real 4.9.7 that starts with `abort` makes it, and serves the message twice; the queue that leads to it is
+    enough.
+    """
     store = unpack("497-basic", tmp_path)
     row = next(row for row in rmqctl("dump", store, "-o", "jsonl").rows() if row["queueOffset"] == 13)
     at = row["physicalOffset"] % 65536
@@ -906,7 +928,9 @@ def test_a_record_of_a_queue_one_bit_off_makes_no_queue(
 def test_topics_of_the_broker_and_of_groups_are_not_taken_for_deleted(
     gone: str, abort: bool, tmp_path: Path, rmqctl: Rmqctl
 ) -> None:
-    """4.9.7 writes RMQ_SYS_TRANS_OP_HALF_TOPIC into no file, and serves its 60 messages after a start without the folder as before."""
+    """4.9.7 writes RMQ_SYS_TRANS_OP_HALF_TOPIC into no file, and serves its 60 messages after a start without the
+    folder as before.
+    """
     store = unpack("broker-497", tmp_path)
     served = ranges(rmqctl("queue", store, "-o", "jsonl").rows())
     assert served["RMQ_SYS_TRANS_OP_HALF_TOPIC", 0] == (0, 60)

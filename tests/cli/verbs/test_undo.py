@@ -218,7 +218,8 @@ def test_a_half_done_change_is_told_and_must_be_undone_first(golden: Golden, rmq
         assert result.code == 1
         assert (
             result.err
-            == f"rmqctl: {store}: rmqctl checkpoint was interrupted: the store is half changed (rmqctl undo {store} brings it back)\n"
+            == f"rmqctl: {store}: rmqctl checkpoint was interrupted: the store is half changed (rmqctl undo {store} "
+            "brings it back)\n"
         )
     assert tree_hash(store) == left
     assert rmqctl("undo", store, "--yes").code == 0
@@ -229,7 +230,10 @@ def test_a_store_in_use(golden: Golden, rmqctl: Rmqctl) -> None:
     store = golden("471-basic")
     rmqctl("checkpoint", store, *SET)
     before = tree_hash(store)
-    program = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(flush=True); sys.stdin.read()"
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); "
+        "print(flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as broker:
@@ -270,7 +274,10 @@ def test_a_damaged_journal(golden: Golden, rmqctl: Rmqctl) -> None:
 
 
 def damaged_among(store: Path, rmqctl: Rmqctl, *damaged: str) -> list[str]:
-    """Three changes, the journals of some of them damaged. Return the hashes of the store's files, without rmqctl's own, before each."""
+    """Three changes, the journals of some of them damaged.
+
+    Return the hashes of the store's files, without rmqctl's own, before each.
+    """
     hashes = []
     for moment in ("1", "2", "3"):
         hashes.append(rmqctl("checkpoint", store, "-o", "json").out)

@@ -416,7 +416,10 @@ def test_a_deleted_topic_is_a_note(golden: Golden) -> None:
     edit_json(root / "config/topics.json", lambda content: content["topicConfigTable"].pop("events"))
     assert said(root, LEVEL_ALL) == set()
     assert notes(root) == [
-        "300 messages of topic 'events', which neither topics.json nor a group's offset names, have no queue: deleted topic"
+        (
+            "300 messages of topic 'events', which neither topics.json nor a group's offset names, have no queue: deleted "
+            "topic"
+        )
     ]
 
 
@@ -461,7 +464,9 @@ def test_a_pre_blank_unit_among_used_ones(basic: Path) -> None:
 
 
 def recreated(root: Path, *, before: int, after: int, units_from: int) -> list[tuple[Record, int, int]]:
-    """A log with `before` messages of a queue, and `after` that begin at 0 again; the queue points at those from `units_from` on."""
+    """A log with `before` messages of a queue, and `after` that begin at 0 again; the queue points at those from
+    `units_from` on.
+    """
     records = [Record(queue_id=0, queue_offset=i, properties=b"") for i in [*range(before), *range(after)]]
     write_log(root, records, file_size=8192)
     found = placed(records)

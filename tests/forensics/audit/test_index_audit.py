@@ -97,7 +97,9 @@ def test_an_only_file_that_is_empty_is_said_to_be_so(basic: Path) -> None:
 
 @pytest.mark.parametrize(("value", "before"), [(0, 0), (1, 0), (0, 999)])
 def test_a_file_without_an_entry(value: int, before: int, basic: Path) -> None:
-    """4.x leaves indexCount 0 there, 5.3.3 leaves 1; a file that is not the first begins where the one before it ends."""
+    """4.x leaves indexCount 0 there, 5.3.3 leaves 1; a file that is not the first begins where the one
+    before it ends.
+    """
     (end_time,) = peek(basic / SECOND, END_TIMESTAMP, "q")
     (end_offset,) = peek(basic / SECOND, END_PHY_OFFSET, "q")
     with_begin = (end_time, end_time, end_offset, end_offset) if before else (0, 0, 0, 0)

@@ -1,4 +1,6 @@
-"""Light message queues of stores that seven versions of the real store wrote (`tests/support/light_traffic.py`), with a restart."""
+"""Light message queues of stores that seven versions of the real store wrote (`tests/support/light_traffic.py`), with a
+restart.
+"""
 
 from __future__ import annotations
 

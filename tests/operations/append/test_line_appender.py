@@ -193,7 +193,8 @@ STRANGE = USUAL | {
     "msgId": quoted(RAW_TEXT),
     "damage": st.sampled_from(("null", '"bad-magic"')),
 } | dict.fromkeys(
-    ("queueId", "flag", "reconsumeTimes", "bornTimestamp", "preparedTransactionOffset", "bodyCrc", "physicalOffset", "queueOffset"), NUMBER
+    ("queueId", "flag", "reconsumeTimes", "bornTimestamp", "preparedTransactionOffset", "bodyCrc", "physicalOffset",
+     "queueOffset"), NUMBER
 )  # fmt: skip
 SCARS = (b"", b",", b"}", b"{", b'"', b"\\", b"\xff", b"\x00", b"\x0b", b" ", b"x")
 
@@ -296,7 +297,9 @@ NOT_PLAIN = {
     "no ASCII": '{"topic":"T","body":"é"}'.encode(),
     "a key that is none": b'{"topic":"T","tags":"a"}',
     "another body than was dumped": b'{"topic":"T","body":"123456788","bodyCrc":1274296614}',
-    "another body than was dumped, in base64": b'{"topic":"T","body":"MTIzNDU2Nzg4","bodyEncoding":"base64","bodyCrc":1274296614}',
+    "another body than was dumped, in base64": (
+        b'{"topic":"T","body":"MTIzNDU2Nzg4","bodyEncoding":"base64","bodyCrc":1274296614}'
+    ),
     "a key twice": b'{"topic":"T","topic":"T"}',
     "a property twice": b'{"topic":"T","properties":{"a":"b","a":"c"}}',
     "a property without a value": b'{"topic":"T","properties":{"a":""}}',

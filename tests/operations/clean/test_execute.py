@@ -1,4 +1,6 @@
-"""What `clean` does to a store, with a plan made by hand: the order, the receipts, the pace, and its end at every storage call."""
+"""What `clean` does to a store, with a plan made by hand: the order, the receipts, the pace, and its end at every
+storage call.
+"""
 
 from __future__ import annotations
 

@@ -134,7 +134,10 @@ def test_groups_of_which_no_topic_is_known_are_named(tmp_path: Path) -> None:
     (root / "config" / "subscriptionGroup.json").write_text(
         json.dumps({"subscriptionGroupTable": groups}), encoding="ascii"
     )
-    warning = "config/ does not say which topics new, newer will read: of topics that other groups read nothing is kept for them"
+    warning = (
+        "config/ does not say which topics new, newer will read: of topics that other groups read nothing is "
+        "kept for them"
+    )
     assert warning in plan(root, protect_unconsumed=True, **TIME).warnings
     assert not [found for found in plan(root, **TIME).warnings if "will read" in found]
 
@@ -403,7 +406,10 @@ def test_the_plan_tells_what_waits_in_files_that_go(tmp_path: Path) -> None:
     ]  # the first that stays has its count, too
     assert found.waiting == PendingCounts(unconsumed=7)
     assert found.warnings == (
-        "messages in files that go wait for someone: 7 not consumed (farthest behind: slow); --protect-unconsumed keeps them",
+        (
+            "messages in files that go wait for someone: 7 not consumed (farthest behind: slow); --protect-unconsumed "
+            "keeps them"
+        ),
     )
 
 

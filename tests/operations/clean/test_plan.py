@@ -89,7 +89,9 @@ def first_left(planned: ExpiryPlan) -> str:
 
 
 class Case(NamedTuple):
-    """Files so old (hours), settings, disks so full (percent): so many files go, because of this, and the first left stays for that."""
+    """Files so old (hours), settings, disks so full (percent): so many files go, because of this, and the first left
+    stays for that.
+    """
 
     ages: tuple[float, ...]
     settings: dict[str, Any]
@@ -212,7 +214,10 @@ def test_what_forces_is_told_with_its_level(
 
 
 def test_a_disk_that_is_not_helped_forces_one_round(tmp_path: Path) -> None:
-    """4.x, in the hour: the queues' disk is over the force level, and no file of the log is on it. A broker goes on to the last file."""
+    """4.x, in the hour: the queues' disk is over the force level, and no file of the log is on it.
+
+    A broker goes on to the last file.
+    """
     root = write_aged(tmp_path / "store", (5,) * 20)
     log_disk = DiskUse(root / "commitlog", 20, 20, 100, 100, device=1)
     logics_disk = DiskUse(root / "consumequeue", 50, 50, 100, 100, device=2)
@@ -309,7 +314,9 @@ def test_an_empty_store_has_nothing_to_delete(tmp_path: Path) -> None:
 
 
 def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
-    """12 of 20 messages go: 2 of 4 queue files of 5 units, and of index files that end in files 0, 2 and 4 the first two."""
+    """12 of 20 messages go: 2 of 4 queue files of 5 units, and of index files that end in files 0, 2 and 4 the first
+    two.
+    """
     found = plan(write_aged(tmp_path / "store", OLD), **TIME)
     assert [file.path for file in found.going] == [
         *(f"commitlog/{number * FILE_SIZE:020d}" for number in range(3)),
@@ -341,7 +348,9 @@ def test_what_an_earlier_run_left_goes_whatever_asks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("conf", "goes"), [(BrokerConf(), 2), (BrokerConf(consumequeue_ext_enabled=False), 0)])
 def test_the_extension_begins_with_the_first_unit_left(conf: BrokerConf, goes: int, tmp_path: Path) -> None:
-    """Its files have 100 bytes, for four units each; that of the first message left, the 13th, is at 300: a file that ends there stays."""
+    """Its files have 100 bytes, for four units each; that of the first message left, the 13th, is at 300: a file that
+    ends there stays.
+    """
     root = write_aged(tmp_path / "store", OLD)
     for path in (root / "consumequeue" / "OrderPaid" / "1").iterdir():
         units = list(UNIT.iter_unpack(path.read_bytes()))

@@ -1,4 +1,6 @@
-"""Placeholders are valid records of the size that was asked for, and a range is filled wholly, whatever the units claim."""
+"""Placeholders are valid records of the size that was asked for, and a range is filled wholly, whatever the units
+claim.
+"""
 
 from __future__ import annotations
 

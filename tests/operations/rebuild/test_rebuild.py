@@ -1,4 +1,6 @@
-"""Queues and index rebuilt from a log are those that the real brokers made of it; and what is done where the log cannot tell."""
+"""Queues and index rebuilt from a log are those that the real brokers made of it; and what is done where the log cannot
+tell.
+"""
 
 from __future__ import annotations
 

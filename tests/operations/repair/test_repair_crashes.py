@@ -1,7 +1,8 @@
 """The process ends, or the system fails, at every storage call of recover, truncate, rebuild, undo and undo --drop.
 
-Afterwards the store is the old one, the new one, or undo brings the old one back: bytes, lengths, times. What was left half done
-is told in one line by whatever is called next. The commands run as a whole, on a store that is small enough for that.
+Afterwards the store is the old one, the new one, or undo brings the old one back: bytes, lengths, times. What was left
+half done is told in one line by whatever is called next. The commands run as a whole, on a store that is small enough
+for that.
 """
 
 from __future__ import annotations
@@ -248,7 +249,9 @@ class Expected:
         self.check_killed(system.root)
 
     def check_drop(self, system: FaultySystem) -> None:
-        """After the end of a process that was to forget what was before: that is there, or not, and the new store stays."""
+        """After the end of a process that was to forget what was before: that is there, or not, and the new store
+        stays.
+        """
         self._check_power_failure(system, forgets=True)
         self.assert_new(system.root)
         self.seen.update(state.value for state in states(system.root))
@@ -257,7 +260,10 @@ class Expected:
         self.assert_new(system.root)
 
     def _check_power_failure(self, system: FaultySystem, *, forgets: bool = False) -> None:
-        """What was not brought to the disk is lost, all of it or some. With `forgets` it is the new store that needs no journal."""
+        """What was not brought to the disk is lost, all of it or some.
+
+        With `forgets` it is the new store that needs no journal.
+        """
         left = system.root.with_name(f"{system.root.name}-left")
         system.after_power_failure(left, random.Random(system.at) if system.at % 3 else None)
         if forgets and states(left) != [JournalState.DONE]:
@@ -423,7 +429,9 @@ def assert_one_line(result: Ran, root: Path) -> None:
 @pytest.mark.parametrize("fault", [Fault.NO_SPACE, Fault.IO_ERROR, Fault.FULL_DISK, Fault.DEAD_DISK])
 @NAMES
 def test_an_error_at_every_call_of_a_repair(name: str, fault: Fault, step: int, stores: Stores, tmp_path: Path) -> None:
-    """The store is as before, without a trace; where the disk stays dead, or full, it may be half changed and says so."""
+    """The store is as before, without a trace; where the disk stays dead, or full, it may be half
+    changed and says so.
+    """
     expected = Expected(stores, name, tmp_path)
     errors = 0
     for system in every_fault(tmp_path, fault, step):

@@ -26,7 +26,9 @@ def store(root: Path, *records: Record) -> Path:
 
 
 def test_what_brokers_copy_is_no_duplicate(golden_stores: dict[str, Path], document: Callable[..., Row]) -> None:
-    """Delays, half messages, retries, dead letters, batches of real brokers; but 533-kill committed three transactions twice."""
+    """Delays, half messages, retries, dead letters, batches of real brokers; but 533-kill committed three transactions
+    twice.
+    """
     clean = document("duplicates", golden_stores["broker-497"], golden_stores["broker-533"])
     assert (clean["code"], clean["copies"]) == (0, [])
     found = document("duplicates", golden_stores["broker-533-kill"])

@@ -74,7 +74,8 @@ def test_a_queue_that_is_gone_and_topics_that_were_deleted(
 
 
 RECORDS = (
-    "broker string, store string, kind string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size bigint, "
+    "broker string, store string, kind string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, "
+    "size bigint, "
     "storeTimestamp bigint, sysFlag int, properties map<string,string>, damage string"
 )
 UNITS = "store string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size bigint"

@@ -45,7 +45,10 @@ def test_rows_as_they_are(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> Non
 
 def test_messages_and_damage_together(damaged_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
     root = damaged_stores["471-basic--body-flip-first-abnormal"]
-    query = "SELECT d.damage, count(m.size) AS before FROM damage d, messages m WHERE m.physicalOffset < d.physicalOffset GROUP BY d.damage"
+    query = (
+        "SELECT d.damage, count(m.size) AS before FROM damage d, messages m WHERE m.physicalOffset < "
+        "d.physicalOffset GROUP BY d.damage"
+    )
     result = rmqctl("job", "sql", query, root, "-o", "jsonl")
     damage = next(row for row in rmqctl("dump", root, "--damaged", "-o", "jsonl").rows() if "damage" in row)
     before = sum(row["physicalOffset"] < damage["physicalOffset"] for row in dumped(root))
@@ -116,12 +119,18 @@ def test_only_the_columns_that_a_query_names_are_read(query: str, columns: list[
 def test_queues_and_index(golden_stores: dict[str, Path], rmqctl: Rmqctl) -> None:
     root = golden_stores["broker-497"]
     listed = rmqctl("queue", root, "orders", "2", "-o", "jsonl").rows()
-    query = "SELECT queueOffset, physicalOffset, size, tagsCode FROM queues WHERE topic = 'orders' AND queueId = 2 ORDER BY queueOffset"
+    query = (
+        "SELECT queueOffset, physicalOffset, size, tagsCode FROM queues WHERE topic = 'orders' AND queueId = 2 "
+        "ORDER BY queueOffset"
+    )
     found = rmqctl("job", "sql", query, root, "-o", "jsonl")
     assert (found.code, found.err) == (0, "")
     assert found.rows() == [
         {key: row[key] for key in ("queueOffset", "physicalOffset", "size", "tagsCode")} for row in listed
     ]
-    joined = "SELECT count(DISTINCT i.phyOffset) AS n FROM index i JOIN messages m ON i.phyOffset = m.physicalOffset AND i.store = m.store"
+    joined = (
+        "SELECT count(DISTINCT i.phyOffset) AS n FROM index i JOIN messages m ON i.phyOffset = m.physicalOffset "
+        "AND i.store = m.store"
+    )
     keyed = sum("UNIQ_KEY" in row["properties"] or "KEYS" in row["properties"] for row in dumped(root))
     assert rmqctl("job", "sql", joined, root, "-o", "jsonl").rows() == [{"n": keyed}]

@@ -53,7 +53,9 @@ IMPORTED_BY_WORKERS = (
 
 
 def test_a_session_in_a_folder_of_someone_else_s(tmp_path: Path) -> None:
-    """No module there is imported, nothing is written there; no other host reaches the JVM; what a worker prints is not heard."""
+    """No module there is imported, nothing is written there; no other host reaches the JVM; what a worker prints is not
+    heard.
+    """
     here = tmp_path / "commitlog"
     for folder in (here, tmp_path / "bin", tmp_path / "jars"):
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""A signal to the whole process group, as Ctrl-C, `timeout` and a terminal's hang-up send it: one line, and no JVM is left."""
+"""A signal to the whole process group, as Ctrl-C, `timeout` and a terminal's hang-up send it: one line, and no JVM is
+left.
+"""
 
 from __future__ import annotations
 

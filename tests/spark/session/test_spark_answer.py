@@ -1,4 +1,7 @@
-"""Whether Spark is at a URL: who refuses, says nothing or is something else is told in one line. A real one is asked by test_cluster."""
+"""Whether Spark is at a URL: who refuses, says nothing or is something else is told in one line.
+
+A real one is asked by test_cluster.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ SCHEMES = ("spark", "sc")
 
 @contextmanager
 def listener(answer: bytes | None) -> Iterator[str]:
-    """HOST:PORT of one that takes a connection, and says `answer` after it heard something; None: says nothing, up to the block's end."""
+    """HOST:PORT of one that takes a connection, and says `answer` after it heard something; None: says nothing, up to
+    the block's end.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

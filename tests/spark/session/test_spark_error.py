@@ -14,7 +14,8 @@ Traceback (most recent call last):
     process()
 rmqctl.errors.NotAStore: /mnt/a/store: no such folder (try /mnt/a)
 """
-OF_A_PLAN = """[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: Traceback (most recent call last):
+OF_A_PLAN = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: Traceback (most recent call last):
   File "/x/data_source.py", line 9, in partitions
     raise BadRequest("splitMiB is 'x'")
 rmqctl.errors.BadRequest: splitMiB is 'x'

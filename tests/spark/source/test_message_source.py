@@ -1,4 +1,7 @@
-"""Rows that tasks make of splits: those of `rmqctl dump --damaged`, on every golden store and damage case. No Spark runs here."""
+"""Rows that tasks make of splits: those of `rmqctl dump --damaged`, on every golden store and damage case.
+
+No Spark runs here.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,9 @@ def test_splits_of_any_size(split_size: int, tmp_path: Path) -> None:
 
 
 def splits_before_a_record_in_a_body(root: Path) -> list[Split]:
-    """Makes a store with three messages; the second one's body has a whole record in its own place, and the second split begins in it."""
+    """Makes a store with three messages; the second one's body has a whole record in its own place, and the second
+    split begins in it.
+    """
     head, inner = 88, Record()
     first = Record(body=b"a" * 50)
     place = len(encode(first, 0)) + head + 10

@@ -1,4 +1,7 @@
-"""Units of consume queues as tasks read them: those that the real brokers report, and that `rmqctl queue` lists. No Spark runs here."""
+"""Units of consume queues as tasks read them: those that the real brokers report, and that `rmqctl queue` lists.
+
+No Spark runs here.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ def listed(root: Path) -> list[dict[str, Any]]:
     with closing(ReadOnlyStore(root)) as store:
         return [
             {
-                "broker": root.parent.name, "store": str(root), "topic": topic, "queueId": queue_id, "queueOffset": unit.queue_offset,
-                "physicalOffset": unit.physical_offset, "size": unit.size,
+                "broker": root.parent.name, "store": str(root), "topic": topic, "queueId": queue_id,
+                "queueOffset": unit.queue_offset, "physicalOffset": unit.physical_offset, "size": unit.size,
                 "tagsCode": tags_code(store, topic, queue_id, unit.tags_code), "batchSize": unit.batch_size,
             }
             for (topic, queue_id), queue in sorted(store.queues.items())

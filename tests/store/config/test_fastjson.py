@@ -13,7 +13,9 @@ from tests.support.property_settings import PROPERTY
 
 
 def reference_hash(text: str) -> int:
-    """s[0]*31^(n-1) + s[1]*31^(n-2) + ... over UTF-16 code units, as the Java API states it, wrapped at the very end."""
+    """s[0]*31^(n-1) + s[1]*31^(n-2) + ... over UTF-16 code units, as the Java API states it, wrapped
+    at the very end.
+    """
     raw = text.encode("utf-16-be", "surrogatepass")
     units = [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
     total: int = sum(unit * 31 ** (len(units) - 1 - i) for i, unit in enumerate(units)) % 2**32

@@ -74,7 +74,8 @@ def test_a_broker_obeys_what_it_knows(profile: Profile, expected: PutSettings, t
 
 
 def test_messages_are_put_by_these_settings(tmp_path: Path) -> None:
-    text = "maxMessageSize=300\nenabledAppendPropCRC=true\nenableMultiDispatch=true\nenableLmq=true\nmessageDelayLevel=1s 3m\n"
+    text = "maxMessageSize=300\nenabledAppendPropCRC=true\nenableMultiDispatch=true\nenableLmq=true\n"
+    text += "messageDelayLevel=1s 3m\n"
     store = created(tmp_path, text)
     assert store.put_message(message(body=bytes(301))).status is PutMessageStatus.MESSAGE_ILLEGAL
     assert store.put_message(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})).is_ok
@@ -189,7 +190,10 @@ os._exit(9)
 
 
 def test_a_crash_loses_only_what_was_not_committed(tmp_path: Path) -> None:
-    """The buffer is memory of the process; what was committed is the system's. Where no buffer is left, files are written directly."""
+    """The buffer is memory of the process; what was committed is the system's.
+
+    Where no buffer is left, files are written directly.
+    """
     assert (
         subprocess.run(
             [sys.executable, "-c", DIE, str(tmp_path), POOL + "mappedFileSizeCommitLog=65536"], check=False
@@ -217,8 +221,10 @@ def test_services_flush_as_broker_conf_says(tmp_path: Path, monkeypatch: pytest.
         result = services.put_message(message())
         assert result.append is not None
         assert store.log_queue.flushed_where >= result.append.wrote_offset + result.append.wrote_bytes
-    text = "flushIntervalCommitLog=10\nflushCommitLogThoroughInterval=20\nflushCommitLogLeastPages=0\ncommitIntervalCommitLog=30\n"
-    conf = conf_of(tmp_path, text + "commitCommitLogThoroughInterval=40\ncommitCommitLogLeastPages=5\n")
+    text = "flushIntervalCommitLog=10\nflushCommitLogThoroughInterval=20\nflushCommitLogLeastPages=0\n"
+    conf = conf_of(
+        tmp_path, text + "commitIntervalCommitLog=30\ncommitCommitLogThoroughInterval=40\ncommitCommitLogLeastPages=5\n"
+    )
     assert FlushIntervals.of(conf.writing) == FlushIntervals(0.01, 0.02, 0.03, 0.04, 0, 5)
     assert FlushIntervals.of(BrokerConf().writing) == FlushIntervals()
 

@@ -1,4 +1,6 @@
-"""Eight threads put at once, across files and queues: every queue dense, no record over another, and each result says the truth."""
+"""Eight threads put at once, across files and queues: every queue dense, no record over another, and each result says
+the truth.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ from tests.conftest import unpack
 # without: 3.2.6 (its index has other keys), extensions (tests of their own), crash and kill (their queues lag or are
 # ahead), RocksDB
 NAMES = [
-    "471-basic", "471-batch", "471-delay", "471-ipv6", "471-tx", "497-basic", "497-batch", "497-delay", "497-lmq", "497-tx",
-    "533-basic", "533-batch", "533-ipv6", "533-lmq", "533-longtopic", "533-propcrc", "broker-497", "broker-533",
+    "471-basic", "471-batch", "471-delay", "471-ipv6", "471-tx", "497-basic", "497-batch", "497-delay", "497-lmq",
+    "497-tx", "533-basic", "533-batch", "533-ipv6", "533-lmq", "533-longtopic", "533-propcrc", "broker-497",
+    "broker-533",
 ]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Each call to the system fails, in each way: an error is told, nothing acknowledged is lost, and what is left loads."""
+"""Each call to the system fails, in each way: an error is told, nothing acknowledged is lost, and what
+is left loads.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_some_calls_fail_with_the_sizes_of_the_golden_stores(fault: Fault, tmp_p
 
 
 def test_when_there_is_room_again_messages_are_taken_again(tmp_path: Path) -> None:
-    """At each place where a disk can become full while messages are put, a file is made, or a record is half written."""
+    """At each place where a disk can become full while messages are put, a file is made, or a record
+    is half written.
+    """
     refused = 0
     for system in every_fault(tmp_path, Fault.FULL_DISK):
         with closing(created(system.root)) as store, system:

@@ -213,7 +213,10 @@ def test_a_batch_goes_whole_or_not_at_all(tmp_path: Path) -> None:
     assert findings(tmp_path / "s") == []
 
 
-HOLD = "import fcntl,os,sys; fcntl.lockf(os.open(sys.argv[1],os.O_RDWR),fcntl.LOCK_EX|fcntl.LOCK_NB,1,0); print(1,flush=True); input()"
+HOLD = (
+    "import fcntl,os,sys; fcntl.lockf(os.open(sys.argv[1],os.O_RDWR),fcntl.LOCK_EX|fcntl.LOCK_NB,1,0); "
+    "print(1,flush=True); input()"
+)
 
 
 def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Any sequence of changes in place does what it says, and is taken back, byte for byte, however small or large the blocks."""
+"""Any sequence of changes in place does what it says, and is taken back, byte for byte, however small or large the
+blocks.
+"""
 
 from __future__ import annotations
 

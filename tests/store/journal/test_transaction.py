@@ -311,7 +311,9 @@ def test_a_crash_at_every_call_of_a_drop(fault: Fault, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in ERRORS if fault is not Fault.SHORT_WRITE])
 def test_an_error_at_every_call_of_a_change(fault: Fault, tmp_path: Path) -> None:
-    """The store is as before, without a trace; where the disk stays dead, or full, it can be half changed and says so."""
+    """The store is as before, without a trace; where the disk stays dead, or full, it can be half
+    changed and says so.
+    """
     before = tree(some_store(tmp_path / "old", lock=False))
     told = set()
     for system in every_fault(tmp_path, fault):

@@ -39,7 +39,9 @@ def index_bytes(hits: list[tuple[int, int]], *, slots: int = SLOTS) -> bytes:
 
 
 def chain_bytes(slot_value: int, previous: list[int], *, index_count: int | None = None) -> bytes:
-    """One slot, and entries of hash 0 numbered from 1 with these predecessors; entry n has the physical offset 100 n."""
+    """One slot, and entries of hash 0 numbered from 1 with these predecessors; entry n has the
+    physical offset 100 n.
+    """
     count = len(previous) + 1 if index_count is None else index_count
     entries = b"".join(struct.pack(">iqii", 0, 100 * number, 0, before) for number, before in enumerate(previous, 1))
     return struct.pack(">qqqqii", 0, 0, 0, 0, 1, count) + struct.pack(">i", slot_value) + bytes(20) + entries

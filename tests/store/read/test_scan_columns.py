@@ -150,7 +150,9 @@ def test_logs_with_any_damage(examples: int, tmp_path: Path) -> None:
 
 
 def test_a_record_in_a_body_that_claims_its_place_does_not_mislead_a_segment(tmp_path: Path) -> None:
-    """The second segment begins in a body, with a record that is whole and in its own place: it is none all the same."""
+    """The second segment begins in a body, with a record that is whole and in its own place: it is
+    none all the same.
+    """
     outer = Record(body=bytes(1000))
     at = log_bytes([outer]).index(bytes(1000))
     inner = log_bytes([Record(body=b"inner")], base=at + 100)

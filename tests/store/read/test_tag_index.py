@@ -143,7 +143,9 @@ def test_a_key_that_looks_like_a_tag_shows_nothing(tmp_path: Path, rmqctl: Rmqct
 
 @pytest.mark.parametrize("count", [1, 330, 700])
 def test_a_hole_in_the_tag_entries_hides_none_of_the_others(count: int, tmp_path: Path, rmqctl: Rmqctl) -> None:
-    """The newest file, or the newest entries, have messages without: the index is still one of 5.4, and a rebuild keeps its entries."""
+    """The newest file, or the newest entries, have messages without: the index is still one of 5.4, and a rebuild keeps
+    its entries.
+    """
     root = tmp_path / "s"
     append(rmqctl, root, "5.4", "TAGS", "t", "KEYS", "k", count=100)
     append(rmqctl, root, "5.3", "TAGS", "t", "KEYS", "k", count=count)

@@ -29,7 +29,8 @@ def test_abort_decides_the_mode() -> None:
 
 
 WHOLE, SHORT, EMPTY, NO_OFFSET = (
-    FolderEntry(f"{0:020d}", SIZE), FolderEntry(f"{1000:020d}", 7), FolderEntry(f"{2000:020d}", 0), FolderEntry("notes.txt", SIZE),
+    FolderEntry(f"{0:020d}", SIZE), FolderEntry(f"{1000:020d}", 7), FolderEntry(f"{2000:020d}", 0),
+    FolderEntry("notes.txt", SIZE),
 )  # fmt: skip
 FOLDER = FolderEntry("sub", 4096, is_folder=True)
 

@@ -1,4 +1,6 @@
-"""Recovery of a queue without its units in memory, against a model that has them all and goes step by step as ConsumeQueue does."""
+"""Recovery of a queue without its units in memory, against a model that has them all and goes step by step as
+ConsumeQueue does.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ZERO = (0, 0)
 
 
 class Model:
-    """ConsumeQueue with all of its units: `files` by their first units' queue offsets, ascending; `wrote` of the last one."""
+    """ConsumeQueue with all of its units: `files` by their first units' queue offsets, ascending; `wrote` of the last
+    one.
+    """
 
     def __init__(self, files: dict[int, list[Unit]]) -> None:
         self.files = {base: list(units) for base, units in sorted(files.items())}

@@ -1,4 +1,6 @@
-"""What a restart comes to, as the real broker told of every damage case, and of many more that we made and asked it about."""
+"""What a restart comes to, as the real broker told of every damage case, and of many more that we made and asked it
+about.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""getMessage: every status, where a consumer goes on, and when a batch is full. tests/interop asks the real brokers the same."""
+"""getMessage: every status, where a consumer goes on, and when a batch is full. tests/interop asks the real brokers the
+same.
+"""
 
 from __future__ import annotations
 

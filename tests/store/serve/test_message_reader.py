@@ -1,4 +1,6 @@
-"""Reading a store while it is open for writing: what was put and dispatched is there at once, whole, also for other threads."""
+"""Reading a store while it is open for writing: what was put and dispatched is there at once, whole, also for other
+threads.
+"""
 
 from __future__ import annotations
 

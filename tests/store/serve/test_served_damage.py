@@ -1,4 +1,6 @@
-"""Records that brokers pass and serve, damaged as they are: they do not end the log, and keep nobody from going on with it."""
+"""Records that brokers pass and serve, damaged as they are: they do not end the log, and keep nobody from going on with
+it.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ from tests.store.engine.test_message_store import created, message
 def test_a_full_file_was_modified_when_its_last_message_was_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4.x looks for a time in the first file that was modified then or later; and dispatch may come long after the messages."""
+    """4.x looks for a time in the first file that was modified then or later; and dispatch may come long after the
+    messages.
+    """
     clock = itertools.count(1_500_000_000_000, 1000)
     monkeypatch.setattr("rmqctl.store.engine.message_store.now_ms", lambda: next(clock))
     store = created(tmp_path / "s")
