@@ -1,1 +1,1 @@
-"""What a broker was told, and how its store is laid out."""
+"""A broker's settings and configuration files, and the layout of its store."""

@@ -18,7 +18,7 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def check_signs(text: str, signs_max: int) -> None:
-    """Raise ValueError where a document has more values than anybody needs.
+    """Raise ValueError where a document has more values than any real one.
 
     A sign takes at most 100 bytes of memory once parsed.
     """
@@ -29,7 +29,7 @@ def check_signs(text: str, signs_max: int) -> None:
 def loads(text: str, signs_max: int) -> Any:
     """Parse a document.
 
-    Raise ValueError, with one line that says why, where it is not accepted.
+    Raises ValueError, whose one line gives the reason, where the document is not accepted.
     """
     check_signs(text, signs_max)
     try:

@@ -17,9 +17,9 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class BrokerConf(NamedTuple):
-    """The parts of broker.conf that say how the store is laid out.
+    """The parts of broker.conf that define the layout of the store.
 
-    Sizes in bytes, times in ms; None: not said.
+    Sizes in bytes, times in ms; None: the file does not set the value.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class BrokerConf(NamedTuple):
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read a broker.conf.
 
-    Raises BadRequest when it cannot be read or a number in it is none.
+    Raises BadRequest when the file cannot be read, or when a number in it is not valid.
     """
     said = JavaProperties(path)
     read_only = said.paths("readOnlyCommitLogStorePaths")
@@ -89,7 +89,7 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return `1s 5s 10s ...` in ms; the broker's own list where nothing is said."""
+    """Return the delays of `1s 5s 10s ...` in ms; the broker's own list where the file sets none."""
     if not text.strip():
         return DELAYS_MS
     delays = []

@@ -15,9 +15,9 @@ HOUR_MS = 3_600_000
 
 
 class ExpirySettings(NamedTuple):
-    """Times in ms, sizes in bytes.
+    """The settings of deletion; times in ms, sizes in bytes.
 
-    The broker's own by default. The comments are the keys of broker.conf.
+    Defaults are the broker's own. The comments are the keys of broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
@@ -49,7 +49,10 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """Return what broker.conf says. Raises BadRequest where a number is none."""
+    """Return the settings of broker.conf.
+
+    Raises BadRequest where a number is not valid.
+    """
 
     def number(name: str, usual: float, least: int = 0) -> int:
         found = said.number(name, least=least)
@@ -70,7 +73,7 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 
 
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
-    """Return what a broker makes of its broker.conf: 4.x does not know the keys of 5.x."""
+    """Return the settings that a broker of the profile reads: 4.x does not know the keys of 5.x."""
     if profile.force_level_asks:
         return said
     usual = USUAL_EXPIRY
@@ -80,7 +83,7 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 def parse_hours(text: str) -> tuple[int, ...]:
     """Return the hours of `04` or `04;05`.
 
-    Raises ValueError where a broker fails, too: on blanks or commas it never deletes a file.
+    Raises ValueError for blanks and commas, with which a broker never deletes a file.
     """
     words = text.split(";")
     while words and not words[-1]:
@@ -103,7 +106,7 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
-    """Return a fraction, as percent."""
+    """Return a fraction as percent."""
     text = said.text(name)
     if not text:
         return usual

@@ -20,7 +20,7 @@ TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 class ConfigFile(NamedTuple):
     """One config file as a broker would load it: `content`, or None with the `problem`.
 
-    `source` is the file it came from.
+    `source` is the file that was loaded.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ConfigFile(NamedTuple):
 
 
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
-    """Load config/`name`, or its `.bak` where a broker would take that.
+    """Load config/`name`, or its `.bak` where a broker would load that.
 
     A file that does not exist has an empty content. With a bad main file and no `.bak` a broker starts with an empty
     configuration; here the content is None.
@@ -48,7 +48,7 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 
 def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return (content, problem); (None, "") when there is no file."""
+    """Return (content, problem); (None, "") when the file does not exist."""
     try:
         kind = storage.entry(path).kind
         if kind is Kind.MISSING:
@@ -82,10 +82,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
-    """Return the map `key` of a config file.
-
-    Empty when it is missing or something else.
-    """
+    """Return the map `key` of a config file; empty when it is missing or not a map."""
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
 

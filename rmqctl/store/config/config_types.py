@@ -1,10 +1,10 @@
-"""What config/*.json may hold, as far as rmqctl uses it, and what a broker's fastjson makes of it.
+"""The types of config/*.json that rmqctl uses, and how a broker's fastjson reads them.
 
-The real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83) were asked. A number may also stand as text ("4"; commas in it
-count for nothing, and an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is 1) or as true (1); a
-field of an object that is null, "" or "null" has its default. For anything else in the place of a number, an object or
-a map, and for null in a map, the broker deletes the file and reads its .bak. The other fields may hold what they like,
-and are kept as they are. Numbers of queues and queueIds are Java's int, offsets its long.
+These are the answers of the real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83). A number may also be written as text
+("4"; fastjson ignores commas in it, and an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is
+read as 1) or as true (1). A field of an object that is null, "" or "null" has its default. For anything else in place
+of a number, an object or a map, and for null in a map, the broker deletes the file and reads its .bak. Other fields may
+have any value, and are kept unchanged. Numbers of queues and queueIds are Java's int, offsets its long.
 """
 
 from __future__ import annotations

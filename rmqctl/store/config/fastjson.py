@@ -15,10 +15,10 @@ _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*
 
 
 def fastjson_loads(text: str) -> Any:
-    """Parse JSON as fastjson writes it: map keys that are integers stand unquoted (`{0:375,1:375}`).
+    """Parse JSON as fastjson writes it, with unquoted integer keys (`{0:375,1:375}`).
 
-    The keys come back as strings, as JSON has them. Everything else is left to `bounded_json`.
-    Raises ValueError for what is not JSON, however deep, large or broken it is.
+    The keys are returned as strings. `bounded_json` parses the rest. Raises ValueError for input that is not JSON,
+    however deep, large or broken it is.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
@@ -28,7 +28,7 @@ def fastjson_loads(text: str) -> Any:
 def fastjson_dumps(value: Any, depth: int = 1) -> str:
     """Return JSON as fastjson writes a broker's configuration, with its tabs.
 
-    A map with integer keys stands in one line, the keys unquoted. The order is that of the map: fastjson sorts the
+    A map with integer keys is written in one line, with unquoted keys. The order is that of the map: fastjson sorts the
     fields of a bean.
     """
     if not isinstance(value, dict) or not value:

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """Sizes of a store's files: bytes, bytes, counts. The broker's own by default."""
+    """Sizes of a store's files, in bytes, and counts of the index.
+
+    Defaults are the broker's own.
+    """
 
     commitlog_file_size: int = 1 << 30
     consumequeue_file_size: int = 300_000 * CQ_UNIT.size
@@ -22,7 +25,7 @@ class Geometry(NamedTuple):
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """Return the sizes of broker.conf; the broker's defaults where it says nothing."""
+    """Return the sizes of broker.conf, with the broker's defaults for sizes that the file does not set."""
     usual = Geometry()
     return Geometry(
         conf.commitlog_file_size or usual.commitlog_file_size,

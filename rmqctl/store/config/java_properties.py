@@ -15,9 +15,9 @@ NUMBER_DIGITS_MAX = 15
 
 
 class JavaProperties:
-    """The file at `path`.
+    """The properties of the file at `path`.
 
-    Raises BadRequest where it cannot be read, and where a number in it is none.
+    Methods raise BadRequest where the file cannot be read, or where a number in it is not valid.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,9 +41,9 @@ class JavaProperties:
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return paths with commas between them.
+        """Return the paths of a list that is separated by commas.
 
-        Raises BadRequest where a path cannot be one.
+        Raises BadRequest where a path is not valid.
         """
         paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
         for path in paths:
@@ -51,9 +51,9 @@ class JavaProperties:
         return paths
 
     def path_of(self, name: str) -> str:
-        """Return one path, or "" where it does not say.
+        """Return one path, or "" where the file does not set it.
 
-        Raises BadRequest where it cannot be one.
+        Raises BadRequest where the path is not valid.
         """
         path = self.text(name).strip()
         self._check_path(name, path)
@@ -68,9 +68,9 @@ class JavaProperties:
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the number under the first of the existing names, at least `least`.
+        """Return the number of the first name that the file sets, at least `least`.
 
-        None: nothing is said.
+        None: the file sets none of them.
         """
         for name in names:
             if name in self._said:

@@ -1,6 +1,6 @@
 """The JSON files that rmqctl leaves in a store, read back.
 
-Whoever owns the store may have put anything in their place.
+Whoever owns the store may have replaced them with anything.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SIGNS_MAX = 4_000_000  # some 100,000 files of a journal
 
 
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
-    """Return what is in the file at `path`, of type `of_type`.
+    """Return the content of the file at `path`, of type `of_type`.
 
-    Raises Unreadable, which says that `what` is damaged, and why: no regular file, too large, no JSON, a value of
-    another type.
+    Raises Unreadable, which says that `what` is damaged, and why: not a regular file, too large, not JSON, or a value
+    of another type.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()
@@ -37,7 +37,7 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 
 
 def can_be_read(text: bytes) -> bool:
-    """Tell whether `read_json` accepts JSON of ours for its size."""
+    """Return whether `read_json` accepts a file of this size."""
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)
     except ValueError:

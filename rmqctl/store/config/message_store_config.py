@@ -1,4 +1,4 @@
-"""The parts of broker.conf that matter to who writes."""
+"""The settings of broker.conf that matter when a store is written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class WritingConf(NamedTuple):
-    """Sizes in bytes, times in ms, pages of 4 KiB.
+    """The settings for writing; sizes in bytes, times in ms, pages of 4 KiB.
 
-    The broker's own by default. The comments are the keys of broker.conf.
+    Defaults are the broker's own. The comments are the keys of broker.conf.
     """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
@@ -34,7 +34,10 @@ POOL_SIZE = 5
 
 
 def writing_conf(said: JavaProperties) -> WritingConf:
-    """Return what broker.conf says. Raises BadRequest where a number is none."""
+    """Return the settings of broker.conf.
+
+    Raises BadRequest where a number is not valid.
+    """
 
     def number(name: str, usual: int) -> int:
         found = said.number(name, least=0)

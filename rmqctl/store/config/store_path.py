@@ -58,7 +58,7 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 class Layout(Enum):
     """Where a store keeps its queues.
 
-    DLEDGER: in files, but its log is a DLedger group's.
+    DLEDGER: queues are files, but the log is a DLedger group's.
     """
 
     FILES = "files"
@@ -74,16 +74,16 @@ _ONLY_THE_LOG = {
 
 
 def is_rocksdb_name(name: str) -> bool:
-    """Return whether a file is one that RocksDB makes in its folder."""
+    """Return whether RocksDB gives a file in its folder this name."""
     return name in _ROCKSDB_NAMES or name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES)
 
 
 class StorePath:
     """The parts of the store at `root`.
 
-    `log_only`: nothing but the log is going to be read. Raises NotAStore when there is none, LayoutNotSupported for
-    DLedger and RocksDB unless `log_only`, Unreadable when the folder is closed to us. A broker.conf decides about the
-    layout as the folders do.
+    `log_only`: the caller reads nothing but the log. Raises NotAStore when there is no store, LayoutNotSupported for
+    DLedger and RocksDB unless `log_only`, Unreadable when the folder cannot be opened. A broker.conf can set the layout
+    as well.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class StorePath:
         return self.root / name
 
     def check_can_be_changed(self) -> None:
-        """Raise LayoutNotSupported where queues are in RocksDB, too.
+        """Raise LayoutNotSupported where queues are also in RocksDB.
 
-        A broker does not start once these and the files differ. For DLedger as well: what a member of a group has is
-        the group's to change.
+        A broker does not start once its files and RocksDB differ. The same holds for DLedger: only the group may change
+        a member's log.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
@@ -146,7 +146,7 @@ class StorePath:
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
-        """Return the signs of 5.x in this store."""
+        """Return the signs in this store that 5.x wrote it."""
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
         if abort.kind is Kind.FILE and abort.size:
@@ -165,7 +165,10 @@ def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
 
 
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the folders that new files of the log go to, in turn in this order (MultiPathMappedFileQueue)."""
+    """Return the folders that get new files of the log, in the order of their turns.
+
+    MultiPathMappedFileQueue fills them in turn.
+    """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
 
@@ -192,7 +195,7 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
     """Return the folder of DLedger's log.
 
-    None: the store has an ordinary one. Raises LayoutNotSupported.
+    None: the store has an ordinary log. Raises LayoutNotSupported.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

@@ -1,6 +1,6 @@
-"""Topics that brokers have whether topics.json lists them or not (TopicValidator, up to 5.3.3).
+"""Topics that every broker has, whether topics.json lists them or not.
 
-And those of consumer groups (MixAll).
+TopicValidator, up to 5.3.3; and topics of consumer groups (MixAll).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def is_broker_topic(topic: str) -> bool:
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Return whether topics.json, which has `listed`, lists a topic, or a broker has it anyway.
+    """Return whether a topic is known: `listed` in topics.json, or a broker's own.
 
-    Where it lists none, nothing is known.
+    Where topics.json lists nothing, no topic is known to be unknown.
     """
     return not listed or topic in listed or is_broker_topic(topic)

@@ -1,4 +1,4 @@
-"""Dispatch requests of many messages at once: what queues and index need of them, as columns."""
+"""Dispatch requests of many messages at once: the columns that queues and index need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class DispatchColumns(NamedTuple):
-    """`messages` is a numpy array of DISPATCH_COLUMNS in log order, `hashes` (int32) has the keyHashes of all of them."""
+    """Dispatch requests as columns.
+
+    `messages` is a numpy array of DISPATCH_COLUMNS in log order, `hashes` (int32) has the keyHashes of all messages.
+    """
 
     messages: Rows
     hashes: Numbers
@@ -61,8 +64,8 @@ class NotPassed:
 class DispatchRequestBuilder:
     """Makes dispatch columns of scanned columns, in any thread.
 
-    `queues` are the (topic bytes, queueId) by their numbers. Only `with_keys` the keys are hashed, and only `with_tags`
-    TAGS as one of them, as 5.4.0 and later index it.
+    `queues` are the (topic bytes, queueId) by their numbers. Keys are hashed only `with_keys`, and TAGS, as 5.4.0 and
+    later index them, only `with_tags`.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -74,7 +77,7 @@ class DispatchRequestBuilder:
         self._local = threading.local()
 
     def leave_keys_out(self) -> None:
-        """Hash no more keys: they are not needed."""
+        """Stop hashing keys: the caller does not need them."""
         self.with_keys = self.with_tags = False
 
     def take(self, columns: Columns) -> DispatchColumns:

@@ -1,6 +1,6 @@
-"""Where a message must appear besides the log.
+"""Where dispatch puts a message: its units in queues, and its index keys.
 
-Queue units (ConsumeQueue's and LMQ's rules) and index keys (IndexService's).
+These are the rules of ConsumeQueue, LMQ and IndexService.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INNER_NUM_MAX = 2**15 - 1
 
 
 class DispatchTarget(NamedTuple):
-    """A place in a queue; `scheduled` when its tagsCode is a delivery time."""
+    """A place in a queue; `scheduled`: the tagsCode is a delivery time."""
 
     topic: str
     queue_id: int
@@ -33,7 +33,7 @@ class DispatchTarget(NamedTuple):
 def queue_destinations(message: Message) -> list[DispatchTarget]:
     """Return the units that dispatch makes for a message.
 
-    None for prepared and rollback, its queue's, and those of LMQ.
+    They are the unit of its own queue and those of LMQ; a prepared or rollback record has none.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -46,7 +46,10 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 
 
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
-    """Return the units in light queues (LMQ): with the tagsCode of the message's `own` unit, a delivery time, too."""
+    """Return the units in light queues (LMQ).
+
+    They have the tagsCode of the message's `own` unit, even where that is a delivery time.
+    """
     return [
         own._replace(
             topic=name, queue_id=0 if name.startswith(properties.LMQ_PREFIX) else message.queue_id, queue_offset=offset
@@ -56,15 +59,18 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 
 
 def batch_size(message: Message) -> int:
-    """Return how many queue offsets a message of a batch consume queue takes: INNER_NUM of an inner batch, else 1."""
+    """Return how many queue offsets a message of a batch consume queue takes.
+
+    It is INNER_NUM of an inner batch, otherwise 1.
+    """
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return the queue offsets of a record in a batch consume queue.
+    """Return the first queue offset of a record in a batch consume queue, and how many.
 
-    The first, and how many (CommitLog.setBatchSizeIfNeeded).
+    CommitLog.setBatchSizeIfNeeded.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
@@ -73,10 +79,10 @@ def batch_of(message: Message) -> tuple[int, int]:
 
 
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
-    """Return whether `code` is what dispatch writes: the tags' hash.
+    """Return whether `code` is the tagsCode that dispatch writes: the hash of TAGS.
 
-    For a scheduled message its store time and a delay of whole seconds. The delay's length is the broker's
-    configuration (messageDelayLevel), so any is taken.
+    For a scheduled message it is the store time plus a delay of whole seconds. The broker's configuration sets the
+    delays (messageDelayLevel), so any delay is accepted.
     """
     if not target.scheduled:
         return code == target.tags_code

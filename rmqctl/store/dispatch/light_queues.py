@@ -47,15 +47,18 @@ LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 
 
 def is_left_out_topic(topic: str) -> bool:
-    """Return whether brokers of 5.2 and later keep messages of a topic out of light queues (MixAll.topicAllowsLMQ)."""
+    """Return whether 5.2 and later give messages of a topic no place in light queues.
+
+    MixAll.topicAllowsLMQ.
+    """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
 
 def light_offsets(message: Message) -> list[tuple[str, int]]:
-    """Return the light queues and the queue offsets that a message has a place at.
+    """Return the light queues of a message, and its queue offset in each.
 
-    None for a copy that 5.2 or later left out. A name with `/`, and an offset that is no number or that no file of a
-    queue can have, are passed over.
+    A copy that 5.2 or later left out has none. Names with `/`, and offsets that are no number or that no queue file can
+    have, are skipped.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -70,9 +73,9 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
-    """Return whether a message of a topic gets no unit in a light queue of which `queue_end` units were there when it came.
+    """Return whether a message gets no unit in a light queue that had `queue_end` units.
 
-    A message of a left out topic (see above) may be one that has a copied queue offset, 0 as well.
+    A message of a topic without light queues (see above) may have a copied queue offset, and 0 as well.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
@@ -80,7 +83,7 @@ def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
 def is_light_name(name: str) -> bool:
     """Return whether a name can be a light queue.
 
-    Brokers take any that can be a folder, such as MQTT's with + and #.
+    Brokers accept any name that can be a folder, such as MQTT's with + and #.
     """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
@@ -102,7 +105,7 @@ def is_offset(text: str) -> bool:
 def undispatchable_offset(message: Message) -> str | None:
     """Return the first queue offset at which dispatch fails (Long.parseLong).
 
-    None: a broker dispatches the message.
+    None: a broker can dispatch the message.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))

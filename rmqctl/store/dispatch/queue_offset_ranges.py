@@ -1,4 +1,4 @@
-"""Of each queue which queue offsets the log's messages have, and how many of them there are, gathered batch by batch."""
+"""Which queue offsets the messages of each queue have, and how many messages there are, collected batch by batch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class QueueSpans:
-    """Queue offsets [first, end) of each queue; where a topic was deleted and made again, those of its newest life.
+    """Queue offsets [first, end) of each queue.
 
-    `message_at` decodes the message at a physical offset, for LMQ and batches. `records` and `bytes` are those of all
-    messages, in a queue or not.
+    Where a topic was deleted and created again, they are those of the newest topic. `message_at` decodes the message at
+    a physical offset, for LMQ and batches. `records` and `bytes` count all messages, in a queue or not.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -34,7 +34,7 @@ class QueueSpans:
         self.bytes = 0
 
     def on_messages(self, messages: Rows) -> None:
-        """Take messages (DISPATCH_COLUMNS) in log order."""
+        """Add messages (DISPATCH_COLUMNS) in log order."""
         self._make_room()
         self.records += len(messages)
         self.bytes += int(messages["size"].sum(dtype=np.int64))
@@ -53,9 +53,9 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return the first queue offset, the end, and how many messages, of a queue.
+        """Return the first queue offset of a queue, its end, and how many messages it has.
 
-        Zeros for none.
+        Zeros where it has none.
         """
         number = self._number(key)
         self._make_room()
@@ -63,13 +63,13 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end of a queue whose messages are batches: after all that the last one holds."""
+        """Return the end of a queue of batches: the position after the messages of the last batch."""
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)
 
     def counts(self) -> dict[QueueKey, int]:
-        """Return how many messages each queue has that has any, LMQ's too."""
+        """Return how many messages each queue has; queues without messages are left out."""
         queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
         return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Flags:
-    """Return, of each message (DISPATCH_COLUMNS) whether it is in its queue.
+    """Return for each message (DISPATCH_COLUMNS) whether its queue has a unit for it.
 
-    Prepared and rollback records are in none.
+    Prepared and rollback records have none.
     """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     found: Flags = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)

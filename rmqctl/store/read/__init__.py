@@ -1,1 +1,1 @@
-"""A store, read: the log, queues, index and offsets."""
+"""A store for reading: log, queues, index and offsets."""

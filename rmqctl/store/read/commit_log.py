@@ -1,11 +1,11 @@
 """The commit log, read from its first byte to its end.
 
-One scan, two modes. Strict stops at the first place that is not a good record (what recovery needs). Lenient reports
-the damage, finds the next record whose frame is whole and in its own place, and goes on to the last file.
+A scan has two modes. Strict stops at the first place that is not a good record, as recovery needs it. Lenient reports
+the damage, continues at the next record whose frame is whole and in its own place, and reads up to the last file.
 
-Where the log ends: at the first eight zero bytes in a record's place. What a broker leaves after that on purpose is
-only zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole
-records follow, `bytes-behind-end` when none do, `no-blank` when the next file goes on although this one was never
+The log ends at the first eight zero bytes in place of a record. What a broker leaves after that on purpose is only
+zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole records
+follow, `bytes-behind-end` when none do, `no-blank` when the next file continues the log although this one was never
 closed.
 """
 
@@ -44,9 +44,9 @@ SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than
 
 @dataclass
 class ScanSummary:
-    """What a scan has seen so far: offsets and sizes in bytes.
+    """What a scan has read so far: offsets and sizes in bytes.
 
-    `ok_up_to` is the end of the last good record before the first damage; `end` that of the last good record at all.
+    `ok_up_to` is the end of the last good record before the first damage; `end` is the end of the last good record.
     """
 
     bytes_scanned: int = 0
@@ -64,7 +64,7 @@ class ScanSummary:
         return self.messages + self.blanks
 
     def count(self, item: ScanItem | RecordRun) -> None:
-        """Take one more item, or a run of good messages, into account."""
+        """Count one more item, or a run of good messages."""
         if isinstance(item, Damage):
             self.damages += 1
             self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
@@ -85,9 +85,8 @@ class ScanSummary:
 class CommitLog:
     """The files of the log.
 
-    `on_progress` hears how many bytes a scan did, every few MiB.
-
-    `entries_in` is DLedger's folder of files, whose records are read after the headers of their entries.
+    A scan calls `on_progress` with the bytes that it read, every few MiB. `entries_in` is DLedger's folder of files, in
+    which a header stands before each record.
     """
 
     def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
@@ -103,13 +102,13 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte that is still there."""
+        """Return the physical offset of the first byte that the log still has."""
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
-        """Return what is at an offset.
+        """Return the item at an offset.
 
-        Damage `outside-log` when no file holds it, `unreadable` when its file cannot be read.
+        Damage `outside-log` when no file has the offset, `unreadable` when its file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -120,9 +119,9 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the first record or blank at or after an offset, in the file that holds it.
+        """Return the first record or blank at or after an offset, in the same file.
 
-        None: none is left there, or it cannot be read.
+        None: no record is left in the file, or it cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -134,13 +133,13 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at an offset as far as its frame is whole, its content damaged or not."""
+        """Return the record at an offset where its frame is whole, even if its content is damaged."""
         return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
-        """Return the files up to the last one that begins with a record: without the pre-allocated ones.
+        """Return the files up to the last one that begins with a record.
 
-        Raises OSError.
+        Pre-allocated files are left out. Raises OSError.
         """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
@@ -149,9 +148,10 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Return where a broker's reading of the last file in use ends, and its last message. Raises OSError.
+        """Return where a broker's reading of the last file in use ends, and its last message.
 
-        `hint` is the offset of a record there (what a queue's last unit points to); it spares the way to it.
+        `hint` is the offset of a record in that file, such as that of a queue's last unit; it saves reading up to
+        there. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -169,7 +169,7 @@ class CommitLog:
         return file.file_from_offset + position, last
 
     def path_of(self, physical_offset: int) -> str:
-        """Return the name of the file that holds an offset, or the last one before it."""
+        """Return the name of the file that has an offset, or of the last file before it."""
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
 
@@ -228,14 +228,14 @@ class CommitLog:
     def scan_by(
         self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield all files, whose items someone else reads, as `scan_columns` gives them."""
+        """Yield the items of all files, which another reader supplies, as `scan_columns` does."""
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """Return the damage `no-blank` of a file that has only zeros from there on, though a later one goes on.
+        """Return the damage `no-blank` of a file that ends in zeros although a later file has records.
 
-        None where none does.
+        None: no later file has any.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -243,7 +243,7 @@ class CommitLog:
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Return the items of one file, from the first at or after physical offset `start`."""
+        """Return the items of one file, from the first one at or after physical offset `start`."""
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -297,7 +297,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, with what is wrong between files where it belongs."""
+        """Yield the items of all files, and between them what is wrong between the files."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -321,9 +321,9 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a record that brokers go on from, and serve.
+    """Return whether a damage is a record that brokers serve, and read on from.
 
-    They do not look at the checksum of an empty body either.
+    They do not check the checksum of an empty body either.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
@@ -335,16 +335,16 @@ def _is_passed(item: ScanItem | None) -> bool:
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return the message of an item as far as its frame is whole, its content damaged or not."""
+    """Return the message of an item where its frame is whole, even if its content is damaged."""
     if isinstance(item, Damage):
         return item.message
     return item if isinstance(item, Message) else None
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether an item says that the log goes on in its file.
+    """Return whether an item shows that the log continues in its file.
 
-    What cannot be read says nothing.
+    An unreadable item does not show it.
     """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 

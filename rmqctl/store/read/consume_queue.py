@@ -1,7 +1,7 @@
 """Consume queues, read: units by queue offset, and where a queue begins and ends.
 
-A queue's files are named by byte offset; unit n stands at byte n * unit size. In use are the units from the first file
-on up to the first that is not (format/cq_unit.py); the end is found by bisection, since after it are only zeros.
+Files are named by byte offset; unit n is at byte n * unit size. The units in use are those from the first file on up to
+the first unit that is not in use (format/cq_unit.py). The end is found by bisection, since only zeros follow it.
 `verify` alone reads every unit and does not rely on that.
 """
 
@@ -33,11 +33,11 @@ class UnitQueue(Protocol):
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first message that the log still has.
 
-        The max offset when it has none.
+        The max offset when the log has none.
         """
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return where a broker that has just loaded the store says that the queue begins."""
+        """Return the min offset that a broker gives the queue right after it loads the store."""
 
     @property
     def max_offset(self) -> int:
@@ -51,10 +51,10 @@ class UnitQueue(Protocol):
         """Return the units of queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that are in one file with the first; None where no file has that."""
+        """Return the units of [queue_offset, end) in the file of the first one; None where no file has that."""
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit for which `holds`, found by bisection: it must hold for all after it, too."""
+        """Return the first unit for which `holds`, by bisection: it must hold for all later units."""
 
     def find(self, queue_offset: int) -> CqUnit | None:
         """Return the unit that stands for a queue offset."""
@@ -67,11 +67,11 @@ class UsedTest(Protocol):
     """Whether the bytes of a slot are a unit in use."""
 
     def __call__(self, raw: bytes, /) -> bool:
-        """Return whether a unit meets the condition."""
+        """Return whether the bytes of a slot are a unit in use."""
 
 
 class _Units:
-    """Slots of one size over the files of a queue: slot n is at byte n * unit size."""
+    """Slots of one size over the files of a queue; slot n is at byte n * unit size."""
 
     def __init__(self, queue: MappedFileQueue, unit_size: int) -> None:
         self.queue = queue
@@ -93,7 +93,10 @@ class _Units:
         return data if len(data) == self.unit_size else None
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (first slot, bytes of whole slots) of [start, end); missing files and holes of sparse ones are left out."""
+        """Yield (first slot, bytes of whole slots) of [start, end).
+
+        Missing files, and holes of sparse files, are left out.
+        """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
             slot = max(start, base)
@@ -111,7 +114,7 @@ class _Units:
                 slot += whole
 
     def last_used(self, used: UsedTest) -> int | None:
-        """Return the last slot in use, in the last file that has any."""
+        """Return the last slot in use, in the last file with such a slot."""
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             slots = range(base, base + self.slots_of(file))
@@ -151,7 +154,7 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Return the queue offset of the first unit that the files have room for."""
+        """Return the queue offset of the first unit for which the files have room."""
         return self._units.first_slot
 
     @property
@@ -168,15 +171,15 @@ class ConsumeQueue:
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first unit whose message the log still has.
 
-        The max offset when it has none.
+        The max offset when the log has none.
         """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit, pre-blanks aside, for which `holds`.
+        """Return the first unit, except pre-blanks, for which `holds`.
 
-        It must hold for all after it, too.
+        It must hold for all later units, too.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -195,7 +198,7 @@ class ConsumeQueue:
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use that is no pre-blank."""
+        """Return the last unit in use that is not a pre-blank."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
@@ -208,16 +211,16 @@ class ConsumeQueue:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that are in one file with the first; None where no file has that."""
+        """Return the units of [queue_offset, end) in the file of the first one; None where no file has that."""
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return where a broker that has just loaded the store says that the queue, which ends at `end`, begins.
+        """Return the min offset that a broker gives the queue, which ends at `end`, after loading.
 
-        CorrectMinOffset. That is the first unit of the first file that points to `min_physical_offset` or beyond,
-        pre-blank units included. Where that file has none it is 0, whatever the file's name; `expired_begins_at_end`
-        (5.x): where the last unit's message is gone too, the queue's end.
+        ConsumeQueue.correctMinOffset: it is the first unit of the first file that points to `min_physical_offset` or
+        beyond, pre-blank units included. Where that file has no such unit, the min offset is 0, whatever the file's
+        name is. With `expired_begins_at_end` (5.x) it is the queue's end where the last unit's message is gone, too.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -234,9 +237,9 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Return the queue offset after the last unit in use, found by reading instead of bisection.
+        """Return the queue offset after the last unit in use, by reading instead of bisection.
 
-        Right in a damaged queue, too.
+        It is right in a damaged queue, too.
         """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
@@ -254,7 +257,10 @@ class ConsumeQueue:
         return self.first_offset
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Return (queue offset, bytes of whole units) of [start, end), in use or not; what no file has and holes are left out."""
+        """Yield (queue offset, bytes of whole units) of [start, end), in use or not.
+
+        Missing files, and holes of sparse files, are left out.
+        """
         return self._units.blocks(start, end)
 
     @property
@@ -288,7 +294,7 @@ class BatchConsumeQueue:
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the base offset of the first batch whose message the log still has.
 
-        The max offset when it has none.
+        The max offset when the log has none.
         """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
@@ -308,7 +314,7 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first batch for which `holds`; it must hold for all after it, too."""
+        """Return the first batch for which `holds`; it must hold for all later batches, too."""
 
         def behind(slot: int) -> bool:
             unit = self._unit(slot)
@@ -324,9 +330,9 @@ class BatchConsumeQueue:
         return None if slot is None else self._unit(slot)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the batches from the one that holds `queue_offset` up to `end` that are in one file with it.
+        """Return the batches from the one with `queue_offset` up to `end`, in one file.
 
-        None where none holds it.
+        None where no batch has it.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
@@ -341,7 +347,7 @@ class BatchConsumeQueue:
         return self._unit(last) if last is not None else None
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Yield the batches that touch [start, end), in order."""
+        """Yield the batches that overlap [start, end), in order."""
         candidates = self._candidates()
         for _, data in self._units.blocks(candidates.start, candidates.stop):
             for physical_offset, size, tags_code, _, base, count, _, _ in BATCH_CQ_UNIT.struct.iter_unpack(data):

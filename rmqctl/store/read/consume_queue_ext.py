@@ -1,6 +1,6 @@
 """The consume queue's extension (enableConsumeQueueExt).
 
-Tags code, store time and filter bitmap of a unit, by address.
+By address, it has the tags code, store time and filter bitmap of a unit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ConsumeQueueExt:
     def tags_code(self, address: int) -> int | None:
         """Return the tagsCode of the unit at an address.
 
-        None when there is no such unit. Raises OSError.
+        None when no unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
@@ -30,16 +30,16 @@ class ConsumeQueueExt:
     def size_at(self, address: int) -> int | None:
         """Return the bytes of the unit at an address, bitmap included.
 
-        None when there is no such unit. Raises OSError.
+        None when no unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
 
     @property
     def end(self) -> int:
-        """Return the byte offset after the last unit of the last file, read from the file's start on.
+        """Return the byte offset after the last unit of the last file.
 
-        Raises OSError.
+        Reads the file from its start. Raises OSError.
         """
         if not self.queue.files:
             return 0
@@ -51,7 +51,7 @@ class ConsumeQueueExt:
         return file.file_from_offset + at
 
     def _unit_at(self, address: int) -> tuple[int, int] | None:
-        """Return (size, tagsCode) of a unit whose size adds up."""
+        """Return (size, tagsCode) of a unit whose size is consistent."""
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:

@@ -50,7 +50,7 @@ POP_SEPARATORS = "_+"
 
 
 class GroupProgress(NamedTuple):
-    """How far a group is in a queue (units).
+    """How far a group has consumed a queue, in units.
 
     `offset` is None where the broker keeps none for the queue.
     """
@@ -64,8 +64,8 @@ class GroupProgress(NamedTuple):
 class ConsumerGroups:
     """The groups that a store knows.
 
-    `without_topic` has the groups that subscriptionGroup.json lists and of which nothing says
-    what they read (those that each broker lists of its own accord left out).
+    `without_topic` has the groups that subscriptionGroup.json lists, but of which no file shows what they read. Groups
+    that every broker lists are left out.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -87,7 +87,7 @@ class ConsumerGroups:
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that read a topic.
 
-        Of a %RETRY% topic also one that no file names.
+        For a %RETRY% topic also a group that no file names.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -101,12 +101,12 @@ class ConsumerGroups:
         return not self._known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
-        """Return how far each group that reads a queue is, by the group's name."""
+        """Return how far each group has consumed a queue, by the group's name."""
         offsets = self._offsets.get(key, {})
         return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        """Yield (topic, group), by the files."""
+        """Yield the pairs (topic, group) that the files name."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
         yield from _split(table(offsets, "offsetTable"))
@@ -123,17 +123,17 @@ class ConsumerGroups:
 
 
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return the files of GROUP_FILES that exist and cannot be understood, so that groups may be unknown."""
+    """Return the files of GROUP_FILES that exist and cannot be read: groups may be missing."""
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 
 
 def is_broker_group(group: str) -> bool:
-    """Return whether each broker lists a group of its own accord."""
+    """Return whether every broker lists a group by itself."""
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
 def _owner(rest: str, known: set[str]) -> str:
-    """Return the group of %RETRY%`rest`: the longest known one that it begins with, or all of it."""
+    """Return the group of %RETRY%`rest`: the longest known group that `rest` begins with, or `rest`."""
     ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
     return next((rest[:end] for end in ends if rest[:end] in known), rest)
 

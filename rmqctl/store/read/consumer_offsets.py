@@ -1,4 +1,7 @@
-"""How far groups and delay levels are in their queues, by config/consumerOffset.json, lmqConsumerOffset.json and delayOffset.json."""
+"""How far groups and delay levels have read their queues.
+
+The offsets are in config/consumerOffset.json, lmqConsumerOffset.json and delayOffset.json.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 
 
 class StoredOffset(NamedTuple):
-    """How far a consumer group, or a delay level, is in a queue (units).
+    """How far a consumer group, or a delay level, has read a queue, in units.
 
     `source` is the config file.
     """
@@ -30,9 +33,9 @@ class StoredOffset(NamedTuple):
 
 
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """Return the offsets of consumerOffset.json (`topic@group`: queueId -> offset), and of lmqConsumerOffset.json.
+    """Return the offsets of consumerOffset.json and lmqConsumerOffset.json.
 
-    One queue each.
+    The keys are `topic@group`, with queueId -> offset; lmqConsumerOffset.json has one queue for each.
     """
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():

@@ -1,7 +1,7 @@
 """One commit log file, item by item, up to its blank, or to where only zeros are left.
 
-Damage does not end it: the item says how far it reaches, and the next record whose frame is whole and in its own place
-follows it. Runs of good messages come in columns where a ColumnReader is given, otherwise one by one.
+Damage does not end the scan: its item says how far it reaches, and the next record whose frame is whole and in its own
+place follows. Runs of good messages come in columns where a ColumnReader is given, otherwise one by one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SECTOR_SIZE = 512
 
 
 class ZeroTail(NamedTuple):
-    """Only zeros are left of a file from here on."""
+    """The rest of a file, which has only zeros."""
 
     physical_offset: int
 
 
 class RecordRun(NamedTuple):
-    """`messages` good messages one after the other.
+    """A run of good messages, `messages` of them.
 
-    `result` is what was made of their columns.
+    `result` is what the scan's callback made of their columns.
     """
 
     physical_offset: int
@@ -100,7 +100,7 @@ class FileScan:
 def end_position(file: MappedFile) -> int:
     """Return the position after the last place where an item can begin.
 
-    The file's end is one, since a blank must have come before it.
+    At the file's very end an item can begin, since a blank must come before it.
     """
     return file.size + 1 if file.size else 0
 
@@ -108,7 +108,10 @@ def end_position(file: MappedFile) -> int:
 def next_readable(
     file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
 ) -> int | None:
-    """Return the next record in [position, stop); what cannot be read is left out, by sectors at first, then in growing steps."""
+    """Return the next record in [position, stop).
+
+    Skips what cannot be read, first by sectors, then in growing steps.
+    """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
     while position < limit:
@@ -134,7 +137,7 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
     """Return where a damage ends: at the next record.
 
-    Without one, after the record's own claim or the last byte written.
+    Without a next record, it ends after the size that the record claims, or after the last byte written.
     """
     following = reader.next_record(position + 1)
     if following is not None:

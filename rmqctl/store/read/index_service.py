@@ -1,7 +1,7 @@
 """The index: from a key of a topic to the physical offsets of messages that may have it.
 
-A look-up walks a slot's chain from the newest entry to the oldest. A chain in a damaged file ends where its next number
-is not below the entry's own, so that no walk is longer than the file.
+A look-up follows a slot's chain from the newest entry to the oldest. In a damaged file a chain ends where its next
+number is not below the entry's own, so that no chain is longer than the file.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class IndexFile:
 
     @cached_property
     def slots(self) -> int:
-        """Return how many hash slots the file has: as configured.
+        """Return how many hash slots the file has.
 
-        By its length, or the other files', where its header agrees; or as it shows.
+        That is the configured number, or the one that its length or the other files show where its header agrees;
+        otherwise the one that the entries show.
         """
         if self._configured:
             return self._configured
@@ -53,7 +54,10 @@ class IndexFile:
         return fitting[0] if fitting else self._slots_by_last_entry(header) or guesses[0]
 
     def _fits(self, slots: int, header: IndexHeader) -> bool:
-        """Return whether with `slots` slots first and last entry lead where the header says, and the last is its slot's newest."""
+        """Return whether `slots` fits: the first and the last entry agree with the header.
+
+        They lead where the header says, and the last entry is the newest of its slot.
+        """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
             return False
@@ -83,13 +87,14 @@ class IndexFile:
 
     @property
     def capacity(self) -> int:
-        """Return entries that the file has room for, the unused entry 0 included."""
+        """Return how many entries the file has room for, the unused entry 0 included."""
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
         """Return the header.
 
-        None when the file is shorter. In a file without an entry 4.x leaves an indexCount of 0, and loads it as 1.
+        None when the file is shorter than a header. In a file without an entry 4.x leaves an indexCount of 0, and loads
+        it as 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -127,7 +132,7 @@ class IndexFile:
         return found
 
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
-        """Yield the entries of a hash's slot, newest first, those of other hashes too."""
+        """Yield the entries of a hash's slot, newest first, also those of other hashes."""
         if not self.slots:
             return
         number = self._slot_of(self.slots, key_hash)
@@ -140,9 +145,9 @@ class IndexFile:
             below, number = number, entry.prev_index
 
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first, bytes of whole entries), `count` at once, of the entries 1 ..
+        """Yield (number of the first, bytes of whole entries), `count` at a time.
 
-        index_count - 1 that the file has.
+        The entries are 1 to index_count - 1, as far as the file has them.
         """
         number = 1
         end = min(index_count, self.capacity)
@@ -157,7 +162,7 @@ class IndexFile:
             number += whole
 
     def newest_entries(self, count: int) -> Iterator[IndexEntry]:
-        """Yield its last `count` entries, oldest first."""
+        """Yield the last `count` entries, oldest first."""
         header = self.header()
         end = min(header.index_count, self.capacity) if header is not None else 0
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
@@ -194,9 +199,8 @@ class IndexFile:
 class IndexService:
     """All index files of `folder`, oldest first.
 
-    `foreign` are the entries of the folder that are none.
-
-    `usual_size` (bytes) is the length that most have: a broker silently resizes another.
+    `foreign` are the entries of the folder that are not index files. `usual_size` (bytes) is the length of most files:
+    a broker silently resizes any other.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:

@@ -90,7 +90,7 @@ def mode_of(*, has_abort: bool) -> Mode:
 
 
 class FolderEntry(NamedTuple):
-    """What lies in a folder of files; `size` in bytes."""
+    """An entry of a folder of files; `size` in bytes."""
 
     name: str
     size: int
@@ -98,7 +98,10 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
-    """Return why MappedFileQueue.load fails on a folder of files that should have `file_size` bytes; None: it loads."""
+    """Return why MappedFileQueue.load fails on a folder of files of `file_size` bytes.
+
+    None: it loads the folder.
+    """
     ordered = sorted(entries)
     for number, entry in enumerate(ordered):
         if entry.is_folder and profile.loads_around_folders:
@@ -115,14 +118,14 @@ def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profil
 
 
 def is_deleted_at_load(entry: FolderEntry, profile: Profile, *, is_last: bool) -> bool:
-    """Return whether load() deletes a file: 5.x a last one of 0 bytes."""
+    """Return whether load() deletes a file: 5.x deletes a last file of 0 bytes."""
     return profile.loads_around_folders and is_last and not entry.size and not entry.is_folder
 
 
 def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: bool, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue.
 
-    Topics.json and the folder that it lies in must say the same (queueTypeShouldBe).
+    topics.json and the queue's folder must agree on the type (queueTypeShouldBe).
     """
     if not profile.knows_topic_attributes or is_batch_folder == is_batch_topic:
         return None
@@ -131,16 +134,16 @@ def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: boo
 
 
 class FileHead(NamedTuple):
-    """What recovery looks at in the first bytes of a log file."""
+    """The fields that recovery reads in the first bytes of a log file."""
 
     magic_code: int
     store_timestamp: int
 
 
 def head_of_file(raw: bytes) -> FileHead:
-    """Return the head of a file whose first HEAD_SIZE bytes, at least, are `raw`.
+    """Return the head of a file; `raw` has at least its first HEAD_SIZE bytes.
 
-    Whatever they are.
+    The bytes may be anything.
     """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
@@ -158,7 +161,7 @@ def safe_timestamp(checkpoint: Checkpoint | None) -> int:
 
 
 def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
-    """Return whether an abnormal recovery may begin with a file that has this head.
+    """Return whether an abnormal recovery may begin at a file with this head.
 
     CommitLog.isMappedFileMatchedRecover.
     """
@@ -173,7 +176,7 @@ def third_from_end(count: int) -> int:
 
 
 class StartFile(NamedTuple):
-    """Where the scan of the log begins: the number of the file, and why this one."""
+    """The file where the scan of the log begins, by its number, and why."""
 
     number: int
     why: str
@@ -184,7 +187,7 @@ def start_file(
 ) -> StartFile:
     """Return the start file among those that begin at `bases` (ascending, at least one).
 
-    `matches` says of a number is_matched_recover.
+    `matches` takes a file's number, and returns is_matched_recover for it.
     """
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
@@ -205,7 +208,7 @@ def start_file(
 def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
     """Return the least PHYSICALOFFSET of records that the scan dispatches.
 
-    None: it dispatches none.
+    None: the scan dispatches no record.
     """
     if mode is Mode.ABNORMAL:
         return EVERYTHING
@@ -213,20 +216,20 @@ def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None
 
 
 def cuts_queues(queues_end: int, log_end: int) -> bool:
-    """Return whether queues are cut to the log: `queues_end` is that before the scan."""
+    """Return whether queues are cut to the log; `queues_end` is their end before the scan."""
     return queues_end >= log_end
 
 
 def reput_from(queues_end: int, log_start: int) -> int:
-    """Return where start() of 4.x begins to dispatch.
-
-    `queues_end` is that after load().
-    """
+    """Return where start() of 4.x begins to dispatch; `queues_end` is their end after load()."""
     return max(queues_end, log_start, 0)
 
 
 def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int | None:
-    """Return the first offset of [start, end) that is in none of the files, which reach from, to (ascending)."""
+    """Return the first offset of [start, end) that no file has.
+
+    The files are given as (from, to), ascending.
+    """
     for begin, behind in extents:
         if start >= end:
             return None
@@ -237,12 +240,12 @@ def first_gap(extents: Iterable[tuple[int, int]], start: int, end: int) -> int |
 
 
 def is_index_dropped(mode: Mode, end_timestamp: int, checkpoint: Checkpoint | None) -> bool:
-    """Return whether load() deletes an index file whose newest entry is of `end_timestamp` (ms)."""
+    """Return whether load() deletes an index file with this `end_timestamp` (ms)."""
     return mode is Mode.ABNORMAL and end_timestamp > (checkpoint.index_msg_timestamp if checkpoint else 0)
 
 
 class QueueView(Protocol):
-    """What correctMinOffset looks at of a consume queue, in units."""
+    """The parts of a consume queue that correctMinOffset looks at, in units."""
 
     @property
     def min_offset(self) -> int:
@@ -268,11 +271,14 @@ class QueueView(Protocol):
         """Return the physical offset of a unit in use."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end) with a physical offset of at least `bound`; they are in one file."""
+        """Return the first unit of [start, end), all in one file, that points to `bound` or beyond."""
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
-    """Return why 5.x does not load a queue whose last file has no unit: it looks for the one before its first byte."""
+    """Return why 5.x does not load a queue whose last file has no unit.
+
+    It looks for the unit before the file's first byte.
+    """
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
     return "its last file has no unit: correctMinOffset fails"

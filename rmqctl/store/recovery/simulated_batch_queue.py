@@ -1,7 +1,7 @@
-"""One batch consume queue of 5.x as a broker's recovery sees, cuts and fills it.
+"""One batch consume queue of 5.x as a broker's recovery finds, cuts and fills it (BatchConsumeQueue).
 
-Played, nothing is written (BatchConsumeQueue). It differs from a consume queue: its max physical offset is where the
-last batch's record *begins*, and queue offsets come from units.
+The recovery is simulated: nothing is written. A batch queue differs from a consume queue: its max physical offset is
+where the last batch's record *begins*, and queue offsets come from units.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NO_BATCH = -1  # the min offset of a queue without units
 
 
 class _File:
-    """One of its files, new where there is none on the disk.
+    """A file of the queue; a new one where the disk has none.
 
-    `wrote` units are in use, `new` of them begin at `new_from`.
+    `wrote` units are in use; `new` of them begin at `new_from`.
     """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
@@ -38,7 +38,7 @@ class _File:
         self._units_a_file = units_a_file
 
     def units(self) -> Rows:
-        """Return all of its units, in use or not (numpy array of BATCH_UNITS)."""
+        """Return all units of the file, in use or not (numpy array of BATCH_UNITS)."""
         units = np.zeros(self._units_a_file, BATCH_UNITS)
         if self.mapped is not None:
             self.mapped.read_into(0, units.view(np.uint8).data)
@@ -48,7 +48,7 @@ class _File:
         return units
 
     def append(self, unit: Row) -> None:
-        """Append one more unit after those in use."""
+        """Append a unit after those in use."""
         if not self.new:
             self.new_from = self.wrote
         self.new.append(unit)
@@ -56,12 +56,11 @@ class _File:
 
 
 class RecoveredBatchQueue:
-    """A queue of `files` (ascending).
+    """A simulated queue with `files` (ascending).
 
-    `max_physical_offset` and queue offsets as BatchConsumeQueue has them. Methods raise OSError.
+    `max_physical_offset` and queue offsets are those of BatchConsumeQueue. Methods raise OSError.
 
-    `deleted` names the files that recovery deletes, `cut_from` is the max offset before a cut that took batches
-    away.
+    `deleted` names the files that recovery deletes; `cut_from` is the max offset before a cut that removed batches.
     """
 
     def __init__(self, topic: str, queue_id: int, files: list[MappedFile], units_a_file: int) -> None:
@@ -77,11 +76,11 @@ class RecoveredBatchQueue:
 
     @property
     def name(self) -> str:
-        """Return its folder."""
+        """Return the folder of the queue."""
         return f"{BATCHCONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     def recover(self) -> None:
-        """Find its end in its last three files; later files are deleted."""
+        """Find the queue's end in its last three files; later files are deleted."""
         for number in range(third_from_end(len(self._files)), len(self._files)):
             file = self._files[number]
             units = file.units()
@@ -111,9 +110,9 @@ class RecoveredBatchQueue:
         self.max_physical_offset, self.max_offset = message.physical_offset, base + count
 
     def cut(self, log_end: int) -> None:
-        """Cut it to batches that point before the log's end.
+        """Cut the queue to batches that point before the log's end.
 
-        The first unit of its last file stays if it does, in use or not.
+        The first unit of the last file stays if that file stays, in use or not.
         """
         before = self.max_offset
         self.max_physical_offset = log_end - 1
@@ -131,12 +130,15 @@ class RecoveredBatchQueue:
         self.cut_from = before if self.max_offset < before else None
 
     def destroy(self) -> None:
-        """Delete all its files."""
+        """Delete all files of the queue."""
         self._delete_from(0)
         self.max_physical_offset, self.max_offset = NO_QUEUE, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
-        """Find its min offset: after the last of the first file's first batches that point before the log's start."""
+        """Find the min offset of the queue.
+
+        It is after the first batches of the first file that point before the log's start.
+        """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:
             units = self._files[0].units()[: self._files[0].wrote]
@@ -163,5 +165,5 @@ def _in_use(units: Rows) -> Flags:
 
 
 def _first(holds: Flags) -> int:
-    """Return the first place where it holds; the length where it does nowhere."""
+    """Return the first place where the flag is set; the length where it is set nowhere."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

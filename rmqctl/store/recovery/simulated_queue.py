@@ -1,8 +1,7 @@
-"""One consume queue as a broker's recovery sees, cuts and fills it: played, nothing is written.
+"""One consume queue as a broker's recovery finds, cuts and fills it; nothing is written.
 
-Where its last file begins and ends is in a row of FILL_STATES, which the kernel moves along. Its units are those on the
-disk and, behind or among them, new ones, of which only the place is known: they point between the log's start and its
-end.
+A row of FILL_STATES has where the queue's last file begins and ends, and the kernel updates it. The queue's units are
+those on the disk and new ones. Of new units only the place is known: they point between the log's start and its end.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 class _OddUnit(NamedTuple):
     """A new unit whose record says another physical offset than its own.
 
-    `end_before`: of the record of the unit before it.
+    `end_before` is the end of the record of the unit before it.
     """
 
     queue_offset: int
@@ -50,9 +49,9 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """How far a file is kept: units up to `end`.
+    """How far recovery keeps a file: its units up to `end`.
 
-    The last one's record ends at `physical_end`.
+    The record of the last unit ends at `physical_end`.
     """
 
     end: int
@@ -66,7 +65,10 @@ class UnitReader:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
-        """Yield (first unit, bytes, units) of [start, end) of a file, in steps that grow; what it has not got is zeros. Raises OSError."""
+        """Yield (first unit, bytes, units) of [start, end) of a file, in steps that grow.
+
+        Bytes that the file lacks are zeros. Raises OSError.
+        """
         step = _UNITS_FIRST
         while start < end:
             count = min(step, end - start)
@@ -79,13 +81,13 @@ class UnitReader:
 
 
 class RecoveredQueue:
-    """A queue of `files` (ascending, all of `units_a_file` units).
+    """A simulated queue with `files` (ascending, all of `units_a_file` units).
 
-    Offsets in units, physical ones in bytes. Methods raise OSError.
+    Offsets are in units, physical offsets in bytes. Methods raise OSError.
 
-    `state_of` gives its row of FILL_STATES, as an array of one: the table may move. `deleted` names the files that
-    recovery deletes, `cut_from` is the end before a cut that took units away, without those that this recovery gave
-    records of another place.
+    `state_of` returns the queue's row of FILL_STATES as an array of one, because the table may move. `deleted` names
+    the files that recovery deletes. `cut_from` is the end before a cut that removed units, except units that this
+    recovery gave to records of another place.
     """
 
     def __init__(
@@ -110,40 +112,40 @@ class RecoveredQueue:
 
     @property
     def name(self) -> str:
-        """Return its folder."""
+        """Return the folder of the queue."""
         return f"{CONSUMEQUEUE}/{self.topic}/{self.queue_id}"
 
     @property
     def min_offset(self) -> int:
-        """Return where it begins; `correct_min_offset` finds it."""
+        """Return the min offset, which `correct_min_offset` finds."""
         return int(self._state["min_offset"])
 
     @property
     def max_offset(self) -> int:
-        """Return the position after its last unit; 0 without files."""
+        """Return the position after the last unit; 0 without files."""
         state = self._state
         return int(state["base"] + state["wrote"]) if state["has_files"] else 0
 
     @property
     def first(self) -> int:
-        """Return the first unit of its first file."""
+        """Return the first unit of the first file."""
         return int(self._state["first_base"])
 
     @property
     def readable(self) -> int:
-        """Return units in use of its first file."""
+        """Return how many units of the first file are in use."""
         state = self._state
         return int(state["wrote"]) if state["first_base"] == state["base"] else self._units_a_file
 
     @property
     def last_readable(self) -> int:
-        """Return units in use of its last file."""
+        """Return how many units of the last file are in use."""
         return int(self._state["wrote"])
 
     def recover(self) -> None:
-        """Find its end in its last three files.
+        """Find the queue's end in its last three files, and delete later files.
 
-        Later files are deleted (ConsumeQueue.recover).
+        ConsumeQueue.recover.
         """
         state = self._state
         for number in range(third_from_end(len(self._files)), len(self._files)):
@@ -171,7 +173,7 @@ class RecoveredQueue:
         self._regions = [(min_offset, max_offset)]
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
-        """Dispatch one message; `is_odd`: `physical_offset` is not where it is."""
+        """Dispatch one message; `is_odd`: `physical_offset` is not where the record is."""
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
         queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
         if (
@@ -182,7 +184,10 @@ class RecoveredQueue:
             self._odd.append(_OddUnit(self.max_offset - 1, physical_offset, size, physical_end))
 
     def cut(self, log_end: int) -> None:
-        """Cut it to units that point before the log's end (ConsumeQueue.truncateDirtyLogicFiles)."""
+        """Cut the queue to units that point before the log's end.
+
+        ConsumeQueue.truncateDirtyLogicFiles.
+        """
         state, before = self._state, self.max_offset
         if state["appended_from"] >= 0:
             self._regions.append((int(state["appended_from"]), before))
@@ -204,13 +209,13 @@ class RecoveredQueue:
         self._odd = [unit for unit in self._odd if unit.queue_offset < self.max_offset]
 
     def destroy(self) -> None:
-        """Delete all its files."""
+        """Delete all files of the queue."""
         self._delete_from(0)
         state = self._state
         state["max_physical_offset"], state["has_files"], state["min_offset"] = NO_QUEUE, 0, 0
 
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:
-        """Find its min offset; why this fails, or None."""
+        """Find the min offset of the queue; return why this fails, or None."""
         if not self._state["has_files"]:
             return None
         refusal = rules.empty_last_file_refusal(self, profile)
@@ -226,7 +231,7 @@ class RecoveredQueue:
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end), which are in one file, that points to physical offset `bound` or beyond."""
+        """Return the first unit of [start, end), all in one file, that points to `bound` or beyond."""
         for record_run in self._record_runs(start, end):
             if record_run.kind == _ON_DISK:
                 found = self._first_reaching_on_disk(record_run, bound)
@@ -275,7 +280,7 @@ class RecoveredQueue:
             state["base"] = base - self._units_a_file
 
     def _record_runs(self, start: int, end: int) -> Iterator[_Stretch]:
-        """Yield units [start, end) of one file, by kinds."""
+        """Yield units [start, end) of one file in runs of one kind."""
         state = self._state
         regions = list(self._regions)
         if state["appended_from"] >= 0:
@@ -295,9 +300,9 @@ class RecoveredQueue:
             yield _Stretch(rest, start, end)
 
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
-        """Return how far the last file is kept.
+        """Return how far recovery keeps the last file.
 
-        None: its first unit points to the log's end or beyond, otherwise that one stays, in use or not.
+        None: its first unit points to the log's end or beyond. Otherwise that unit stays, in use or not.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -313,7 +318,7 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return how far `record_run`, which begins where `kept` ends, is kept."""
+        """Return how far recovery keeps `record_run`, which begins where `kept` ends."""
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
         if record_run.kind == _NEW:
@@ -330,7 +335,7 @@ class RecoveredQueue:
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Return the physical offset and size of a unit, in use or not.
 
-        None: a new one that is not odd.
+        None: a new unit that is not odd.
         """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
@@ -352,7 +357,10 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return units of `file` from `start` on, up to `end`, that are in use one after the other and point before `bound`."""
+        """Return how many units of `file` are in use, one after the other, and point before `bound`.
+
+        They are counted from `start` on, up to `end`.
+        """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):
             used = int(queue_simulate.used_units(raw, count, bound))

@@ -1,7 +1,7 @@
-"""All queues of a store as a broker's recovery sees, cuts and fills them: played, nothing is written.
+"""All queues of a store as a broker's recovery finds, cuts and fills them; nothing is written.
 
-Of the units that a recovery adds only their place is kept, and those few whose PHYSICALOFFSET is not their record's
-own: the others point between the log's start and its end, in order.
+Of the units that a recovery adds, only the place is kept, since they point between the log's start and its end, in
+order. The few whose PHYSICALOFFSET is not their record's own are kept whole.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NOTHING_BUILT: BuiltSpans = {}
 class RecoveredQueues:
     """The queues of `store`, and those `built`, by the rules of `profile`.
 
-    `builder` numbers those that `fill` gets. Methods raise OSError when a queue cannot be read.
+    `builder` numbers the queues that `fill` gets. Methods raise OSError when a queue cannot be read.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class RecoveredQueues:
         return rules.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, profile=self._profile)
 
     def destroy(self) -> None:
-        """Delete them all: no file of the log is there."""
+        """Delete all queues: the log has no file."""
         for queue in self._queues.values():
             queue.destroy()
 
     @property
     def end(self) -> int:
-        """Return the queues' end: the furthest max physical offset of any.
+        """Return the furthest max physical offset of all queues.
 
         NO_QUEUE without units.
         """
@@ -137,9 +137,9 @@ class RecoveredQueues:
                 row += 1
 
     def put(self, message: Message) -> None:
-        """Dispatch one message that is not good, but good enough for the broker.
+        """Dispatch one message that is damaged, but good enough for the broker.
 
-        `physical_offset` is what it says itself.
+        `physical_offset` is the one that the record says.
         """
         self._put(message, is_odd=True)
 
@@ -149,7 +149,7 @@ class RecoveredQueues:
             queue.cut(log_end)
 
     def correct_min_offsets(self, log_start: int) -> str | None:
-        """Find each queue's min offset; why this fails, or None."""
+        """Find each queue's min offset; return why this fails, or None."""
         for queue in self._queues.values():
             refusal = queue.correct_min_offset(log_start, self._profile)
             if refusal:
@@ -172,9 +172,9 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return how many of a message's places in queues the broker makes units of.
+        """Return how many of a message's places in queues get a unit from the broker.
 
-        Its own alone, or LMQ's, too (None: all).
+        1: its own place alone; None: the places of LMQ as well.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -183,10 +183,10 @@ class RecoveredQueues:
         return None if in_light_queues else 1
 
     def _know_queues_of(self, messages: Rows) -> None:
-        """Have a row for each queue that gets one of `messages`.
+        """Add a row for each queue of `messages`.
 
-        The request builder numbers queues as its threads come to them, which may be far ahead, or after the log's end:
-        its list says nothing of what a broker dispatches.
+        The request builder's list of queues does not show what a broker dispatches: its threads may be far ahead, or
+        after the log's end.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
@@ -245,14 +245,14 @@ def _dispatch_refusal(message: Message) -> str | None:
 
 
 def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
-    """Return a folder of files as `recovery.load_refusal` wants it."""
+    """Return a folder of files in the form that `rules.load_refusal` takes."""
     return [FolderEntry(entry.name, entry.size, entry.kind is Kind.DIRECTORY) for entry in storage.listing(folder)]
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """Return the length that most files of consume queues have, in bytes.
+    """Return the length of most files of consume queues, in bytes.
 
-    Of equally usual ones the largest.
+    Where several lengths are equally usual, the largest.
     """
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)

@@ -1,6 +1,6 @@
-"""What a plain restart of a broker would come to.
+"""What a plain restart of a broker comes to.
 
-The rules of `rmqctl.store.recovery.rules`, played on a store that stays as it is.
+It simulates the rules of `rmqctl.store.recovery.rules` on a store that stays unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 class QueueOutcome(NamedTuple):
     """A queue after the restart, in units.
 
-    The messages that it loses; the end that it is cut from, and its files that are deleted.
+    `lost` counts the messages that it loses; `cut_from` is its end before a cut; `deleted` names its deleted files.
     """
 
     topic: str
@@ -56,14 +56,13 @@ class QueueOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """What a restart comes to.
+    """What a restart comes to; offsets in bytes.
 
-    `refused`: load() fails, and the other fields are empty. Offsets in bytes.
-
-    `hangs`: start() never ends, as no file has physical offset `hangs_at`.
+    `refused`: load() fails, and the other fields are empty. `hangs`: start() never ends, because no file has physical
+    offset `hangs_at`.
 
     `lost` is what is after the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`);
-    `deleted_log_files` lie there, too. `start_file_path` and `start_file` (which one, and why) are None for a log
+    `deleted_log_files` are there, too. `start_file_path` and `start_file` (which file, and why) are None for a log
     without files.
     """
 
@@ -109,12 +108,12 @@ class RestartOutcome:
 class RestartSimulation:
     """One restart of `store` by a broker of `profile`.
 
-    Listens to a scan of the log: `on_messages`, `damage`, then `finish`.
+    The caller scans the log and calls `on_messages` and `damage`, then `finish`.
 
-    `mode` None: as `abort` says. `builder` describes what `on_messages` is told. `refused` says why the store does not
-    load; then nothing else matters. `scanned_from` is the offset of the file that the listening must begin with, at the
-    latest. `built` are queues that are going to be there beside those of `store`. Raises OSError when log or queues
-    cannot be read.
+    `mode` None: as `abort` shows. `builder` describes the messages of `on_messages`. `refused` says why the store does
+    not load; then nothing else matters. `scanned_from` is the offset of the file where the caller's scan must begin, at
+    the latest. `built` are queues that will exist beside those of `store`. Raises OSError when log or queues cannot be
+    read.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class RestartSimulation:
 
     @property
     def scanned_from(self) -> int:
-        """Return where listening must begin; 0 when there is nothing to listen to."""
+        """Return where the caller's scan must begin; 0 when nothing needs to be scanned."""
         if self._scan is None:
             return 0
         reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
@@ -157,18 +156,18 @@ class RestartSimulation:
 
     @property
     def scan_end(self) -> ScanEnd | None:
-        """Return where the scan ended the log; None: not yet, or there is none."""
+        """Return where the scan ended the log; None: not yet, or there is no scan."""
         return self._scan.end if self._scan is not None else None
 
     @property
     def dispatch_fails(self) -> bool:
-        """Return whether a message was met so far that the broker cannot dispatch."""
+        """Return whether the scan has met a message that the broker cannot dispatch."""
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
-        """Return where brokers of this version end the log: at the first good message that they do not know.
+        """Return where brokers of this version end the log: at the first message that they do not know.
 
-        `messages` are DISPATCH_COLUMNS.
+        `messages` are DISPATCH_COLUMNS of good messages.
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -177,7 +176,7 @@ class RestartSimulation:
         return ScanEnd(int(messages[until]["physical_offset"]), "", why)
 
     def on_messages(self, described: DispatchColumns) -> None:
-        """Take good messages, one after the other, in log order."""
+        """Take good messages, in log order."""
         messages = described.messages
         if self._scan is None or not len(messages):
             return
@@ -190,16 +189,16 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """Take what is no good message: the broker's own check decides whether it ends the log."""
+        """Take an item that is not a good message: the broker's own check decides whether it ends the log."""
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Take one item of a scan of the log by this start's request builder: `on_messages` or `damage`.
+        """Take one item of a scan of the log by this start's request builder.
 
-        A blank is nothing.
+        Calls `on_messages` or `damage`; a blank changes nothing.
         """
         if isinstance(item, Damage):
             self.damage(item)
@@ -209,21 +208,24 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` for good records that all have their units.
+        """Take the log up to physical offset `end` as good records that all have their units.
 
-        As `on_messages`, without reading them.
+        Does what `on_messages` would do, without reading them.
         """
         if self._scan is not None:
             self._scan.pass_over(end)
 
     def listen(self, threads: int) -> None:
-        """Scan the log by `threads` threads from `scanned_from` on, for `on_messages` and `damage`. Raises OSError."""
+        """Scan the log by `threads` threads from `scanned_from` on.
+
+        Calls `on_messages` and `damage`. Raises OSError.
+        """
         log, start = self._store.commit_log, self.scanned_from
         for item in log.scan_columns(ScanSummary(), self._builder.take, threads=threads, start=start):
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut, start, correct: the outcome. `on_messages` and `damage` come no more."""
+        """Cut, start and correct, and return the outcome; nothing more may be added after it."""
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         if self._scan is None or self.start_file is None:
@@ -371,7 +373,7 @@ class RestartSimulation:
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
-    """Return the checkpoint as a broker maps it: what a short file has not got is zeros."""
+    """Return the checkpoint as a broker maps it: bytes that a short file lacks are zeros."""
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return None
@@ -380,7 +382,10 @@ def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
 
 
 def plan_restart(store: ReadOnlyStore, profile: Profile, threads: int = 1, mode: Mode | None = None) -> RestartOutcome:
-    """Play a restart, with a scan of its own by `threads` threads. Raises OSError."""
+    """Simulate a restart, with a scan of its own by `threads` threads.
+
+    Raises OSError.
+    """
     warm_up(scan, dispatch_scan)
     builder = DispatchRequestBuilder(with_keys=False)
     restart = RestartSimulation(store, profile, builder, mode)
