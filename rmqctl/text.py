@@ -1,4 +1,4 @@
-"""Words for people: numbers with their nouns, and paths as words of a shell."""
+"""Text for people: numbers with their nouns, and paths as shell words."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def quoted(path: PurePath) -> str:
-    """Return a path as one word of a shell's command line, so that a proposed command can be copied and run."""
+    """Return a path as one word of a shell's command line.
+
+    Because of this, a proposed command can be copied and run.
+    """
     return shlex.quote(str(path))

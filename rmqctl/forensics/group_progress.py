@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqctl.store.read.consumer_groups import GroupProgress
+    from rmqctl.store.read.consumers.consumer_groups import GroupProgress
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
     None: delayOffset.json says nothing of a level that has a queue.
     """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
-    from rmqctl.store.read.consumer_offsets import delay_offsets
+    from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
 
     stored = {found.queue_id: found.offset for found in delay_offsets(store)}
     queues = {queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC}
@@ -56,8 +56,8 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
     """Return how far each group is in each queue of its topics, and in queues that it has an offset for and the store has not."""
-    from rmqctl.store.read.consumer_groups import ConsumerGroups, GroupProgress
-    from rmqctl.store.read.consumer_offsets import consumer_offsets
+    from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
+    from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
     groups = ConsumerGroups(store)
     stored = [

@@ -1,4 +1,4 @@
-"""The same questions on Spark: to many stores, or huge ones.
+"""Spark jobs, which ask the same questions of many stores or huge stores.
 
-Nothing here but `scan.split_size` is imported unless a job runs.
+Only `scan.split_size` is imported from this package unless a job runs.
 """

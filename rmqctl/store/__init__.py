@@ -1,1 +1,4 @@
-"""Files -> message store: commit log, consume queues, index, checkpoint, configuration."""
+"""The message store, built from files.
+
+It has the commit log, the consume queues, the index, the checkpoint and the configuration.
+"""

@@ -19,7 +19,7 @@ from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.journal.journals import RMQCTL_FOLDER, list_journals
-from rmqctl.store.read.consumer_offsets import consumer_offsets, delay_offsets
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets, delay_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

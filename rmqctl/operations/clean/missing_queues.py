@@ -21,7 +21,7 @@ from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.operations.clean.unit_coverage import files_without_proof
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
-from rmqctl.store.read.consumer_groups import ConsumerGroups
+from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups
 from rmqctl.store.read.file_scan import FileScan, RecordRun, end_position
 from rmqctl.store.read.known_topics import KnownTopics
 

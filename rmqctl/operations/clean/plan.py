@@ -21,8 +21,8 @@ from rmqctl.operations.clean.plan_types import ExpiryPlan, UnreadTopic, is_link
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.store.read.consumer_groups import unreadable_group_files
-from rmqctl.store.read.consumer_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqctl.store.read.consumers.consumer_groups import unreadable_group_files
+from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, DELAY_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqctl.store.read.known_topics import KnownTopics
 from rmqctl.text import counted
 

@@ -26,7 +26,7 @@ from rmqctl.logfile.storage import Kind
 from rmqctl.store.config import bounded_json
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC
-from rmqctl.store.read.consumer_offsets import consumer_offsets
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""`rmqctl job diff`: two copies of one log, as a master's and its slave's."""
+"""`rmqctl job diff`: compare two copies of one log.
+
+For example, the copies are a master's log and its slave's log.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ BODIES = ("bodySha256", "properties")
 
 
 class Limits(NamedTuple):
-    """Where a log begins, and ends after its last good record, physical offsets.
+    """Where a log begins, and where its last good record ends.
 
-    None where it has none.
+    Both are physical offsets. `begin` is None if the log is empty; `end` is None if the log has no good record.
     """
 
     begin: int | None
@@ -25,19 +28,28 @@ class Limits(NamedTuple):
 
 
 def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
-    """Return a row for each record that is not the same in both logs (each of one store, of the data source `rocketmq`), by physicalOffset.
+    """Return a row for each record that is not the same in both logs.
 
-    Columns: physicalOffset, difference, fields (the names of those that differ), a and b: the fingerprint of each; with
-    `bodies` a fingerprint has the body's SHA-256 and the properties, too. `difference`: missing: not in b. extra: not
-    in a. different. Where one log begins later (its first files expired) or ends earlier (it is behind), what only the
-    other has is no difference of what both cover: expired-in-b, behind-in-b, expired-in-a, behind-in-a. Reads each log
-    at once for its limits, and again for the rows.
+    `a` and `b` are tables of the data source `rocketmq`, each of one store. Records are compared at the same
+    physicalOffset.
+
+    Columns: physicalOffset, difference, fields (the names of the fields that differ), a and b (the fingerprint of the
+    record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
+
+    `difference` is one of these. missing: the record is not in b. extra: the record is not in a. different: the two
+    records differ. expired-in-b, expired-in-a: the record lies before the begin of the other log, whose first files
+    expired. behind-in-b, behind-in-a: the record lies after the end of the other log.
+
+    The function reads each log immediately for its limits. Spark reads each log again for the rows.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
 
 def limits_of(records: DataFrame) -> Limits:
-    """Return where a log begins and ends; reads it."""
+    """Return where a log begins and ends.
+
+    The function reads the log immediately.
+    """
     from pyspark.sql import functions as f
 
     end = f.when(f.col("kind") != KIND_DAMAGE, f.col("physicalOffset") + f.col("size"))
@@ -45,7 +57,10 @@ def limits_of(records: DataFrame) -> Limits:
 
 
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
-    """Return the rows of `diff` and those of damage that only one has, without `difference`."""
+    """Return the rows of `diff`, without the column `difference`.
+
+    The rows of damage that only one log has are included.
+    """
     from pyspark.sql import functions as f
 
     names = (*FINGERPRINT, *BODIES) if bodies else FINGERPRINT
@@ -63,9 +78,9 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 
 
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
-    """Return what `unequal` found, with `difference`.
+    """Return the rows of `unequal`, with the column `difference`.
 
-    Damage that only one has is left out: what it destroyed is told of already.
+    Damage that only one log has is left out: other rows already report the records that the damage destroyed.
     """
     from pyspark.sql import functions as f
 
@@ -82,7 +97,8 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
     """Return the difference of a record that only `side` has.
 
-    It depends on whether the `other` log, of these limits, should have the record.
+    `limits` are those of the `other` log: they decide whether the other log should have the record. The result is null
+    for damage.
     """
     from pyspark.sql import functions as f
 
@@ -96,9 +112,9 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 
 
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
-    """Return physicalOffset, and the fingerprint of the record there as one column.
+    """Return physicalOffset, and the fingerprint of each record as one column.
 
-    A damaged place has one, too, as far as its bytes tell.
+    A damaged place has a fingerprint, too, made of the fields that its bytes still show.
     """
     from pyspark.sql import functions as f
 

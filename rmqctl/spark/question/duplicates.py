@@ -1,4 +1,7 @@
-"""`rmqctl job duplicates`: messages that were stored more than once, as when a producer sends again what a broker had taken."""
+"""`rmqctl job duplicates`: find messages that were stored more than once.
+
+For example, a producer sends a message again that the broker has already stored.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ BROKERS_OWN_TOPICS = f"^({SCHEDULE_TOPIC}$|{'|'.join((*SYSTEM_PREFIXES, *GROUP_P
 
 
 def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
-    """Return a row for each message with the same topic, UNIQ_KEY and body (length and checksum) that was stored more than once.
+    """Return a row for each message that was stored more than once.
 
-    Columns: topic, uniqKey, bodyCrc, bodyLength, count, places: broker, store, queueId, queueOffset, physicalOffset,
-    storeTimestamp of each, the first stored first. Messages of one batch have one UNIQ_KEY on brokers from 4.9 on (the
-    batch's properties are appended to each): those stored in one queue in the same millisecond are one. Only
-    `all_topics` looks at the brokers' own topics, too.
+    Copies of one message have the same topic, UNIQ_KEY and body (length and checksum).
+
+    Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
+    physicalOffset and storeTimestamp of each copy; the copy that was stored first comes first.
+
+    On brokers from 4.9 on, all messages of a batch have one UNIQ_KEY, because the properties of the batch are appended
+    to each message. Therefore, a message is left out if all its copies were stored in one queue in the same
+    millisecond. The brokers' own topics are searched only with `all_topics`.
     """
     from pyspark.sql import functions as f
 

@@ -1,4 +1,7 @@
-"""`rmqctl job export`: messages for other programs, as Parquet by topic and day, or as text."""
+"""`rmqctl job export`: write messages for other programs.
+
+The format is Parquet (by topic and day) or text.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 
 
 def for_parquet(records: DataFrame) -> DataFrame:
-    """Return the messages with all that they have, and `day` (UTC).
+    """Return the messages with all their data, and `day` (UTC).
 
-    Bodies where `records` has them.
+    Bodies are included if `records` has them.
     """
     from pyspark.sql import functions as f
 
@@ -38,9 +41,9 @@ def for_parquet(records: DataFrame) -> DataFrame:
 
 
 def for_text(records: DataFrame) -> DataFrame:
-    """Return the messages as `rmqctl dump` prints them, and their broker.
+    """Return the messages as `rmqctl dump` prints them, with their broker.
 
-    Bodies, where `records` has them, in base64.
+    If `records` has bodies, they are included in base64.
     """
     from pyspark.sql import functions as f
 
@@ -53,7 +56,7 @@ def for_text(records: DataFrame) -> DataFrame:
 
 
 def without_formulas(rows: DataFrame) -> DataFrame:
-    """Return the same rows; texts that begin with = + - or @ get a `'` before them."""
+    """Return the rows with a `'` before each text that begins with = + - or @."""
     from pyspark.sql import functions as f
 
     def safe(name: str) -> Column:
@@ -63,10 +66,10 @@ def without_formulas(rows: DataFrame) -> DataFrame:
 
 
 def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
-    """Write the messages of `records` below `folder`, and replace the folder's content.
+    """Write the messages of `records` to `folder`, and replace its content.
 
-    An executor must see it under the same path. In CSV a text that a spreadsheet takes for a formula gets a `'` before
-    it, unless `raw`.
+    Every executor must see `folder` under the same path. In CSV, a text that a spreadsheet takes for a formula gets a
+    `'` before it, unless `raw` is set.
     """
     from pyspark.sql import functions as f
 
@@ -83,11 +86,13 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Give a path to write to: it becomes `target` after the block, or is removed where the block fails.
+    """Give a path to write to, which becomes `target` after the block.
 
-    It is in a hidden folder beside `target`, whose marker stays locked as long as the export runs. All of it is on the
-    disk before it gets its name, so that a crash leaves the whole export or none. Raises BadRequest where `target`
-    exists and is no empty folder, OSError.
+    If the block fails, the path is removed.
+
+    The path lies in a hidden folder beside `target`. A marker in the hidden folder stays locked while the export runs.
+    All data is flushed to disk before the path is renamed to `target`, so that a crash leaves the whole export or none.
+    Raises BadRequest if `target` exists and is not an empty folder, and OSError.
     """
     target = target.absolute()
     _check_new(target)
@@ -106,9 +111,9 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 class Leftovers(NamedTuple):
-    """Hidden folders beside a target.
+    """Hidden folders that were found beside a target.
 
-    `removed` are those of exports that were killed, `unknown` are not known to be ours.
+    `removed` are the folders of exports that were killed. `unknown` are folders that rmqctl may not have made.
     """
 
     removed: list[Path]
@@ -116,9 +121,9 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove what killed exports to `target` left beside it.
+    """Remove the folders that killed exports to `target` left beside it.
 
-    Raises BadRequest where one is still running, OSError.
+    Raises BadRequest if an export to `target` is still running, and OSError.
     """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
@@ -133,9 +138,9 @@ def remove_leftovers(target: Path) -> Leftovers:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether a folder has our marker, and no process locks it.
+    """Return whether a folder has rmqctl's marker, and no process locks it.
 
-    Raises BadRequest where an export locks it.
+    Raises BadRequest if an export locks the marker.
     """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -152,7 +157,7 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have a folder, and all that is in it, on the disk. Raises OSError."""
+    """Flush a folder and everything in it to disk. Raises OSError."""
     for inner, _, names in os.walk(folder, topdown=False):
         for name in names:
             _sync(Path(inner, name))

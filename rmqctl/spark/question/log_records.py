@@ -1,6 +1,7 @@
-"""The records of stores' logs for a job.
+"""The log records that a job reads from its stores.
 
-Only the columns that it needs, counted on their way, and proved to be all of them.
+A job reads only the columns that it needs. Records are counted while they are read, and a proof shows that all of them
+were read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 
 
 class Scan(NamedTuple):
-    """What a job read: the counts, of one store or several, and the splits, proved to join."""
+    """What a job read: the counts and the splits.
+
+    The counts are those of one or more stores. The splits are proved to join.
+    """
 
     counts: RecordCounts
     splits: tuple[Split, ...]
@@ -35,7 +39,7 @@ class Scan(NamedTuple):
 class LogRecords(NamedTuple):
     """The `columns` of the records of the stores at `paths`.
 
-    `options` are those of the data source `rocketmq`, which `spark` knows.
+    `options` are options of the data source `rocketmq`, which must be registered in `spark`.
     """
 
     spark: SparkSession
@@ -44,7 +48,10 @@ class LogRecords(NamedTuple):
     columns: Sequence[str]
 
     def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
-        """Return the records of `splits` (none: of splits of our own)."""
+        """Return the records of `splits`.
+
+        If `splits` is empty, the data source makes its own splits.
+        """
         if splits:
             options["splits"] = splits_to_json(splits)
         needed = dict.fromkeys((*NEEDED, "damage", *self.columns))
@@ -52,17 +59,17 @@ class LogRecords(NamedTuple):
         return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
-        """Return the table, and what proves that an action read all of it."""
+        """Return the records of `splits`, and the proof that an action read them all."""
         return with_coverage(self.table(splits, ranges="true"))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
     """Return the answer of `question`, and what was read.
 
-    It is called with a DataFrame of each of `records`, all of which its first action must read.
+    `question` is called with one DataFrame for each item of `records`. Its first action must read all these DataFrames.
 
-    Where a task's guess of where its split begins was wrong, the question is asked again with other splits. Raises
-    Unreadable where a part of a log was not read.
+    A task guesses where its split begins. If a guess was wrong, `question` is called again, with other splits. Raises
+    Unreadable if a part of a log was not read.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
@@ -77,7 +84,10 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Keep every observation of an action, even of a table that Spark finds empty."""
+    """Keep every observation of the actions in the block.
+
+    Without this setting, Spark drops the observation of a table that Spark finds empty.
+    """
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))
     try:

@@ -1,4 +1,7 @@
-"""`rmqctl job lost`: messages in the log that no queue reaches, so that no consumer ever sees them."""
+"""`rmqctl job lost`: find messages in the log that no queue reaches.
+
+No consumer ever sees these messages.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,19 @@ MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "supe
 
 
 def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
-    """Return, by queue, the messages of `records` to which no unit of their queue in `units` points.
+    """Return the messages to which no unit of their queue points, by queue.
 
-    The data sources are `rocketmq` and `rocketmq-queues`.
+    `records` come from the data source `rocketmq`, and `units` from `rocketmq-queues`.
 
-    A message has the places that dispatch gives it: prepared and rolled back ones none, those of LMQ several. Columns:
-    broker, store, topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp,
-    lastStoreTimestamp. `why`: missing-unit: consumers should see it (verify's missing-unit and unit-mismatch).
-    deleted-topic: its topic is not among `known_topics` (store, topic) of a store that has any there. superseded: it is
-    from before its topic was deleted and made again.
+    A message must have the places in queues that dispatch gives it. A prepared or rolled-back message has no place, and
+    an LMQ message has several.
+
+    Columns: broker, store, topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset,
+    firstStoreTimestamp, lastStoreTimestamp.
+
+    `why` is one of these. missing-unit: consumers should see the messages (`verify` reports missing-unit or
+    unit-mismatch). deleted-topic: `known_topics` (store, topic) has topics of this store, but not the topic of the
+    messages. superseded: the messages were stored before their topic was deleted and created again.
     """
     from pyspark.sql import functions as f
 
@@ -60,7 +67,7 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 def _places(records: DataFrame) -> DataFrame:
     """Return a row for each place in a queue that a message must have.
 
-    One that is damaged counts while it says itself where it belongs.
+    A damaged message counts if its bytes still show where it belongs.
     """
     from pyspark.sql import functions as f
 
@@ -76,10 +83,11 @@ def _places(records: DataFrame) -> DataFrame:
 
 
 def _light_places() -> Column:
-    """Return the places in LMQ that a message names.
+    """Return the places in LMQ queues that a message names.
 
-    As many offsets as queues, none for a name or an offset that is none. Of topics that later brokers keep out of LMQ
-    none is asked for: their offsets may be copies (`rmqctl.store.dispatch.light_queues`).
+    A message has such places only if it names as many offsets as queues. Names and offsets that are not valid are
+    skipped. Messages of topics that later brokers keep out of LMQ have no such places, because their offsets may be
+    copies (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -106,9 +114,9 @@ def _light_places() -> Column:
 
 
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
-    """Add the column `begin`, where a queue begins for the last time.
+    """Add the column `begin`: the physical offset where a queue last began.
 
-    It is a physical offset. The queue's own units show it.
+    The queue's own units show this offset.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -118,7 +126,7 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 
 
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
-    """Return the places, and whether the topic of each is one that was deleted."""
+    """Return the places, and a column that says whether the topic was deleted."""
     from pyspark.sql import functions as f
 
     stores = known_topics.select("store").distinct().withColumn("storeKnown", f.lit(True))

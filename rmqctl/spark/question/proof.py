@@ -1,6 +1,6 @@
-"""A table of messages read once, with the proof that all of it was.
+"""A table of messages, with the proof that one action read all of it.
 
-The ranges of its splits are observed while it is read.
+Spark observes the ranges of the splits while it reads the table.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 
 
 class Proof:
-    """What the first action on a table says of the splits that it read.
+    """What the first action on a table reports about the splits that it read.
 
-    Ask after that action.
+    Call the methods only after this action.
     """
 
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
 
     def coverage(self) -> Coverage:
-        """Return whether the splits join, or which to read instead: `splits_to_json` makes the option.
+        """Return whether the splits join, and otherwise the splits to read instead.
 
-        Raises Unreadable where one is missing.
+        `splits_to_json` makes the option `splits` of them. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
     def check(self) -> None:
-        """Raise Unreadable where the action did not read every byte of every log once."""
+        """Raise Unreadable unless the action read every byte of every log once."""
         found = self.coverage()
         if not found.joined:
             hint = f"read {len(found.splits)} other splits: option `splits`"
@@ -45,7 +45,7 @@ class Proof:
     def _observed(self) -> dict[str, Any]:
         """Return what was observed.
 
-        Nothing where Spark found no need to read the table: PySpark cannot take an empty row then.
+        The result is empty if Spark did not need to read the table: in this case PySpark cannot take the empty row.
         """
         from py4j.protocol import Py4JError
 
@@ -57,9 +57,10 @@ class Proof:
 
 
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
-    """Return a table of `rocketmq`, read with the option `ranges`, without its rows of kind 'range'.
+    """Return a table without its rows of kind 'range', and its `Proof`.
 
-    And the proof of one action on it. Raises BadRequest where the table has not got the columns NEEDED.
+    The table must be a table of `rocketmq`, read with the option `ranges`. The proof is for one action on the returned
+    table. Raises BadRequest if the table does not have the columns NEEDED.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""`rmqctl job sql`: any question on messages, queues and damage."""
+"""`rmqctl job sql`: answer any SQL query on messages, queues and damage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
-    """Return `messages` and `damage` of records of the data source `rocketmq`."""
+    """Return the views `messages` and `damage` of `records`.
+
+    `records` come from the data source `rocketmq`.
+    """
     from pyspark.sql import functions as f
 
     messages = messages_of(records).drop("kind", "damage", "detail")
@@ -37,14 +40,15 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 
 
 def is_named(view: str, query: str) -> bool:
-    """Return whether a query may ask a view."""
+    """Return whether a query may read a view."""
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
 
 def columns_of(query: str) -> list[str]:
-    """Return the columns of messages and damage that a query may need: those that it names.
+    """Return the columns of messages and damage that a query may need.
 
-    All where it may take them without a name.
+    These are the columns that the query names. If the query may use columns without naming them, all columns are
+    returned.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -57,8 +61,8 @@ def columns_of(query: str) -> list[str]:
 def select(spark: SparkSession, query: str) -> DataFrame:
     """Return the answer of a query.
 
-    Raises BadRequest where it is none that Spark understands, would change something, or has two columns of one name:
-    rows are objects.
+    Raises BadRequest if Spark does not understand the query, if the query would change something, or if two columns of
+    the answer have one name. Rows become objects, which need a different name for each column.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -78,9 +82,9 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return all rows, of what JSON has.
+    """Return all rows, with values that JSON has.
 
-    Raises BadRequest where the query fails on the way.
+    Raises BadRequest, or rmqctl's own error, if the query fails while it runs.
     """
     from pyspark.errors import PySparkException
 
@@ -91,15 +95,19 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _refused(error: Exception) -> RmqctlError:
-    """Return our own error, or BadRequest; lines are counted from the query's first."""
+    """Return rmqctl's own error if there is one, and otherwise BadRequest.
+
+    Line numbers count from the first line of the query.
+    """
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
 
 
 def _nearest(error: Exception) -> str:
-    """Return our column that is most like one that there is not.
+    """Return a hint that names the column most like an unknown column.
 
-    Spark suggests only what is read, which is what the query names.
+    The hint is empty if no column is similar. Spark itself suggests only the columns that are read, which are those
+    that the query names.
     """
     from pyspark.errors import PySparkException
 
@@ -130,5 +138,8 @@ def plain(value: Any) -> Any:
 
 
 def _moment(moment: datetime) -> str:
-    """Return a time in UTC: PySpark gives times in the zone of this process."""
+    """Return a time in UTC.
+
+    PySpark gives times in the time zone of this process.
+    """
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""`rmqctl job stats`: how many messages of what sizes, from when to when, and how fast, of each queue."""
+"""`rmqctl job stats`: the number, sizes, times and rate of messages by queue."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ COLUMNS = ("broker", "store", "topic", "queueId", "queueOffset", "bodyLength", "
 
 
 def stats(records: DataFrame) -> DataFrame:
-    """Return a row for each broker, store, topic and queueId of the messages among `records`.
+    """Return a row for each broker, store, topic and queueId of the messages.
 
-    Of the data source `rocketmq`. Sizes are bytes of records, `bodyBytes` of bodies as stored; timestamps are ms since
-    1970. `minQueueOffset` and `maxQueueOffset` are those of messages, so the queue ends one after. `messagesPerSecond`
-    is between the first and the last; none where that is no time.
+    `records` come from the data source `rocketmq`. Sizes are bytes of records; `bodyBytes` are bytes of bodies as
+    stored. Timestamps are ms since 1970. `minQueueOffset` and `maxQueueOffset` are offsets of messages, so the queue
+    ends one offset after `maxQueueOffset`. `messagesPerSecond` is the rate between the first and the last message; it
+    is null if there is no time between them.
     """
     from pyspark.sql import functions as f
 

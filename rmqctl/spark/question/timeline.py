@@ -1,4 +1,4 @@
-"""`rmqctl job timeline`: how many messages were stored when."""
+"""`rmqctl job timeline`: how many messages were stored in each interval."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ COLUMNS = ("broker", "store", "topic", "storeTimestamp")
 
 
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
-    """Return a row for each interval of `interval_ms` in which a broker stored messages.
+    """Return a row for each interval in which a broker stored messages.
 
-    `timestamp` (its begin, ms since 1970), messages, bytes. Intervals begin at multiples of their length since 1970;
-    those without messages have no row.
+    Each interval is `interval_ms` long. Columns: broker, store, topic (with `by_topic`), `timestamp` (the begin of the
+    interval, ms since 1970), messages, bytes. Intervals begin at multiples of their length since 1970. Intervals
+    without messages have no row.
     """
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Times of records in words, in UTC whatever zone a session has."""
+"""Times of records as text, in UTC whatever time zone a session has."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 
 def rfc3339(milliseconds: Column) -> Column:
-    """Return `2026-11-21T09:15:16.848Z` of ms since 1970.
+    """Return a time (ms since 1970) as `2026-11-21T09:15:16.848Z`.
 
-    Null for a number that is no date.
+    The result is null for a number that is not a valid date.
     """
     return _formatted(milliseconds, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
 def day(milliseconds: Column) -> Column:
-    """Return `2026-11-21` of ms since 1970; null for a number that is no date."""
+    """Return the day of a time (ms since 1970) as `2026-11-21`.
+
+    The result is null for a number that is not a valid date.
+    """
     return _formatted(milliseconds, "yyyy-MM-dd")
 
 

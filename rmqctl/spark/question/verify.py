@@ -1,6 +1,7 @@
-"""`rmqctl job verify`: the log read by Spark's tasks, joined with queues and index on the driver.
+"""`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-Finding by finding as `rmqctl verify`.
+Spark's tasks read the log. The driver joins the log with the queues and the index. The findings are those of `rmqctl
+verify`.
 """
 
 from __future__ import annotations
@@ -35,5 +36,5 @@ def verify(
 def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
-    """Return the same, not begun."""
+    """Return the verification of a store, which has not begun yet."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

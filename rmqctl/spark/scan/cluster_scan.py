@@ -1,8 +1,12 @@
-"""A log that Spark's tasks read, given in order on the driver: the same items as from one thread.
+"""A log that Spark's tasks read, and whose items the driver gives in order.
 
-A split other than a file's first begins at the first record in it, which is a guess. The driver reads parts that do not
-join again (`PartJoin`). So the parts join without a gap, or the job fails. Parts come in waves, each a job and small enough for
-the driver; while it takes one wave in, the tasks of the next are under way.
+The items are the same as those from one thread.
+
+A split that is not the first of its file begins at the first record in it, which is a guess. If a part does not join
+the part before it, the driver reads the part again (`PartJoin`). So the parts join without a gap, or the job fails.
+
+Parts come in waves. Each wave is one Spark job, and small enough for the driver. While the driver takes in one wave,
+the tasks of the next wave run.
 """
 
 from __future__ import annotations
@@ -45,17 +49,17 @@ ReadSplits = Callable[
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
-    """Read the log of a store whose folder every executor sees under the same path.
+    """Return a scan of a store's log by Spark's tasks.
 
-    Raises Unreadable.
+    Every executor must see the store's folder under the same path. The scan raises Unreadable.
     """
     return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
 
 
 class ClusterScan:
-    """Scans the log of the store at `root` by tasks, each of `split_size` bytes.
+    """A scan of the log of the store at `root`, by Spark's tasks.
 
-    `read` has a wave of them done.
+    Each task reads `split_size` bytes. `read` runs the tasks of one wave.
     """
 
     def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
@@ -68,7 +72,7 @@ class ClusterScan:
     def scan(self, summary: ScanSummary, builder: DispatchRequestBuilder | None) -> Iterator[ScanItem | RecordRun]:
         """Yield all items of the log.
 
-        Raises Unreadable where a part is missing or Spark fails.
+        Raises Unreadable if a part is missing or if Spark fails.
         """
         found = self._found(builder)
         of_file = {file.path: number for number, file in enumerate(self._log.queue.files)}
@@ -81,7 +85,7 @@ class ClusterScan:
         )
 
     def _found(self, builder: DispatchRequestBuilder | None) -> Iterator[Found]:
-        """Yield what the tasks found, by the numbers of their splits."""
+        """Yield what the tasks found, in the order of the splits."""
         reading = self._reading(builder)
         executor = ThreadPoolExecutor(1, "wave")
         try:
@@ -101,7 +105,7 @@ class ClusterScan:
 
 
 class _Parts:
-    """The parts of all files in order, asked for file by file."""
+    """The parts of all files in order; the caller asks for them file by file."""
 
     def __init__(
         self, splits: list[Split], found: Iterator[Found], reading: Reading, builder: DispatchRequestBuilder | None
@@ -125,7 +129,7 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Return the item with the driver's queue numbers in place of the task's."""
+        """Return the item with the driver's queue numbers instead of the task's."""
         if self._builder is None or not isinstance(item, RecordRun):
             return item
         numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)

@@ -1,10 +1,12 @@
-"""Whether the splits of a log were all read, and join: pure, from what each task says of its own split.
+"""The check whether all splits of a log were read, and whether they join.
+
+The check is pure: it uses only what each task reports about its own split.
 
 A split begins at the first record in it, which is a guess (`rmqctl.store.read.parallel_scan.PartJoin`). No driver reads
-these splits again on its own: where two do not join, both must be read once more, as one split. A split without a
-record belongs to the one before it as a whole.
+these splits again on its own. If two splits do not join, both must be read once more, as one split. A split without a
+record belongs as a whole to the split before it.
 
-Spark may run a task twice (speculation, a lost executor), and then hands over its range twice: each split counts once.
+Spark may run a task twice (speculation, a lost executor), and then reports its range twice. Each split counts once.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Range(NamedTuple):
-    """What was read of a split: [begin, end), physical offsets; nothing where they are the same. It is one of `of`."""
+    """What was read of a split: the physical offsets [begin, end).
+
+    The range is empty if `begin` equals `end`. `of` is the number of ranges that the job must have.
+    """
 
     split: Split
     begin: int
@@ -33,9 +38,9 @@ class Range(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What a job's ranges come to: where `joined`, the counts of all of them.
+    """The result for the ranges of a job.
 
-    Otherwise `splits` are to be read instead.
+    If `joined`, `counts` are the counts of all ranges. Otherwise `splits` must be read instead.
     """
 
     joined: bool
@@ -44,15 +49,15 @@ class Coverage(NamedTuple):
 
 
 def sequence_split(root: str) -> Split:
-    """Return what stands for the sequence of a log's files in a range.
+    """Return the split that stands for the sequence of a log's files.
 
-    No bytes, but gaps between files are counted with it.
+    This split has no bytes, but the gaps between files are counted in its range.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
 
 def range_of(physical_offset: int, size: int, detail: str) -> Range:
-    """Return a row of kind 'range'."""
+    """Return the range that a row of kind 'range' describes."""
     told = json.loads(detail)
     return Range(
         Split(*told["split"]), physical_offset, physical_offset + size, told["of"], RecordCounts(*told["counts"])
@@ -60,9 +65,10 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 
 
 def coverage(ranges: Iterable[Range]) -> Coverage:
-    """Return whether the ranges of one job join in every file, and otherwise what to read.
+    """Return whether the ranges of one job join in every file.
 
-    Raises Unreadable where a split is missing, or all are, or where two tasks found different records in one split.
+    If they do not join, the result has the splits to read instead. Raises Unreadable if a split is missing, if all
+    splits are missing, or if two tasks found different records in one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
@@ -94,7 +100,7 @@ def _raise_changed(split: Split) -> NoReturn:
 
 
 def _check_whole(ranges: Sequence[Range]) -> None:
-    """Raise Unreadable where the splits of a file leave out a part of it."""
+    """Raise Unreadable if the splits of a file leave out a part of it."""
     first, last = ranges[0].split, ranges[-1].split
     gaps = [before.split.stop for before, after in pairwise(ranges) if before.split.stop != after.split.start]
     gaps = [0] if first.start else gaps
@@ -105,9 +111,10 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """Return the splits of a file.
+    """Return the splits of a file, and merge splits that do not join.
 
-    Where one does not begin where the one before it ended, both as one, with the empty ones between.
+    If a split does not begin where the split before it ended, both become one split, together with the empty splits
+    between them.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

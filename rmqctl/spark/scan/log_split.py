@@ -1,4 +1,7 @@
-"""A log in splits, each read by one task: what a task is told, and what it tells."""
+"""The splits of a log: what a task receives, and what it returns.
+
+One task reads one split.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ HEAD_SIZE = 64  # bytes
 
 
 class Split(NamedTuple):
-    """[start, stop) of the `file`th file of a log, bytes of it; `file_from_offset` and `size` are the file's, `head` is how it begins."""
+    """The bytes [start, stop) of one file of a log.
+
+    `file` is the number of the file, from 0. `file_from_offset` and `size` are those of the file. `head` is the begin
+    of the file in hex.
+    """
 
     root: str
     path: str
@@ -45,9 +52,10 @@ class Split(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a task found: the part.
+    """What a task found: a part of the log, and its queues.
 
-    And the queues (topic, queueId) by the numbers that its columns have, none where nobody asked.
+    `queues` lists (topic, queueId) by the numbers that the columns of the part use. It is empty if dispatch columns
+    were not requested.
     """
 
     part: Part
@@ -55,7 +63,10 @@ class Found(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How splits are read: with dispatch columns, with keys in them, and with TAGS among the keys."""
+    """How splits are read.
+
+    `described`: with dispatch columns. `with_keys`: with keys in these columns. `with_tags`: with TAGS among the keys.
+    """
 
     described: bool
     with_keys: bool
@@ -63,7 +74,7 @@ class Reading(NamedTuple):
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
-    """Return all of a log, in order, in splits of so many bytes."""
+    """Return the whole log as splits of `split_size` bytes, in order."""
     found = []
     for number, file in enumerate(log.queue.files):
         path = root_text(file.path.absolute())
@@ -78,7 +89,7 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 def head_of(file: MappedFile) -> str:
     """Return the head of a log's file in hex.
 
-    It reaches to the store time of the first record. Empty where it cannot be read.
+    The head reaches to the store time of the first record. The result is empty if the file cannot be read.
     """
     try:
         return file.read(0, HEAD_SIZE).hex()
@@ -87,29 +98,31 @@ def head_of(file: MappedFile) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes the views that bodies are, too."""
+    """A pickler that also accepts memoryviews, because bodies are memoryviews."""
 
     def reducer_override(self, value: Any) -> Any:
         return (memoryview, (bytes(value),)) if isinstance(value, memoryview) else NotImplemented
 
 
 def packed(found: Found) -> bytes:
-    """Return what is sent to the driver."""
+    """Return the bytes that a task sends to the driver."""
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
     return buffer.getvalue()
 
 
 def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """Return what a task of ours sent."""
+    """Return what a task of this job packed."""
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Return what a split holds, from its first record on, or from `position` in the file on, where an item must begin.
+    """Return what a split holds.
 
-    Raises Unreadable where the file is another one than the driver sees, or none.
+    The part begins at the first record of the split. If `position` is given, the part begins at this position in the
+    file, where an item must begin. Raises Unreadable if the file does not exist, or is not the file that the driver
+    sees.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
@@ -126,7 +139,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 def opened(split: Split) -> Iterator[MappedFile]:
     """Open the file of a split.
 
-    Raises Unreadable where it is another one than the driver sees, or none.
+    Raises Unreadable if the file does not exist, or is not the file that the driver sees.
     """
     storage = storage_of(
         root_path(split.root), follow_links=True
@@ -137,7 +150,10 @@ def opened(split: Split) -> Iterator[MappedFile]:
 
 
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Check that this host has the same file under that path."""
+    """Raise Unreadable unless this host has the same file under its path.
+
+    The check is skipped if the driver could not read the begin of the file, or found only zeros there.
+    """
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
     try:
@@ -154,7 +170,11 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 
 @cache
 def warm_up_once(*modules: KernelModule) -> None:
-    """Have kernels ready in a task, kept where its own user keeps them: here, that is where the driver does."""
+    """Compile or load the kernels in a task, once for each process.
+
+    The kernels are cached in the folder of the task's own user. If the task runs on this host, this is also the
+    driver's folder.
+    """
     cache_in(find_folder())
     warm_up(*modules)
     # PySpark collects garbage after each task: with the compiler's objects, that takes twice what a task does

@@ -1,4 +1,7 @@
-"""What a task read of its split, in figures: the driver adds up those of all splits, each once."""
+"""The counts of what a task read of its split.
+
+The driver adds up the counts of all splits, each once.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class RecordCounts(NamedTuple):
-    """Whole messages and their bytes, blanks, damaged places, and those of them that could not be read.
+    """Counts of whole messages, their bytes, blanks and damaged places.
 
-    `begin` and `end` are physical offsets: of the first record or damage, and after the last record; None without any.
+    `unreadable` counts the damaged places that could not be read. `begin` is the physical offset of the first record or
+    damage. `end` is the physical offset after the last record. Each is None if there is no such place.
     """
 
     messages: int = 0
@@ -29,7 +33,7 @@ class RecordCounts(NamedTuple):
     end: int | None = None
 
     def plus(self, other: RecordCounts) -> RecordCounts:
-        """Return the counts of both."""
+        """Return the sum of these counts and of `other`."""
         return RecordCounts(
             self.messages + other.messages,
             self.bytes + other.bytes,

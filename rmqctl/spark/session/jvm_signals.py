@@ -1,7 +1,8 @@
-"""Signals that reach Spark's JVM, too.
+"""Signals that also reach Spark's JVM.
 
-Ctrl-C, `timeout`'s SIGTERM and a terminal's hang-up go to the whole process group. The JVM ignores SIGINT and ends by
-the others, often before the job does. What Spark says of its own end is then not what ended the job.
+Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal go to the whole process group. The JVM ignores SIGINT.
+The other signals end the JVM, often before the job ends. Spark then reports the end of the JVM, but this is not what
+ended the job.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Return whether an error came of ending what a signal had interrupted, as py4j's do where it asks a JVM that is gone."""
+    """Return whether an interruption is the cause of an error.
+
+    Such an error occurs while interrupted work ends. For example, py4j asks a JVM that does not exist any more.
+    """
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))
 
@@ -29,7 +33,8 @@ def is_interruption(error: BaseException) -> bool:
 def signals_held() -> Iterator[None]:
     """Hold signals back while a JVM starts, which takes 2 s.
 
-    A JVM that is abandoned meanwhile prints many lines. A signal takes effect afterwards; a second signal does at once.
+    If the start of a JVM is abandoned, the JVM prints many lines. The first signal takes effect after the block. A
+    second signal takes effect immediately.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -57,7 +62,7 @@ def signals_held() -> Iterator[None]:
 def ctrl_c_as_found() -> Iterator[None]:
     """Restore the handler of Ctrl-C after a block in which PySpark sets its own.
 
-    PySpark's handler asks the JVM in the middle of another question, and py4j prints a traceback.
+    PySpark's handler asks the JVM while another question is open, and then py4j prints a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -68,9 +73,9 @@ def ctrl_c_as_found() -> Iterator[None]:
 
 
 def say_nothing_of_its_end(spark: SparkSession) -> None:
-    """Have no traceback printed by PySpark's thread for accumulators where the JVM goes away.
+    """Keep PySpark from printing a traceback when the JVM ends.
 
-    Whoever waits for the JVM is told.
+    PySpark's thread for accumulators would print the traceback. The code that waits for the JVM gets an error anyway.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

@@ -1,6 +1,6 @@
-"""A Spark session: one that is there, Spark Connect's, a cluster's, spark-submit's, or `local[*]`.
+"""A Spark session whose executors can import rmqctl.
 
-Its executors have rmqctl.
+It is an existing session, a session of Spark Connect, of a cluster or of spark-submit, or `local[*]`.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ appender.console.layout.pattern = spark: %m%n%ex{0}
 
 
 class Target(NamedTuple):
-    """Where a job runs: `remote` (sc://host, Spark Connect), `master` (spark://host:7077, yarn, local[4]).
+    """Where a job runs.
 
-    Neither: here, on all cores.
+    `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
+    neither is set, the job uses the existing session or the master of spark-submit, and otherwise all cores of this
+    host.
     """
 
     master: str | None = None
@@ -67,10 +69,10 @@ class Target(NamedTuple):
 
 @contextmanager
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a session, ended after the block where it was begun here.
+    """Yield a session, which ends after the block if it began here.
 
-    `environ` is the process's own, into which Spark's launcher looks. Raises Unreadable where nobody answers,
-    BadRequest without a Java, or for what is no master.
+    `environ` is the environment of this process, which Spark's launcher reads. Raises Unreadable if nobody answers.
+    Raises BadRequest if there is no suitable Java, or if the master is not valid.
     """
     from pyspark.sql import SparkSession
 
@@ -113,7 +115,10 @@ def _begin(target: Target, environ: MutableMapping[str, str], folder: Path) -> S
 
 
 def _end(spark: SparkSession) -> None:
-    """End the session, quietly even if a signal has ended the JVM."""
+    """End the session.
+
+    No error or warning is shown, even if a signal has already ended the JVM.
+    """
     from py4j.protocol import Py4JError
 
     with warnings.catch_warnings(action="ignore"), suppress(Py4JError, OSError):
@@ -161,20 +166,20 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 
 
 def _hear_no_workers(spark: SparkSession) -> None:
-    """Discard what Python workers of this JVM print.
+    """Discard what the Python workers of this JVM print.
 
-    The JVM runs for us alone, spark-submit's too, and its log has taken hold of stderr before. A worker prints a
-    traceback where Spark has stopped listening before it has said its last word, at the end of a task, of a plan or of
-    the session. What goes wrong in one reaches us as an exception.
+    This JVM runs only for rmqctl, also under spark-submit. Spark's log opened stderr before, so the log is still shown.
+    A worker prints a traceback if Spark stops listening before the worker has sent its last data: at the end of a task,
+    of a plan or of the session. Real errors of a worker reach rmqctl as exceptions.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
 
 
 def send_package(spark: SparkSession, folder: Path) -> None:
-    """Have executors import this rmqctl, zipped in `folder`.
+    """Send this rmqctl to the executors, as a zip file made in `folder`.
 
-    Numba, numpy and the like must be installed there.
+    Numba, numpy and the other libraries must be installed on the executors.
     """
     from pyspark.sql.utils import is_remote
 
@@ -185,7 +190,10 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 
 
 def _spark_home() -> Path:
-    """Return the Spark that belongs to this PySpark, which would look in the folder above the current one first, and run what is there."""
+    """Return the folder of the Spark that belongs to this PySpark.
+
+    Without this folder, PySpark would first look in the folder above the current folder, and run what is there.
+    """
     import pyspark
 
     home = Path(pyspark.__file__).absolute().parent
@@ -194,19 +202,25 @@ def _spark_home() -> Path:
 
 
 def _is_local(master: str | None) -> bool:
-    """Tell whether a master is this process's JVM alone: `local`, `local[4]`, not `local-cluster[2,1,1024]`."""
+    """Return whether a master is only the JVM of this process.
+
+    `local` and `local[4]` are; `local-cluster[2,1,1024]` is not.
+    """
     return f"{master}[".startswith("local[")
 
 
 def _logging(folder: Path) -> str:
-    """Return the option of a JVM that logs errors alone."""
+    """Return the JVM option that logs only warnings of Spark's task scheduler.
+
+    Other failures reach rmqctl as exceptions. The settings of the log are written to a file in `folder`.
+    """
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")
     return f"-Dlog4j2.configurationFile=file:{path}"
 
 
 def _package(folder: Path) -> Path:
-    """Return a zip of rmqctl."""
+    """Return the path of a zip file of rmqctl, made in `folder`."""
     root = Path(rmqctl.__file__).parent
     archive = folder / "rmqctl.zip"
     with ZipFile(archive, "w") as file:

@@ -1,6 +1,6 @@
-"""Whether Spark is where a URL says, asked before Spark's own clients ask.
+"""The check whether a Spark answers at a URL.
 
-Those try for minutes where nobody answers.
+The check runs before Spark's own clients connect, because they try for minutes if nobody answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _WEB_PAGE = b"HTTP/"
 
 
 def check_answers(url: str) -> None:
-    """Raise Unreadable where `url` is a master's (spark://a:7077,b:7077) or a Connect server's, and none of its hosts answers."""
+    """Raise Unreadable if no host of `url` answers.
+
+    Only the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host) are checked.
+    """
     scheme = urlsplit(url).scheme
     whys = (
         [_why_not(urlsplit(one if "//" in one else f"{scheme}://{one}")) for one in url.split(",")]
@@ -40,7 +43,8 @@ def check_answers(url: str) -> None:
 def _why_not(place: SplitResult) -> str:
     """Return why there is no Spark at one place.
 
-    Empty: there is. Whoever ends the connection is up; what it wants instead, Spark will say.
+    The result is empty if a Spark is there. A host that closes the connection counts as a Spark: Spark itself will
+    report what the host requires.
     """
     try:
         with socket.create_connection(

@@ -1,4 +1,4 @@
-"""What Spark says of a failure, in one line."""
+"""The reason for a Spark failure, in one line."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 def one_line(error: Exception) -> str:
-    """Return what went wrong: the end of a traceback of Python's in it, or the last cause of Java's.
+    """Return what went wrong.
 
-    Else its first line.
+    This is the end of the last Python traceback in the error's text. Without a traceback, this is the last cause of a
+    Java exception. Otherwise, this is the first line of the text.
     """
     text = str(error).strip()
     _, traceback, behind = text.rpartition("Traceback (most recent call last):")
@@ -48,9 +49,9 @@ def one_line(error: Exception) -> str:
 
 
 def own_error(error: Exception) -> RmqctlError | None:
-    """Return what a task or a data source of ours raised, with its exit code.
+    """Return the rmqctl error that a task or a data source raised.
 
-    None where neither did.
+    The error keeps its own exit code. None: neither raised such an error.
     """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
@@ -58,9 +59,9 @@ def own_error(error: Exception) -> RmqctlError | None:
 
 
 def of_spark(error: Exception, what: str) -> RmqctlError:
-    """Return our own error where there is one (`own_error`).
+    """Return rmqctl's own error if there is one (`own_error`).
 
-    Else Unreadable: `what` failed, and why.
+    Otherwise return Unreadable, which says that `what` failed, and why.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
@@ -68,9 +69,9 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Turn Spark's exceptions into ours (`of_spark`) around a question to Spark.
+    """Turn Spark's exceptions in the block into rmqctl's (`of_spark`).
 
-    An exception that came of an interruption becomes that interruption.
+    An exception that an interruption caused becomes KeyboardInterrupt.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -86,7 +87,10 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def quiet_query_logs() -> None:
-    """Keep PySpark from printing a query that it refuses: it raises an exception, too."""
+    """Keep PySpark from printing a query that it refuses.
+
+    PySpark also raises an exception for such a query.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

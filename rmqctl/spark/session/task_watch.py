@@ -1,4 +1,7 @@
-"""How far the tasks of a session are, told while something else waits for them."""
+"""The progress of the tasks of a session.
+
+The progress is reported while the caller waits for the tasks.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ LOOK_SECONDS = 0.2
 
 @contextmanager
 def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
-    """While the block runs, `told` hears from a thread how many tasks of the stages under way are done, and of how many.
+    """Report the progress of the tasks while the block runs.
 
-    Not with Spark Connect, whose server does not say.
+    A thread calls `told` with two numbers for the active stages: the tasks that are done, and all tasks. With Spark
+    Connect nothing is reported, because the server does not give these numbers.
     """
     from pyspark.errors import PySparkException
 

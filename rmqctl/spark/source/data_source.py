@@ -1,9 +1,12 @@
-"""`spark.read.format("rocketmq").load([STORE, ...])`: stores as tables, after `register(spark)`.
+"""Stores as Spark tables, after `register(spark)`.
 
-`rocketmq`: the records of the log, as a stream, too. `rocketmq-queues`: the units of the consume queues.
-`rocketmq-index`: the entries of the index. What the options are, the sources say: message_source, stream_source,
-queue_source, index_source. Executors need rmqctl and its libraries, with pyarrow. Batches are Arrow's, made of columns;
-no pandas.
+A table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
+
+`rocketmq`: the records of the log, also as a stream. `rocketmq-queues`: the units of the consume queues.
+`rocketmq-index`: the entries of the index.
+
+The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl and
+its libraries, with pyarrow. Batches are Arrow batches made of columns; pandas is not needed.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """What is after a format: tasks, made on the driver, and their rows."""
+    """The source of a format: its tasks and their rows.
+
+    The driver makes the tasks.
+    """
 
     def tasks(self) -> Sequence[Any]:
         """Return what the tasks are to read."""
@@ -40,7 +46,10 @@ class Source(Protocol):
 
 
 class Format(NamedTuple):
-    """A format by its name: its columns, and the source that options and columns make."""
+    """A format: its name, its columns and its source.
+
+    `source` makes the source from the options and the columns.
+    """
 
     name: str
     columns: Mapping[str, str]
@@ -50,10 +59,10 @@ class Format(NamedTuple):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session.
+    """Register the formats in a session.
 
-    Filters are pushed down where the session has PUSHDOWN on at this moment: Spark refuses readers that can, where it
-    is off.
+    Filters are pushed down if PUSHDOWN is on in the session at this moment. If PUSHDOWN is off, Spark refuses readers
+    that can take filters.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
@@ -96,7 +105,7 @@ def _data_source(one: Format) -> type[DataSource]:
 
 
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
-    """Return the reader of any source, and the one of messages that takes filters."""
+    """Return the reader of any source, and the reader of messages with filters."""
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):

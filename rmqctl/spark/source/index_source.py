@@ -38,9 +38,9 @@ class IndexTask(NamedTuple):
 
 
 class IndexSource:
-    """What the options of `spark.read.format("rocketmq-index")` ask for.
+    """The source of `spark.read.format("rocketmq-index")`.
 
-    `path`, `paths`, `brokerConf`, `followLinks`.
+    Its options are `path`, `paths`, `brokerConf` and `followLinks`.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -48,7 +48,10 @@ class IndexSource:
         self._columns = tuple(columns)
 
     def tasks(self) -> list[IndexTask]:
-        """Return an index file a task. Raises what opening the stores raises."""
+        """Return one task for each index file.
+
+        Raises the errors of opening the stores.
+        """
         tasks = []
         for root in self._stores.roots:
             with self._stores.opened(root) as store:
@@ -58,7 +61,7 @@ class IndexSource:
     def read(self, task: IndexTask) -> Iterator[Any]:
         """Yield the record batches (pyarrow) of a file.
 
-        None of one that was deleted meanwhile. Raises Unreadable.
+        Yields nothing if the file was deleted meanwhile. Raises Unreadable.
         """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:

@@ -1,4 +1,7 @@
-"""What no column does, as rows: blanks, damage, and messages that are too large for the column reader."""
+"""Rows of the items that cannot be read by columns.
+
+These items are blanks, damage, and messages that are too large for the column reader.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ _STORE = "store"
 
 
 def broker_of(root: str) -> str:
-    """Return what the rows of a store call its broker.
+    """Return the name of the broker in the rows of a store.
 
-    Its folder's name, or the one above a folder that is called `store`.
+    This is the name of the store's folder. If that folder is called `store`, this is the name of the folder above.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
@@ -32,7 +35,7 @@ def broker_of(root: str) -> str:
 class ItemRows:
     """Rows of the store at `root`, each a dict of columns.
 
-    `store` opens it, for what only other files tell.
+    `store` opens the store, for values that only other files show.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
@@ -40,7 +43,10 @@ class ItemRows:
         self._same = {"broker": broker_of(root), "store": root}
 
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
-        """Return the row of an item in the file that findings call `path`."""
+        """Return the row of an item.
+
+        `path` is the name of the item's file in findings.
+        """
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))
             return self._same | {"kind": KIND_MESSAGE} | row | _texts(item)
@@ -56,7 +62,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """Return the columns that dump does not have, or has in other words."""
+    """Return the columns that dump does not have, or has in another form."""
     found = message.properties
     time = message.store_timestamp
     return {

@@ -1,8 +1,10 @@
-"""How far a live log is written, and where records begin on the way there: what a stream may read.
+"""How far a live log is written, and where its records begin.
 
-As `Dump.follow` has it: a record counts as written when it is whole and something follows it, or when it stays the same
-for a while; damage and zeros are passed when whole records follow. Nothing is read but what is written: the rest of a
-file is not looked at.
+A stream may read only this part of the log.
+
+The rules are those of `Dump.follow`. A record counts as written if it is whole and something follows it, or if it does
+not change for a while. Damage and zeros are passed over if whole records follow. Only what is written is read; the rest
+of a file is not read.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """An item, or several, from `begin` to `end` (physical offsets).
+    """One or more items from `begin` to `end` (physical offsets).
 
-    `last` is the message that ends there, which may be half written.
+    `last` is the message that ends at `end`. This message may be half written.
     """
 
     begin: int
@@ -30,9 +32,9 @@ class Step(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The log is surely written up to `end`.
+    """How far the log is surely written: up to `end`.
 
-    `unsure` is a whole message there that nothing follows yet.
+    `unsure` is a whole message at `end` that nothing follows yet.
     """
 
     end: int
@@ -40,9 +42,9 @@ class Written(NamedTuple):
 
 
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
-    """Yield what stands in the log from `position` on, where an item must begin.
+    """Yield the steps of the log from `position` on, where an item must begin.
 
-    Ends where nothing is written yet.
+    The steps end where nothing is written yet.
     """
     columns = ColumnReader()
     while (step := _step(log, columns, position)) is not None:
@@ -53,7 +55,7 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 def written(log: CommitLog, position: int, most: int | None) -> Written:
     """Return how far the log is written from `position` on.
 
-    Not much further than `most` bytes after it (None: all of it).
+    The function stops soon after `most` bytes. None: it checks the whole log.
     """
     end, unsure = position, None
     for step in steps(log, position):
@@ -81,10 +83,10 @@ def _step(log: CommitLog, columns: ColumnReader, position: int) -> Step | None:
 
 
 def _to_later_file(log: CommitLog, position: int) -> Step | None:
-    """Return the step to the next file that has records; None: there is none.
+    """Return the step to the next file that has records.
 
-    It passes the rest of a file, or missing files. Without a later file with records, what is here may be in the
-    making.
+    The step passes over the rest of a file, or over missing files. None: no later file has records. In this case, the
+    item at `position` may not be complete yet.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
@@ -94,7 +96,7 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 def _has_records(log: CommitLog, offset: int) -> bool:
     """Return whether the file that begins at `offset` has a record.
 
-    A pre-allocated file has none: its first bytes are zeros, and it is not read to its end.
+    A pre-allocated file has no record: its first bytes are zeros. Such a file is not read to its end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

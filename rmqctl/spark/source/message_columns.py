@@ -1,6 +1,6 @@
-"""Columns of good messages as Arrow's, without a Python object a message.
+"""Columns of good messages as Arrow arrays.
 
-What is no UTF-8 is left to the one-record decoder.
+No Python object is made for each message. Text that is not valid UTF-8 is left to the one-record decoder.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ US_PER_MS = 1000
 
 
 class MessageColumns:
-    """Makes arrays of scanned columns, of the columns `names`.
+    """A maker of Arrow arrays for the columns `names` of scanned messages.
 
-    Not for two threads at once.
+    Two threads must not use it at the same time.
 
-    `constants` are the columns that are the same in every row; `scheduled` has the tagsCode of a message of
+    `constants` are the columns that have one value in all rows. `scheduled` returns the tagsCode of a message of
     SCHEDULE_TOPIC_XXXX.
     """
 
@@ -47,7 +47,7 @@ class MessageColumns:
         self._hosts = _Texts(lambda raw: str(host.decode(raw)))
 
     def arrays(self, columns: Columns) -> list[Any]:
-        """Return an array a column."""
+        """Return one array for each column."""
         import pyarrow as pa
 
         rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
@@ -61,7 +61,10 @@ class MessageColumns:
 
 
 class _Texts:
-    """A table of texts, each shown once however many rows have it."""
+    """A table of texts.
+
+    Each text is converted once, however many rows have it.
+    """
 
     def __init__(self, shown: Callable[[bytes], str]) -> None:
         self.table = TextTable()
@@ -70,7 +73,7 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """Return the texts of these numbers."""
+        """Return the texts that have these numbers."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -80,7 +83,7 @@ class _Texts:
 
 
 class _Rows:
-    """A stretch's rows, with what several columns need of them."""
+    """The rows of a record run, with the data that several columns need."""
 
     def __init__(
         self, columns: Columns, topics: _Texts, hosts: _Texts, scheduled: Callable[[Message], int], *, with_values: bool
@@ -99,13 +102,13 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """Return a number that scanning found."""
+        """Return a numeric field that the scan found."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
 
     def head(self, field: str) -> Any:
-        """Return another number of the head."""
+        """Return another numeric field of the record's head."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.described[field]))
@@ -150,7 +153,7 @@ class _Rows:
         return pa.array(codes)
 
     def value(self, field: str, name: str) -> Any:
-        """Return a property; null where there is none."""
+        """Return a property of each message; null if the message does not have it."""
         import pyarrow as pa
 
         lengths = self.described[f"{field}_length"]
@@ -207,7 +210,10 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
-    """Return texts one after the other as Arrow's; null where not `present`."""
+    """Return consecutive texts as an Arrow array.
+
+    A text is null if it is not `present`.
+    """
     import pyarrow as pa
 
     valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -215,7 +221,7 @@ def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
 
 
 def _is_text(array: Any) -> bool:
-    """Return whether all of it is UTF-8."""
+    """Return whether all texts of an array are valid UTF-8."""
     import pyarrow as pa
 
     try:

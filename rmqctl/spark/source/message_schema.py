@@ -1,4 +1,7 @@
-"""The columns of `rocketmq`, a row a record; and what columns are in Spark and in Arrow."""
+"""The columns of `rocketmq`, and column types in Spark and in Arrow.
+
+Each record is one row.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage"
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
-    """Return a schema as Spark reads it."""
+    """Return a schema in the form that Spark reads."""
     return ", ".join(f"{name} {columns[name]}" for name in names)
 
 
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
-    """Return the columns that a comma list names, in its order.
+    """Return the columns that a comma-separated list names, in its order.
 
-    All without one. Raises BadRequest.
+    Without a list, all columns are returned. Raises BadRequest.
     """
     if wanted is None:
         return list(columns)
@@ -45,7 +48,7 @@ def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
 
 
 def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
-    """Return the same as pyarrow's: exactly what Spark asks for."""
+    """Return the pyarrow schema of these columns, exactly as Spark expects it."""
     import pyarrow as pa
 
     types = {
@@ -67,9 +70,9 @@ def messages_of(records: DataFrame) -> DataFrame:
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
-    """Return `count` rows of the columns that `schema` (pyarrow's) names.
+    """Return `count` rows of the columns that `schema` (pyarrow) names.
 
-    Those that differ by row, and those that are the `same` in all.
+    `columns` have the values that differ by row. `same` has the values that are equal in all rows.
     """
     import pyarrow as pa
 

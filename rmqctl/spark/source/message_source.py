@@ -1,6 +1,6 @@
-"""`rocketmq` as Spark's planner and tasks have it: the splits of all stores, and how one is read.
+"""The data source `rocketmq`: the splits of all stores, and their reading.
 
-No Spark here, but its options.
+Spark's planner and its tasks call this module. The module uses only the options of Spark.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What one task is to read.
+    """What one task reads.
 
-    It is one of `of`. The reader is sent to tasks before they are made: it cannot know.
+    `of` is the number of tasks. Each task carries this number, because Spark sends the reader to the tasks before the
+    tasks are made.
     """
 
     part: Split | Wrong
@@ -32,20 +33,23 @@ class Task(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """What is wrong with the sequence of a log's files: rows that no split has."""
+    """The damage in the sequence of a log's files.
+
+    The rows of this damage belong to no split.
+    """
 
     root: str
     damages: tuple[Damage, ...]
 
 
 class MessageSource:
-    """What the options of `spark.read.format("rocketmq")` ask for.
+    """The source of `spark.read.format("rocketmq")`.
 
-    `columns` are the schema's.
+    `columns` are the columns of the schema.
 
-    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `splitMiB`: MiB of the log for each task. `ranges`: a row
-    of kind 'range' for each split. `splits`: these splits, as `splits_to_json` writes them, in place of our own. Raises
-    BadRequest.
+    Options: `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the MiB of the log for
+    each task. `ranges` adds a row of kind 'range' for each split. `splits` gives the splits to read, as
+    `splits_to_json` writes them; otherwise the source makes its own splits. Raises BadRequest.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -57,14 +61,17 @@ class MessageSource:
         self._wanted: Filter | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Leave out messages that are not wanted, where it is cheap.
+        """Leave out messages that are not wanted, if this is cheap.
 
-        Does nothing where `ranges` asks for the range of each split.
+        With `ranges`, the filter is ignored, because each split must give its range.
         """
         self._wanted = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
-        """Return all tasks. Raises what opening the stores raises."""
+        """Return all tasks.
+
+        Raises the errors of opening the stores.
+        """
         wrong: list[Wrong] = []
         splits: list[Split] = []
         for root in self._stores.roots:
@@ -87,7 +94,7 @@ class MessageSource:
     def _may_have(self, split: Split) -> bool:
         """Return whether anything wanted may begin in a split.
 
-        What lies after its last record may begin anywhere up to its file's end.
+        Items after the last record of a split may begin anywhere up to the end of its file.
         """
         if self._wanted is None:
             return True
@@ -97,9 +104,9 @@ class MessageSource:
 
 
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """Return the record batches of what one task is to read.
+    """Return the record batches of what one task reads.
 
-    `exact`: of a split that begins where an item does, and ends where one does.
+    `exact`: a split begins where an item begins, and ends where an item ends.
     """
     if isinstance(part, Wrong):
         return damage_batches(part.root, part.damages, reading)
@@ -107,12 +114,15 @@ def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = Fals
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:
-    """Return the value of the option `splits`."""
+    """Return the value of the option `splits` for these splits."""
     return json.dumps(splits)
 
 
 def splits_from_json(text: str) -> list[Split]:
-    """Return what `splits_to_json` wrote. Raises BadRequest for anything else."""
+    """Return the splits that `splits_to_json` wrote.
+
+    Raises BadRequest for any other text.
+    """
     try:
         splits = [Split(*split) for split in json.loads(text)]
     except (TypeError, ValueError) as error:

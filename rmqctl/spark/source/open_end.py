@@ -1,6 +1,6 @@
-"""Whether a log's file that ends in zeros is an end: not where a later file goes on.
+"""The check whether zeros at the end of a file are the end of the log.
 
-Asked by the task that met the zeros.
+They are not the end if the log continues in a later file. The task that reads the zeros makes the check.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
-    """Return the damage `no-blank` at `zeros`, where the log goes on in a later file.
+    """Return the damage `no-blank` at `zeros` if a later file has records.
 
-    None: it does not, or a file before is told of.
+    None: the log does not continue, or the damage is reported for an earlier file.
 
     `went_on` says whether the file has anything before its zeros.
     """
@@ -30,7 +30,10 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Return whether the file before ends in zeros, too: the log was open there."""
+    """Return whether the file before also ends in zeros.
+
+    If so, the log was already open there.
+    """
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):
         columns.forget()

@@ -1,4 +1,7 @@
-"""Filters that Spark pushes down, as far as they leave out messages cheaply; Spark asks every one of them again."""
+"""Filters that Spark pushes down, if they leave out messages cheaply.
+
+Spark applies every filter again.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 
 
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
-    """Return the fields of Filter that stand for a filter, or for less.
+    """Return the fields of Filter that stand for a filter, or for a weaker one.
 
-    None where there is no such field.
+    The list is empty if there is no such field.
     """
     from pyspark.sql import datasource as spark
 
@@ -55,7 +58,10 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 
 
 def _both(name: str, one: Any, other: Any) -> Any:
-    """Return a condition that holds where both do, or one of them."""
+    """Return one condition for both, or one of the two.
+
+    The result lets through everything that meets both conditions.
+    """
     if name == "topics":
         return one & other or one
     if name in ("since", "from_offset"):

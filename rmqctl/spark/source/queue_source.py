@@ -1,7 +1,8 @@
-"""`rocketmq-queues`: the units of all consume queues, a row each, as `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists them.
+"""`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
-LMQ queues and 5.x's batch consume queues, too. A queue begins with the first message that the log still has. Where a
-unit has an address, tagsCode is what the extension has there.
+The units are those that `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists. LMQ queues and the batch consume queues of
+5.x are included. A queue begins with the first message that the log still has. If a unit has an address, tagsCode is
+the value in the extension.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms beside its
 
 
 class QueueTask(NamedTuple):
-    """Queues (topic, queueId, whether it is a batch consume queue) of the store at `root`, whose log begins at `min_offset`."""
+    """The queues of the store at `root` that one task reads.
+
+    Each queue is (topic, queueId, whether it is a batch consume queue). The log of the store begins at `min_offset`.
+    """
 
     root: str
     min_offset: int
@@ -49,9 +53,9 @@ class QueueTask(NamedTuple):
 
 
 class QueueSource:
-    """What the options of `spark.read.format("rocketmq-queues")` ask for.
+    """The source of `spark.read.format("rocketmq-queues")`.
 
-    `path`, `paths`, `brokerConf`, `followLinks`.
+    Its options are `path`, `paths`, `brokerConf` and `followLinks`.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -59,9 +63,9 @@ class QueueSource:
         self._columns = tuple(columns)
 
     def tasks(self) -> list[QueueTask]:
-        """Return some queues a task.
+        """Return the tasks, each with some of the queues.
 
-        Raises what opening the stores raises, and Unreadable where a queue's folder cannot be read.
+        Raises the errors of opening the stores, and Unreadable if the folder of a queue cannot be read.
         """
         tasks = []
         for root in self._stores.roots:

@@ -1,4 +1,7 @@
-"""The stores that a data source of ours is asked for: `path` or `paths`, globs too, and how they are laid out."""
+"""The stores that a data source reads, and their layout.
+
+The options `path` or `paths` name the stores, also by globs.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class SourceStores(NamedTuple):
-    """The roots of stores, absolute.
+    """The absolute roots of stores.
 
-    Each laid out as `conf` says, or as its files show.
+    `conf` defines the layout of each store; otherwise the store's files show it.
     """
 
     roots: tuple[str, ...]
@@ -33,9 +36,10 @@ class SourceStores(NamedTuple):
 
 
 def stores_of(options: Mapping[str, str]) -> SourceStores:
-    """Return the stores that options name.
+    """Return the stores that the options name.
 
-    `path`, `paths` (a JSON list, as `load` gives it), `brokerConf`, `followLinks`. Raises BadRequest.
+    The options are `path`, `paths` (a JSON list, as `load` gives it), `brokerConf` and `followLinks`. Raises
+    BadRequest, and NotAStore if nothing matches a pattern.
     """
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
@@ -49,7 +53,7 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 def _roots(pattern: str) -> list[str]:
     """Return the stores that a path stands for.
 
-    A URL, or a path that exists, is not taken for a pattern. Raises NotAStore where nothing matches.
+    A URL or an existing path is not taken for a pattern. Raises NotAStore if nothing matches a pattern.
     """
     path = root_path(pattern)
     if not glob.has_magic(pattern) or is_remote(path) or path.exists():
@@ -61,9 +65,9 @@ def _roots(pattern: str) -> list[str]:
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:
-    """Return a flag: `true` or `false`, as Spark's own.
+    """Return a flag, which is `true` or `false` as in Spark's own options.
 
-    False without one. Raises BadRequest.
+    A flag that is not set is False. Raises BadRequest for any other value.
     """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):

@@ -1,8 +1,9 @@
 """A split of a log as record batches.
 
-Good messages by columns, all else item by item, as `rmqctl dump --damaged` has it. A split other than a file's first
-begins at the first record in it, and goes on to where a record begins that the next one can find; so what lies between
-two records, damage or zeros, belongs to the split of the one before it.
+Good messages are read by columns. All other items are read one by one, as in `rmqctl dump --damaged`.
+
+A split that is not the first of its file begins at the first record in it. It ends where a record begins that the next
+task can find. So damage or zeros between two records belong to the split of the record before them.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 
 
 class RowReading(NamedTuple):
-    """How rows are made: the columns `names`.
+    """How rows are made.
 
-    Of the messages those that are `wanted` (None: all). With `ranges` each task has one more row: what of the file it
-    read, the counts of what it found, and that there are `tasks` of them.
+    `names` are the columns. `wanted` selects the messages (None: all messages). With `ranges`, each task has one more
+    row: what it read of the file, the counts of what it found, and the number of `tasks`.
     """
 
     names: tuple[str, ...]
@@ -56,11 +57,14 @@ class RowReading(NamedTuple):
 
 
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
-    """Yield the record batches (pyarrow) of a split; what cannot be read is a row.
+    """Yield the record batches (pyarrow) of a split.
 
-    Raises Unreadable where the file is another one than the driver sees, or none, and the errors of ReadOnlyStore.
+    What cannot be read has a row, too.
 
-    An `exact` one begins where an item does, and ends where one does.
+    `exact`: the split begins where an item begins, and ends where an item ends.
+
+    Raises Unreadable if the file does not exist, or is not the file that the driver sees. Raises the errors of
+    ReadOnlyStore.
     """
     warm_up_once(scan, row_scan, filter_scan)
     with opened(split) as file:
@@ -68,7 +72,7 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
-    """Yield what is wrong with the sequence of a log's files, as record batches."""
+    """Yield the damage in the sequence of a log's files, as record batches."""
     rows = ItemRows(root, _Store(root, reading))
     found = [rows.row(damage, damage.path) for damage in damages]
     if reading.ranges:
@@ -78,7 +82,10 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store as a task sees it, opened when something asks for it: what a split alone does not tell."""
+    """The store as a task sees it.
+
+    The store is opened when something asks for data that a split alone does not have.
+    """
 
     def __init__(self, root: str, reading: RowReading) -> None:
         self._root = root_path(root)
@@ -131,7 +138,7 @@ class _SplitRows:
             )
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
-        """Yield the batches of record runs, and the rows of all other items in batches."""
+        """Yield the batches of record runs, and batches of the rows of other items."""
         rows: list[dict[str, Any]] = []
         size = 0
         for item in items:
@@ -151,7 +158,7 @@ class _SplitRows:
             yield _batch(rows, self._schema)
 
     def _take(self, columns: Columns) -> Any:
-        """Return the batch of a record run; None where no message of it is wanted."""
+        """Return the batch of a record run; None if none of its messages is wanted."""
         import pyarrow as pa
 
         if self._reading.wanted is not None:
@@ -163,7 +170,10 @@ class _SplitRows:
         )
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """Return the row of an item, counted; none of zeros at the log's end."""
+        """Return the row of an item, and count the item.
+
+        Zeros at the end of the log have no row.
+        """
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
             return [] if damage is None else [self._row(damage, self._file.name)]
@@ -179,14 +189,21 @@ class _SplitRows:
 
 
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-    """Yield the items that begin before `stop`, and those after it up to the first place where another task can begin."""
+    """Yield the items of a split, up to where the next task can begin.
+
+    These are the items that begin before `stop`, and the items after `stop` up to the first place where another task
+    can begin.
+    """
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
         yield from reached.items(reached.position + 1)
 
 
 def range_row(found: Range) -> dict[str, Any]:
-    """Return the row that says what a task read; `range_of` reads it."""
+    """Return the row that says what a task read.
+
+    `range_of` reads this row.
+    """
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}
     told = json.dumps({"split": split, "of": found.of, "counts": found.counts})

@@ -1,6 +1,6 @@
-"""What Spark's streams ask a source: of PySpark 4.0 on.
+"""The stream reader that Spark asks, for PySpark 4.0 and later.
 
-From 4.2 on it says where the last batch ended, and how much it wants.
+From 4.2 on, Spark says where the last batch ended, and how much it wants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offsets = dict[str, int]
 
 
 def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
-    """Return the reader of a StreamSource."""
+    """Return the class that reads a StreamSource."""
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
     class StreamReader(DataSourceStreamReader):
@@ -48,7 +48,7 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
             return self._source.read(partition.value)
 
         def _most(self, limit: Any) -> int | None:
-            """Return the bytes of a batch; None where Spark wants all there is."""
+            """Return the bytes of a batch; None if Spark wants all available data."""
             if limit is None:
                 return self._source.batch_size
             found: int | None = getattr(limit, "max_bytes", None)

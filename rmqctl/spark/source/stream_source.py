@@ -1,7 +1,7 @@
-"""`spark.readStream.format("rocketmq")`: logs as they are written.
+"""`spark.readStream.format("rocketmq")`: logs as streams.
 
-Its offset has a physical offset for each store, where an item begins. The driver walks over what is new, so that each
-split begins where a record does; tasks make the rows.
+A stream reads logs while they are written. Its offset is a physical offset for each store, where an item begins. The
+driver walks over the new part of each log, so that each split begins where a record begins. The tasks make the rows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 class StreamSource:
-    """What the options of `spark.readStream.format("rocketmq")` ask for.
+    """The source of `spark.readStream.format("rocketmq")`.
 
-    `path`, `paths`, `brokerConf`, `followLinks`: the stores. `startingOffset`: earliest (the log's begin) or latest.
-    `splitMiB`: MiB of the log for each task. `batchMiB`: about so many of each store at once. Raises BadRequest.
+    `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the begin of the
+    log) or latest. `splitMiB` is the MiB of the log for each task. `batchMiB` is the approximate MiB of each store in
+    one batch. Raises BadRequest.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -47,7 +48,10 @@ class StreamSource:
             raise BadRequest(f"startingOffset is {self._starting!r}", hint=f"{EARLIEST} or {LATEST}")
 
     def begin(self) -> dict[str, int]:
-        """Return where a new stream begins. Raises what opening the stores raises."""
+        """Return where a new stream begins.
+
+        Raises the errors of opening the stores.
+        """
         warm_up_once(scan)
         offsets = {}
         for root in self._stores.roots:
@@ -62,7 +66,7 @@ class StreamSource:
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
         """Return how far the logs are written.
 
-        Of each about `most` bytes after `start`, or all of it.
+        The result for each log is about `most` bytes after `start`, or the end of the log.
         """
         warm_up_once(scan)
         offsets = {}
@@ -73,7 +77,10 @@ class StreamSource:
         return offsets
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
-        """Return splits of what is between two offsets, each from where an item begins to where one ends."""
+        """Return the tasks for the data between two offsets.
+
+        Each split begins where an item begins, and ends where an item ends.
+        """
         warm_up_once(scan)
         parts: list[Split | Wrong] = []
         for root, stop in end.items():

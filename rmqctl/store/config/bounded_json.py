@@ -1,4 +1,4 @@
-"""JSON from a file that anybody may have written: parsed in bounded memory, whatever it holds.
+"""JSON from a file that anybody may have written, parsed in bounded memory.
 
 A document is accepted iff (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
 "`, which bound the number of its values, (3) it is nested at most DEPTH_MAX deep, (4) its integers have 64 bits, and

@@ -1,4 +1,4 @@
-"""broker.conf: the settings of a broker that its store depends on. It is a Java properties file."""
+"""broker.conf, a Java properties file: the settings that a store depends on."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return the delays of `1s 5s 10s ...` in ms; the broker's own list where the file sets none."""
+    """Return the delays of `1s 5s 10s ...` in ms.
+
+    An unset value gives the broker's own list.
+    """
     if not text.strip():
         return DELAYS_MS
     delays = []

@@ -1,4 +1,7 @@
-"""When a broker deletes files, and how many: the settings of RocketMQ's CleanCommitLogService, and ours."""
+"""When a broker deletes files, and how many.
+
+These are the settings of RocketMQ's CleanCommitLogService, and rmqctl's own.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 
 
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
-    """Return the settings that a broker of the profile reads: 4.x does not know the keys of 5.x."""
+    """Return the settings that a broker of the profile reads.
+
+    4.x does not know the keys of 5.x.
+    """
     if profile.force_level_asks:
         return said
     usual = USUAL_EXPIRY

@@ -1,4 +1,6 @@
-"""The files of config/ as a broker loads them: the main file, or its `.bak` when the main one is empty or invalid.
+"""The files of config/ as a broker loads them.
+
+A broker reads the `.bak` of a file when the main file is empty or not valid.
 
 The JSON is fastjson's dialect, in UTF-8 (5.x) or the platform's charset (4.x; bytes that are not UTF-8 are read as
 Latin-1).
@@ -18,7 +20,7 @@ TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 
 
 class ConfigFile(NamedTuple):
-    """One config file as a broker would load it: `content`, or None with the `problem`.
+    """A config file as a broker loads it: `content`, or None and the `problem`.
 
     `source` is the file that was loaded.
     """
@@ -88,7 +90,10 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 
 
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
-    """Return the topics with batch consume queues, by topics.json (5.x, queue.type=BatchCQ)."""
+    """Return the topics with batch consume queues (5.x, queue.type=BatchCQ).
+
+    topics.json names them.
+    """
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None

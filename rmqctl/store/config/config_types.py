@@ -1,4 +1,4 @@
-"""The types of config/*.json that rmqctl uses, and how a broker's fastjson reads them.
+"""The types of config/*.json that rmqctl uses, as a broker's fastjson reads them.
 
 These are the answers of the real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83). A number may also be written as text
 ("4"; fastjson ignores commas in it, and an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is

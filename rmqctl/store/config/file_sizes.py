@@ -25,7 +25,10 @@ class Geometry(NamedTuple):
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """Return the sizes of broker.conf, with the broker's defaults for sizes that the file does not set."""
+    """Return the sizes that broker.conf sets.
+
+    Sizes that the file does not set are the broker's defaults.
+    """
     usual = Geometry()
     return Geometry(
         conf.commitlog_file_size or usual.commitlog_file_size,

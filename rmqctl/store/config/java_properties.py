@@ -1,4 +1,4 @@
-"""A Java properties file, such as broker.conf: its keys, as texts, numbers and flags."""
+"""A Java properties file, such as broker.conf: its texts, numbers and flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a store: where its parts are, and what wrote it, told by its signs.
+"""The folder of a store: where its parts are, and which program wrote it.
 
 | sign | who leaves it |
 |---|---|

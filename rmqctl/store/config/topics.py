@@ -26,7 +26,10 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def is_broker_topic(topic: str) -> bool:
-    """Return whether a topic is one of a broker's own, or an LMQ topic, which has groups of its own."""
+    """Return whether a topic is one of a broker's own, or an LMQ topic.
+
+    LMQ topics have groups of their own.
+    """
     return topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 

@@ -1,4 +1,4 @@
-"""Dispatch requests of many messages at once: the columns that queues and index need."""
+"""Dispatch requests of many messages: the columns for queues and index."""
 
 from __future__ import annotations
 

@@ -68,7 +68,9 @@ def batch_size(message: Message) -> int:
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return the first queue offset of a record in a batch consume queue, and how many.
+    """Return a record's first queue offset and number of queue offsets.
+
+    The record is one of a batch consume queue.
 
     CommitLog.setBatchSizeIfNeeded.
     """

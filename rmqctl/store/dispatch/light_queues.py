@@ -1,4 +1,4 @@
-"""Light message queues (LMQ, since 4.9.3): which messages have a place in them, and which place.
+"""Light message queues (LMQ, since 4.9.3): which messages go to which place.
 
 A message names its light queues in INNER_MULTI_DISPATCH. The broker writes its queue offsets there into
 INNER_MULTI_QUEUE_OFFSET, and dispatch makes a unit of each (MultiDispatch, LmqDispatch,
@@ -73,7 +73,7 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
-    """Return whether a message gets no unit in a light queue that had `queue_end` units.
+    """Return whether a message gets no unit in a light queue of `queue_end` units.
 
     A message of a topic without light queues (see above) may have a copied queue offset, and 0 as well.
     """
@@ -90,7 +90,10 @@ def is_light_name(name: str) -> bool:
 
 
 def java_split(text: str) -> list[str]:
-    """Return the words of a comma list, without empty ones at its end, as Java's String.split does."""
+    """Return the words of a comma list as Java's String.split does.
+
+    Empty words at the end are left out.
+    """
     words = text.split(properties.LMQ_SEPARATOR)
     while words and not words[-1]:
         words.pop()

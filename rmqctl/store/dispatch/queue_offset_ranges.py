@@ -1,4 +1,7 @@
-"""Which queue offsets the messages of each queue have, and how many messages there are, collected batch by batch."""
+"""The queue offsets that the messages of each queue have, and their number.
+
+Both are collected batch by batch.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return the first queue offset of a queue, its end, and how many messages it has.
+        """Return a queue's first offset, its end, and its number of messages.
 
         Zeros where it has none.
         """
@@ -63,7 +66,7 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end of a queue of batches: the position after the messages of the last batch."""
+        """Return the end of a queue of batches: the offset after its last batch."""
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)

@@ -1,4 +1,4 @@
-"""Which messages get a unit in their consume queue, and the units of batch consume queues."""
+"""Which messages get a unit in their consume queue; units of batch queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def have_units(messages: Rows) -> Flags:
 
 
 def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Rows:
-    """Return units of a batch consume queue (numpy array of BATCH_UNITS) for messages (of DISPATCH_COLUMNS)."""
+    """Return the units of a batch consume queue for messages.
+
+    The messages are a numpy array of DISPATCH_COLUMNS, the units one of BATCH_UNITS.
+    """
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]
     units["storeTime"], units["compactedOffset"] = rows["store_timestamp"], NOT_COMPACTED

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.errors import Unreadable
 from rmqctl.store.config.config_file import load_config, table
-from rmqctl.store.read.consumer_offsets import DELAY_OFFSET
+from rmqctl.store.read.consumers.consumer_offsets import DELAY_OFFSET
 from rmqctl.store.write.config_writer import write_config
 
 if TYPE_CHECKING:

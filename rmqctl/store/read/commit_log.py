@@ -133,7 +133,10 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at an offset where its frame is whole, even if its content is damaged."""
+        """Return the record at an offset if its frame is whole.
+
+        The content of the record may be damaged.
+        """
         return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
@@ -148,7 +151,7 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Return where a broker's reading of the last file in use ends, and its last message.
+        """Return where a broker's scan of the last file ends, and its last message.
 
         `hint` is the offset of a record in that file, such as that of a queue's last unit; it saves reading up to
         there. Raises OSError.
@@ -228,12 +231,15 @@ class CommitLog:
     def scan_by(
         self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, which another reader supplies, as `scan_columns` does."""
+        """Yield the items of all files as `scan_columns` does.
+
+        Another reader supplies the items.
+        """
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """Return the damage `no-blank` of a file that ends in zeros although a later file has records.
+        """Return the damage `no-blank`: a file ends in zeros before a file with records.
 
         None: no later file has any.
         """
@@ -243,7 +249,7 @@ class CommitLog:
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Return the items of one file, from the first one at or after physical offset `start`."""
+        """Return the items of one file that begin at physical offset `start` or later."""
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -335,7 +341,10 @@ def _is_passed(item: ScanItem | None) -> bool:
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return the message of an item where its frame is whole, even if its content is damaged."""
+    """Return an item's message if its frame is whole.
+
+    The content of the message may be damaged.
+    """
     if isinstance(item, Damage):
         return item.message
     return item if isinstance(item, Message) else None

@@ -37,7 +37,7 @@ class UnitQueue(Protocol):
         """
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return the min offset that a broker gives the queue right after it loads the store."""
+        """Return the min offset that a broker sets right after it loads the store."""
 
     @property
     def max_offset(self) -> int:
@@ -51,10 +51,16 @@ class UnitQueue(Protocol):
         """Return the units of queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) in the file of the first one; None where no file has that."""
+        """Return the units of [queue_offset, end) that lie in the file of the first one.
+
+        Returns None if no file has the first one.
+        """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit for which `holds`, by bisection: it must hold for all later units."""
+        """Return the first unit for which `holds`, found by bisection.
+
+        `holds` must be true for all later units, too.
+        """
 
     def find(self, queue_offset: int) -> CqUnit | None:
         """Return the unit that stands for a queue offset."""
@@ -211,12 +217,15 @@ class ConsumeQueue:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) in the file of the first one; None where no file has that."""
+        """Return the units of [queue_offset, end) that lie in the file of the first one.
+
+        Returns None if no file has the first one.
+        """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return the min offset that a broker gives the queue, which ends at `end`, after loading.
+        """Return the min offset that a broker sets after it loads a queue to `end`.
 
         ConsumeQueue.correctMinOffset: it is the first unit of the first file that points to `min_physical_offset` or
         beyond, pre-blank units included. Where that file has no such unit, the min offset is 0, whatever the file's
@@ -237,7 +246,9 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Return the queue offset after the last unit in use, by reading instead of bisection.
+        """Return the queue offset after the last unit in use.
+
+        Reads all units instead of bisecting.
 
         It is right in a damaged queue, too.
         """
@@ -270,7 +281,10 @@ class ConsumeQueue:
 
 
 class BatchConsumeQueue:
-    """A queue of 5.x with queue.type=BatchCQ: a unit of 46 bytes stands for a batch of `count` queue offsets."""
+    """A queue of 5.x with queue.type=BatchCQ.
+
+    A unit of 46 bytes stands for a batch of `count` queue offsets.
+    """
 
     unit_size = BATCH_CQ_UNIT.size
 
@@ -314,7 +328,10 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first batch for which `holds`; it must hold for all later batches, too."""
+        """Return the first batch for which `holds`.
+
+        `holds` must be true for all later batches, too.
+        """
 
         def behind(slot: int) -> bool:
             unit = self._unit(slot)

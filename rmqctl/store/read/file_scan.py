@@ -1,4 +1,4 @@
-"""One commit log file, item by item, up to its blank, or to where only zeros are left.
+"""One commit log file, item by item, up to its blank or its unused end.
 
 Damage does not end the scan: its item says how far it reaches, and the next record whose frame is whole and in its own
 place follows. Runs of good messages come in columns where a ColumnReader is given, otherwise one by one.
@@ -72,7 +72,10 @@ class FileScan:
         self._take = take
 
     def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Yield the items that begin before `stop` (a position in the file; `end_position` for all)."""
+        """Yield the items that begin before `stop`, a position in the file.
+
+        Pass `end_position` to get all items.
+        """
         while not self.ended and self.position < min(stop, end_position(self._file)):
             item = self._record_run(stop) or self._item()
             if isinstance(item, ZeroTail):

@@ -1,4 +1,6 @@
-"""The index: from a key of a topic to the physical offsets of messages that may have it.
+"""The index: from a topic's key to the physical offsets of messages.
+
+Messages found by their key's hash may have another key.
 
 A look-up follows a slot's chain from the newest entry to the oldest. In a damaged file a chain ends where its next
 number is not below the entry's own, so that no chain is longer than the file.
@@ -54,7 +56,7 @@ class IndexFile:
         return fitting[0] if fitting else self._slots_by_last_entry(header) or guesses[0]
 
     def _fits(self, slots: int, header: IndexHeader) -> bool:
-        """Return whether `slots` fits: the first and the last entry agree with the header.
+        """Return whether the first and the last entry agree with a number of slots.
 
         They lead where the header says, and the last entry is the newest of its slot.
         """
@@ -70,7 +72,9 @@ class IndexFile:
         )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
-        """Return the number of slots that puts the last entry where endPhyOffset stands in the file.
+        """Return the number of slots at which the file's last entry fits.
+
+        The last entry has the header's endPhyOffset.
 
         None when no place fits.
         """
@@ -168,7 +172,7 @@ class IndexFile:
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Yield its entries numbered from `first` up to `end`, as many as it has room for.
+        """Yield the entries from number `first` to `end`, if the file has room for them.
 
         One read.
         """
@@ -178,7 +182,10 @@ class IndexFile:
             yield index_entry.decode_entry(data[at : at + INDEX_ENTRY.size])
 
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first, 4 bytes a slot) of the slot table, as much of it as the file has."""
+        """Yield (number of the first slot, 4 bytes a slot) of the slot table.
+
+        A short file gives the part that it has.
+        """
         for first in range(0, self.slots, SLOTS_PER_BLOCK):
             count = min(SLOTS_PER_BLOCK, self.slots - first)
             data = self.file.read(INDEX_HEADER.size + first * SLOT_SIZE, count * SLOT_SIZE)
@@ -224,7 +231,7 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Return the physical offsets that the index gives for a key, ascending, each once.
+        """Return the distinct physical offsets of a key in the index, ascending.
 
         Others may share the hash. Raises OSError.
         """
@@ -232,7 +239,9 @@ class IndexService:
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
-        """Return at most `max_num` physical offsets for a key, stored in [begin, end] (ms), newest first.
+        """Return at most `max_num` physical offsets for a key, newest first.
+
+        The messages were stored in [begin, end] (ms).
 
         IndexService.queryOffset. One message may stand there twice. Raises OSError.
         """

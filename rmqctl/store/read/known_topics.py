@@ -1,4 +1,6 @@
-"""The topics that exist in a store. If it has a topics.json, any other topic was deleted.
+"""The topics that exist in a store.
+
+In a store with a topics.json, a topic that is not in it was deleted.
 
 4.x writes some of its own topics into no file, RMQ_SYS_TRANS_OP_HALF_TOPIC for one: 4.9.7 makes that queue again from
 the log, and needs it. A topic that a group has an offset in is in use, whatever topics.json says: a queue too many does
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.store.config.topics import is_listed
-from rmqctl.store.read.consumer_offsets import consumer_offsets
+from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 
 if TYPE_CHECKING:
     from rmqctl.store.read.read_only_store import ReadOnlyStore

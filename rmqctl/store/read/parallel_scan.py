@@ -1,4 +1,4 @@
-"""The files of a log in segments, several at once by threads, and what they hold in order.
+"""The segments of a log, read by several threads, in the order of the log.
 
 A segment other than a file's first begins at the first record in it. That is a guess: a message's body may hold what
 looks like a record in its own place. So each segment says where it began, and where it did not begin where the one
@@ -59,7 +59,9 @@ def scan_part(
     exact: bool,
     border: int | None = None,
 ) -> Part:
-    """Return the items of `file` that begin in [start, stop): `exact` ones from `start` on, otherwise from the first record after it.
+    """Return the items of `file` that begin in [start, stop).
+
+    With `exact`, the first item begins at `start`; otherwise at the first record found after it.
 
     No stretch has messages on both sides of the physical offset `border`.
     """
@@ -74,7 +76,9 @@ def scan_part(
 
 
 class PartJoin:
-    """Joins the parts of one file, in order: a part begins at a guess, and is read again where it does not join.
+    """Joins the parts of one file, in order.
+
+    A part begins at a guess. If it does not begin where the part before it ended, it must be read again.
 
     The guess is right where the part before ended there. It is wrong where a body, or what lies after a blank, holds
     what looks like a record in its own place. `position` is where the next part must begin; `ended` says that the file
@@ -90,7 +94,10 @@ class PartJoin:
         return self.ended or self.position >= stop
 
     def joins(self, part: Part) -> bool:
-        """Return whether a part begins where the one before it ended; otherwise it must be read from `position`."""
+        """Return whether a part begins where the one before it ended.
+
+        Otherwise the part must be read again from `position`.
+        """
         return part.first == self.position
 
     def add(self, part: Part) -> None:

@@ -1,4 +1,7 @@
-"""A whole store, read-only: its parts, and the broker's look-ups by offset, id, key, queue offset and time."""
+"""A whole store, read-only: its parts, and the broker's look-ups.
+
+A message is found by physical offset, id, key, queue offset or time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ QUEUE_ID_DIGITS_MAX = 10
 
 
 class ReadOnlyStore:
-    """The store at `root`, laid out as `conf` says or as its files show, read by `storage` (None: as it is).
+    """The store at `root`, as `conf` or its files define it, read by `storage`.
+
+    With `storage` None, the files are read as they are on this machine.
 
     Nothing here writes. Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders
     and does not belong there, and what cannot be read. `log_only`: nothing but the log is going to be read, so that
@@ -68,7 +73,7 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Return every queue that can be read by (topic, queueId), found by listing folders.
+        """Return every readable queue by (topic, queueId), found by listing folders.
 
         No path is ever made from a message's topic.
         """
@@ -86,7 +91,10 @@ class ReadOnlyStore:
         return found
 
     def check_size_of_conf(self) -> None:
-        """Raise BadRequest where broker.conf's size of log files is not that of any of several files, which agree on another."""
+        """Raise BadRequest if the log files contradict the file size of broker.conf.
+
+        They do if there are several, all of one other size.
+        """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
             behind.file_from_offset - file.file_from_offset for file, behind in pairwise(files)
@@ -122,7 +130,9 @@ class ReadOnlyStore:
         return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
-        """Return whether a queue may exist that was not read: its folder, or one above it, is closed or a link.
+        """Return whether a queue may exist that was not read.
+
+        Its folder, or one above it, has no read permission or is a link.
 
         Without `queue_id`: whether that holds for some queue of the topic.
         """
@@ -159,7 +169,9 @@ class ReadOnlyStore:
 
     @cached_property
     def tags_are_indexed(self) -> bool | None:
-        """Return whether the index has entries for TAGS, as found when this is first asked.
+        """Return whether the index has entries for TAGS.
+
+        The first call finds out; the answer is kept.
 
         None: it shows nothing. Raises Unreadable.
         """
@@ -202,7 +214,10 @@ class ReadOnlyStore:
         return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     def list_all(self) -> None:
-        """List the folders of all queues and extensions, so that `foreign` has what cannot be read of them."""
+        """List the folders of all queues and extensions.
+
+        Afterwards `foreign` has what cannot be read of them.
+        """
         _ = self.queues, self.extensions
 
     @property
@@ -215,11 +230,13 @@ class ReadOnlyStore:
 
     @property
     def has_unreadable(self) -> bool:
-        """Return whether something that exists was not read so far: a link, a closed folder."""
+        """Return whether a link or a folder without read permission was met so far."""
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Return sizes and mtimes of what every broker's start changes: log, checkpoint, abort.
+        """Return sizes and mtimes of the files that every broker's start changes.
+
+        These are the log, the checkpoint and the abort file.
 
         Raises OSError.
         """
@@ -229,7 +246,10 @@ class ReadOnlyStore:
         return tuple((str(path), self.storage.stamp(path)) for path in paths)
 
     def check_as_it_was(self, fingerprint: Fingerprint) -> None:
-        """Raise ChangedSince where these files are not any more as `fingerprint` says, OSError."""
+        """Raise ChangedSince if files differ from `fingerprint`.
+
+        Raises OSError if a file cannot be examined.
+        """
         if self.fingerprint() != fingerprint:
             what = "the store was changed while it was looked at; nothing was changed by this"
             raise ChangedSince(what, path=str(self.path.root), hint="run it again")
@@ -275,7 +295,9 @@ class ReadOnlyStore:
         return queue.find(queue_offset) if queue else None
 
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
-        """Yield the messages of `topic` that really have `key` among KEYS or as UNIQ_KEY, through the index, in log order.
+        """Yield the messages of `topic` that have `key`, in log order.
+
+        They have it among KEYS or as UNIQ_KEY; the index leads to them.
 
         Where the index leads to bytes that hold no record any more, the Damage: it may have been such a message.
         """
@@ -288,7 +310,7 @@ class ReadOnlyStore:
                 yield found
 
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
-        """Return the first unit in a queue whose message was stored at `time` (ms) or later."""
+        """Return a queue's first unit whose message was stored at `time` (ms) or later."""
         low = self.commit_log.min_offset
 
         def stored_then(unit: CqUnit) -> bool:
@@ -325,7 +347,7 @@ class ReadOnlyStore:
         ]
 
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
-        """Yield (topic, queueId, files) of what can be read below one of the queue folders.
+        """Yield (topic, queueId, files) for what can be read in a queue folder.
 
         Everything else there goes to `foreign`.
         """

@@ -1,4 +1,6 @@
-"""Whether a store's index has entries for TAGS: brokers write them since 5.4.0 (IndexService.buildIndex).
+"""Whether the index of a store has entries for TAGS.
+
+Brokers write them since 5.4.0 (IndexService.buildIndex).
 
 The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` says so, or entries of the index do. Where neither can, a change
 of the index needs to be told: entries for TAGS that are left out are messages that the broker's query by tag does not
@@ -37,7 +39,7 @@ TAGS_IN_INDEX = "TAGS in the index"
 
 
 class IndexedStore(Protocol):
-    """The parts of a store that tell whether its index has TAGS: `ReadOnlyStore` has them."""
+    """The parts of a `ReadOnlyStore` that show whether its index has TAGS."""
 
     @property
     def storage(self) -> Storage: ...  # noqa: D102 -- as in ReadOnlyStore
@@ -103,7 +105,9 @@ def _tags_of(message: Message) -> str:
 
 
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages that the newest entries of the index lead to, each with the key hashes that do.
+    """Yield the messages that the newest index entries lead to.
+
+    Each comes with the key hashes of its entries.
 
     Raises Unreadable.
     """
@@ -112,7 +116,9 @@ def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
 
 
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
-    """Return whether the index of a store gets TAGS: as brokers of `profile` do (None: as the store shows).
+    """Return whether new index entries include TAGS.
+
+    They do as in brokers of `profile`; with None, as the store shows.
 
     Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else
     shows which 5.x.
@@ -180,7 +186,10 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether a message is indexed by its TAGS by brokers that do so, of the first records of some of the log's files."""
+    """Return whether the log has a message that newer brokers index by its TAGS.
+
+    Only the first records of some files are read.
+    """
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:
         for found in islice(store.commit_log.scan(start=file.file_from_offset, stop=file.end), SAMPLE_RECORDS):

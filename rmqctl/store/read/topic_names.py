@@ -1,4 +1,7 @@
-"""The topic names that a store knows: the nearest one is proposed where an unknown one was typed."""
+"""The topic names that a store knows.
+
+For an unknown one that was typed, the nearest is proposed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
-    """Return what to say of a topic that has no queue and is not in topics.json, with the nearest name.
+    """Return the error text for a topic that does not exist.
+
+    It has no queue and is not in topics.json; the text proposes the nearest name.
 
     None: the store knows it.
     """

@@ -1,4 +1,4 @@
-"""Which broker wrote a store, as far as that shows: the profile that every verb goes on with.
+"""Which broker version wrote a store: the profile that every verb uses.
 
 First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store
 without a message is not taken for an older one), and what topics.json has only there. Without them the 0x02 after the
@@ -37,7 +37,10 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 
 
 def shows_version(store: ReadOnlyStore) -> bool:
-    """Return whether anything does show: not in a store of 4.x without a message that has properties."""
+    """Return whether the store shows its version.
+
+    A store of 4.x in which no message has properties does not.
+    """
     return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
 
 
@@ -71,7 +74,10 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 
 
 def looks_like_3x(store: ReadOnlyStore) -> bool:
-    """3.x: no `lock`, no sign of 5.x, hashSlotCount counts entries in every index file, and UNIQ_KEY is not indexed (4.x does so).
+    """Return whether 3.x wrote the store.
+
+    It has no `lock` and no sign of 5.x, hashSlotCount counts the entries of every index file, and the index has no
+    UNIQ_KEY, which 4.x indexes.
 
     An index without an entry says nothing.
     """
@@ -93,5 +99,5 @@ def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
 
 
 def indexes_unique_keys(store: ReadOnlyStore) -> bool:
-    """Return whether the newest entries of the index are of UNIQ_KEY, too: 4.0 and later."""
+    """Return whether the newest index entries include UNIQ_KEY: 4.0 and later."""
     return any(unique_key_hash(message) in hashes for message, hashes in newest_indexed(store))

@@ -92,7 +92,7 @@ class DataLoss(NamedTuple):
 
 
 class QueueOutcome(NamedTuple):
-    """Where a queue begins and ends afterwards (queue offsets), and how many messages it loses.
+    """A queue's new begin and end (queue offsets), and its lost messages.
 
     `moved` places of it lead to another message of the log afterwards than now, or to none.
     """

@@ -143,7 +143,10 @@ class RecoveryScan:
             self.step()
 
     def pass_over(self, end: int) -> None:
-        """Continue at physical offset `end`: before it are good records, whose dispatch changes nothing."""
+        """Continue at physical offset `end`.
+
+        The records before it are good, and their dispatch changes nothing.
+        """
         while self._number + 1 < len(self._log.files) and self._log.files[self._number + 1].file_from_offset <= end:
             self._number += 1
         self.position = max(self.position, end)

@@ -98,7 +98,7 @@ class FolderEntry(NamedTuple):
 
 
 def load_refusal(entries: Iterable[FolderEntry], file_size: int, profile: Profile) -> str | None:
-    """Return why MappedFileQueue.load fails on a folder of files of `file_size` bytes.
+    """Return why MappedFileQueue.load fails on files of `file_size` bytes.
 
     None: it loads the folder.
     """
@@ -185,7 +185,9 @@ class StartFile(NamedTuple):
 def start_file(
     mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
-    """Return the start file among those that begin at `bases` (ascending, at least one).
+    """Return the start file.
+
+    `bases` has the first physical offsets of the files, ascending, at least one.
 
     `matches` takes a file's number, and returns is_matched_recover for it.
     """
@@ -216,12 +218,18 @@ def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None
 
 
 def cuts_queues(queues_end: int, log_end: int) -> bool:
-    """Return whether queues are cut to the log; `queues_end` is their end before the scan."""
+    """Return whether queues are cut to the log.
+
+    `queues_end` is the end of the queues before the scan.
+    """
     return queues_end >= log_end
 
 
 def reput_from(queues_end: int, log_start: int) -> int:
-    """Return where start() of 4.x begins to dispatch; `queues_end` is their end after load()."""
+    """Return where start() of 4.x begins to dispatch.
+
+    `queues_end` is the end of the queues after load().
+    """
     return max(queues_end, log_start, 0)
 
 
@@ -271,7 +279,10 @@ class QueueView(Protocol):
         """Return the physical offset of a unit in use."""
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end), all in one file, that points to `bound` or beyond."""
+        """Return the first unit of [start, end) that points to `bound` or beyond.
+
+        All units of the range are in one file.
+        """
 
 
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:

@@ -1,4 +1,6 @@
-"""One batch consume queue of 5.x as a broker's recovery finds, cuts and fills it (BatchConsumeQueue).
+"""A batch consume queue of 5.x during recovery (BatchConsumeQueue).
+
+A broker finds its end, cuts it and fills it.
 
 The recovery is simulated: nothing is written. A batch queue differs from a consume queue: its max physical offset is
 where the last batch's record *begins*, and queue offsets come from units.
@@ -165,5 +167,5 @@ def _in_use(units: Rows) -> Flags:
 
 
 def _first(holds: Flags) -> int:
-    """Return the first place where the flag is set; the length where it is set nowhere."""
+    """Return the index of the first set flag, or the length if none is set."""
     return int(np.argmax(holds)) if holds.any() else len(holds)

@@ -1,4 +1,6 @@
-"""One consume queue as a broker's recovery finds, cuts and fills it; nothing is written.
+"""A consume queue during recovery: found, cut and filled as a broker does.
+
+Nothing is written.
 
 A row of FILL_STATES has where the queue's last file begins and ends, and the kernel updates it. The queue's units are
 those on the disk and new ones. Of new units only the place is known: they point between the log's start and its end.
@@ -231,7 +233,10 @@ class RecoveredQueue:
         return OFFSET_MAX if unit is None else unit[0]
 
     def first_reaching(self, start: int, end: int, bound: int) -> int | None:
-        """Return the first unit of [start, end), all in one file, that points to `bound` or beyond."""
+        """Return the first unit of [start, end) that points to `bound` or beyond.
+
+        All units of the range are in one file.
+        """
         for record_run in self._record_runs(start, end):
             if record_run.kind == _ON_DISK:
                 found = self._first_reaching_on_disk(record_run, bound)
@@ -357,7 +362,9 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return how many units of `file` are in use, one after the other, and point before `bound`.
+        """Return the number of units of `file` in use that point before `bound`.
+
+        They are counted from the first one without a gap.
 
         They are counted from `start` on, up to `end`.
         """

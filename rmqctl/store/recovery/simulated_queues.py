@@ -1,4 +1,6 @@
-"""All queues of a store as a broker's recovery finds, cuts and fills them; nothing is written.
+"""All queues during recovery: found, cut and filled as a broker does.
+
+Nothing is written.
 
 Of the units that a recovery adds, only the place is kept, since they point between the log's start and its end, in
 order. The few whose PHYSICALOFFSET is not their record's own are kept whole.
@@ -45,7 +47,10 @@ _NO_ROW = -1
 
 
 class BuiltSpan(NamedTuple):
-    """A rebuilt queue: queue offsets [min_offset, max_offset), and where the last unit's record ends in the log."""
+    """A rebuilt queue: queue offsets [min_offset, max_offset).
+
+    It also has the end, in the log, of the last unit's record.
+    """
 
     min_offset: int
     max_offset: int

@@ -165,7 +165,9 @@ class RestartSimulation:
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
-        """Return where brokers of this version end the log: at the first message that they do not know.
+        """Return where brokers of this version end the log.
+
+        They end it at the first message that they do not know.
 
         `messages` are DISPATCH_COLUMNS of good messages.
         """
@@ -189,7 +191,10 @@ class RestartSimulation:
                 self._losses.messages(messages[behind:])
 
     def damage(self, damage: Damage) -> None:
-        """Take an item that is not a good message: the broker's own check decides whether it ends the log."""
+        """Take an item that is not a good message.
+
+        The broker's own check decides whether it ends the log.
+        """
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
             if self._scan.end is not None and damage.physical_offset >= self._scan.end.physical_offset:
@@ -208,7 +213,9 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` as good records that all have their units.
+        """Take the log up to physical offset `end` as good.
+
+        All of its records have their units.
 
         Does what `on_messages` would do, without reading them.
         """
@@ -225,7 +232,10 @@ class RestartSimulation:
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut, start and correct, and return the outcome; nothing more may be added after it."""
+        """Cut, start and correct, and return the outcome.
+
+        Nothing may be added after this call.
+        """
         if self.refused is not None:
             return RestartOutcome(self._profile, self.mode, refused=self.refused)
         if self._scan is None or self.start_file is None:
@@ -373,7 +383,10 @@ class RestartSimulation:
 
 
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
-    """Return the checkpoint as a broker maps it: bytes that a short file lacks are zeros."""
+    """Return the checkpoint as a broker maps it.
+
+    Bytes that a short file lacks are zeros.
+    """
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:
         return None

@@ -1,1 +1,1 @@
-"""What consumers get: DefaultMessageStore's reading side."""
+"""The reading side of DefaultMessageStore: what consumers receive."""

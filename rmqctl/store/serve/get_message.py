@@ -37,9 +37,9 @@ NO_FILE = -1
 
 
 class GetMessageStatus(Enum):
-    """RocketMQ's names.
+    """RocketMQ's names for the results of getMessage.
 
-    No version gives NO_MATCHED_LOGIC_QUEUE: a broker makes the queue that it does not find.
+    No version returns NO_MATCHED_LOGIC_QUEUE, because a broker creates a queue that it does not find.
     """
 
     FOUND = "FOUND"
@@ -54,7 +54,10 @@ class GetMessageStatus(Enum):
 
 
 class GetMessageResult(NamedTuple):
-    """The messages, in order, and the queue's offsets [min, max)."""
+    """The messages in order, and the offsets of the queue.
+
+    The queue has the offsets [min_offset, max_offset).
+    """
 
     status: GetMessageStatus
     next_begin_offset: int
@@ -64,10 +67,11 @@ class GetMessageResult(NamedTuple):
 
 
 class TransferLimits(NamedTuple):
-    """maxTransferBytesOnMessageInMemory and its like: bytes and counts of messages, the broker's own by default.
+    """The limits of one call, such as maxTransferBytesOnMessageInMemory.
 
-    What is further than `memory_bytes` after the log's end counts as on disk; a broker takes 40 % of the machine's
-    memory. None: all is in memory.
+    Limits are bytes and counts of messages; the defaults are the broker's own. A message that lies more than
+    `memory_bytes` before the end of the log counts as on disk. A broker takes 40 % of the machine's memory. None: all
+    messages count as in memory.
     """
 
     bytes_in_memory: int = 262_144
@@ -90,9 +94,9 @@ def get_message(
     subscription: Subscription = EVERYTHING,
     limits: TransferLimits = BROKER_LIMITS,
 ) -> GetMessageResult:
-    """Return at most `max_messages` (but one at least) from queue offset `offset` on.
+    """Return at most `max_messages` messages from queue offset `offset` on.
 
-    Raises OSError and Unreadable.
+    The first message that matches is always returned, even if it is over a limit. Raises OSError and Unreadable.
     """
     low, high = queue.min_offset, queue.max_offset
     outside = _outside(offset, low, high, profile)
@@ -113,7 +117,10 @@ def get_message(
 
 
 def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMessageStatus, int] | None:
-    """Return the status and next offset where a queue of [low, high) has no unit for an offset."""
+    """Return status and next offset if a queue has no unit for an offset.
+
+    The queue has the offsets [low, high). None: the offset is one of them.
+    """
     if high == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:
@@ -126,7 +133,7 @@ def _outside(offset: int, low: int, high: int, profile: Profile) -> tuple[GetMes
 
 
 class _Batch:
-    """The messages of one call as they come together."""
+    """The messages of one call, while they are collected."""
 
     def __init__(self, log: ReadableLog, max_messages: int, limits: TransferLimits) -> None:
         self.status = GetMessageStatus.NO_MATCHED_MESSAGE
@@ -139,7 +146,10 @@ class _Batch:
         self._next_phy_file_start_offset = NO_FILE
 
     def is_full(self, unit: CqUnit) -> bool:
-        """Return whether a unit's message has to wait for the next call (isTheBatchFull)."""
+        """Return whether a unit's message must wait for the next call.
+
+        This is the broker's isTheBatchFull.
+        """
         if not self.messages:
             return False
         limits = self._limits
@@ -157,7 +167,7 @@ class _Batch:
         )
 
     def take(self, unit: CqUnit, subscription: Subscription) -> None:
-        """Take a unit's message, if it goes through and is there."""
+        """Take the message of a unit if the message matches and exists."""
         if unit.physical_offset < self._next_phy_file_start_offset:
             return
         if not subscription.is_matched_by_consume_queue(unit.tags_code):

@@ -1,6 +1,6 @@
-"""A consume queue as a broker has it when it has loaded the store.
+"""A consume queue as a broker has it after it has loaded the store.
 
-Where it begins and ends, and its units with their tags.
+This is the begin and the end of the queue, and its units with their tags.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class LogicQueue:
-    """The units of `queue` below `max_offset`, over `log`.
+    """The units of `queue` below `max_offset`, which point to `log`.
 
-    Offsets in units; methods raise OSError and Unreadable.
+    Offsets are in units. Methods raise OSError and Unreadable.
     """
 
     def __init__(
@@ -43,13 +43,19 @@ class LogicQueue:
 
     @cached_property
     def min_offset(self) -> int:
-        """Return where a broker that has just loaded the store says that the queue begins."""
+        """Return the first offset of the queue.
+
+        This is the offset that a broker reports when it has just loaded the store.
+        """
         return self.queue.correct_min_offset(
             self._log.min_offset, self.max_offset, expired_begins_at_end=self._profile.expired_queue_begins_at_end
         )
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) in the file of the first, tags from the extension; None where no file has the first."""
+        """Return the units of [queue_offset, end) that lie in one file.
+
+        The file is the one with the first unit. Tags come from the extension. None: no file has the first unit.
+        """
         units = self.queue.iterate_from(queue_offset, min(end, self.max_offset))
         return None if units is None else map(self._resolved, units)
 

@@ -1,9 +1,12 @@
-"""DefaultMessageStore's reading side.
+"""The reading side of DefaultMessageStore.
 
-Messages by queue offset, key, id and physical offset, and queues' offsets by time. A store that is only looked at is
-read as its files are. One that is open for writing grows meanwhile: what it has in its queues and its log is asked of
-who writes (`WritingSide`), and files that are new are found by listing a folder again when an offset lies after those
-that are known. Nothing is read that is not written whole. Any thread may read; one does at a time.
+It finds messages by queue offset, key, id and physical offset, and queue offsets by time.
+
+If a store is open only for reading, the reader takes it as its files are. If a store is open for writing, it grows
+meanwhile: its writer (`WritingSide`) says where its queues and its log end. If an offset lies after the known files,
+the folder is listed again to find new files. Records that are not completely written are not read.
+
+Any thread may read; only one thread reads at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ TIME_MAX = 2**63 - 1
 
 
 class QueueEnd(NamedTuple):
-    """Where a queue ends: `max_offset` in units, `files_end` after its last file in bytes."""
+    """The end of a queue.
+
+    `max_offset` is in units. `files_end` is the end of the last file, in bytes.
+    """
 
     max_offset: int
     files_end: int
@@ -56,20 +62,20 @@ class WritingSide(Protocol):
         """Return the position after the last record that is written whole."""
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
-        """Return where a queue ends; None: there is no such queue."""
+        """Return the end of a queue; None if the queue does not exist."""
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
-        """Keep the index files complete on disk until the block ends.
+        """Keep the index files completely written until the block ends.
 
-        Gives the path of the file that is being filled; None: no file is.
+        Gives the path of the file that is being filled; None if there is no such file.
         """
 
 
 class MessageReader:
-    """Reads `store` as a broker of `profile` does.
+    """A reader that reads `store` as a broker of `profile` does.
 
-    `writing` where it is open for writing. Offsets in queues in units, physical ones in bytes, times in ms since 1970.
-    Methods raise OSError and Unreadable.
+    `writing` is set if the store is open for writing. Queue offsets are in units, physical offsets in bytes, times in
+    ms since 1970. Methods raise OSError and Unreadable.
     """
 
     def __init__(self, store: ReadOnlyStore, profile: Profile, writing: WritingSide | None = None) -> None:
@@ -96,10 +102,14 @@ class MessageReader:
             return get_message(queue, log, self._profile, offset, max_messages, subscription, limits)
 
     def query_message(self, topic: str, key: str, max_num: int, begin: int = 0, end: int = TIME_MAX) -> list[Message]:
-        """Return the last `max_num` messages (64 at most) that the index has for a key, stored in [begin, end] to the second; in log order.
+        """Return the last messages that the index has for a key, in log order.
 
-        As the broker gives them: a message whose key only has the same hash is among them, and one that is indexed
-        twice is there twice. Clients look at the keys (`rmqctl.store.read.read_only_store.has_key` does).
+        There are at most `max_num` messages, and never more than 64. They were stored in [begin, end] (ms since 1970),
+        which the index compares to the second.
+
+        The messages are those that a broker returns. A message whose key only has the same hash is among them, and a
+        message that is indexed twice appears twice. Clients must compare the keys
+        (`rmqctl.store.read.read_only_store.has_key` does this).
         """
         with self._lock:
             with self._writing.index_written_out() as filled:
@@ -111,14 +121,14 @@ class MessageReader:
             return [message for offset in sorted(offsets) if (message := log.message(offset)) is not None]
 
     def look_message_by_offset(self, physical_offset: int) -> Message | None:
-        """Return the message that begins at an offset of the log; None: none does."""
+        """Return the message at an offset of the log; None if none begins there."""
         with self._lock:
             return self._log().message(physical_offset)
 
     def look_message_by_id(self, msg_id: str) -> Message | None:
-        """Return the message of an offset id.
+        """Return the message that has an offset message id.
 
-        None: it is not in this store. Raises ValueError where it is no such id.
+        None: the message is not in this store. Raises ValueError if the id is not valid.
         """
         _, physical_offset = parse_msg_id(msg_id)
         message = self.look_message_by_offset(physical_offset)
@@ -144,9 +154,9 @@ class MessageReader:
             return 0 if queue is None else offset_in_queue_by_time(queue, log, self._profile, timestamp)
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
-        """Return at most `count` units of a queue from `offset` on, of one file.
+        """Return at most `count` units of a queue from `offset` on.
 
-        Tags from the extension where there is one.
+        The units come from one file. Their tags come from the extension if there is one.
         """
         with self._lock:
             queue = self._queue((topic, queue_id), self._log())

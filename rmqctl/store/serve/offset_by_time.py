@@ -1,9 +1,11 @@
-"""ConsumeQueue.getOffsetInQueueByTime: the queue offset that stands for a time.
+"""ConsumeQueue.getOffsetInQueueByTime: the queue offset for a time.
 
-4.x takes the first file that was modified at that time or later, otherwise the last one, and in it the message stored
-nearest to it, the earlier of two; so it depends on files' modification times, and a copy that lost them gives other
-answers. 5.x takes the first file whose last message is not earlier, and in it the first message stored then or later;
-without one, the file's end.
+4.x takes the first file that was modified at that time or later, otherwise the last file. In this file, it takes the
+message that was stored nearest to the time, and of two such messages the earlier one. So the result depends on the
+modification times of files, and a copy that lost these times gives other results.
+
+5.x takes the first file whose last message was not stored before the time. In this file, it takes the first message
+that was stored at the time or later. If there is no such message, it takes the end of the file.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def offset_in_queue_by_time(queue: LogicQueue, log: ReadableLog, profile: Profile, timestamp: int) -> int:
-    """Return the queue offset for a time (ms since 1970); 0 where nothing can be found.
+    """Return the queue offset for a time (ms since 1970).
 
-    Raises OSError and Unreadable.
+    The result is 0 if nothing can be found. Raises OSError and Unreadable.
     """
     if not isinstance(queue.queue, ConsumeQueue):
         return _of_batches(queue.queue, log, timestamp)
@@ -45,10 +47,10 @@ def _file_by_modification(files: list[MappedFile], timestamp: int) -> MappedFile
 
 
 def _of_batches(queue: UnitQueue, log: ReadableLog, timestamp: int) -> int:
-    """Return the first batch stored at a time or later.
+    """Return the queue offset of the first batch stored at a time or later.
 
-    The last batch where it was not stored later than that. 5.x looks in the last file that does not begin later: where
-    one time covers several files, 5.x gives a later batch of that time.
+    If the last batch was not stored after the time, the result is the offset of the last batch. 5.x searches the last
+    file that does not begin after the time: if one time covers several files, 5.x returns a later batch of that time.
     """
 
     def stored(unit: CqUnit) -> int:
@@ -71,7 +73,7 @@ class _Search:
     def file_by_store_time(self, files: list[MappedFile], timestamp: int) -> MappedFile:
         """Return the file that has a time, for the lower boundary.
 
-        As MappedFileQueue.getConsumeQueueMappedFileByTime.
+        The rule is that of MappedFileQueue.getConsumeQueueMappedFileByTime.
         """
         for file in files[:-1]:
             if self._time(file.end // CQ_UNIT.size - 1) >= max(timestamp, 0):
@@ -79,7 +81,11 @@ class _Search:
         return files[-1]
 
     def lower_bound(self, file: MappedFile, timestamp: int) -> int:
-        """Return the first unit of a file stored at a time or later, its end where there is none; 0 where a message on the way is gone."""
+        """Return the first unit of a file that was stored at a time or later.
+
+        If there is no such unit, the result is the end of the file's units. The result is 0 if the search needs a
+        message that does not exist any more.
+        """
         first, low, end = self._range(file)
         if first == end:
             return 0
@@ -103,9 +109,10 @@ class _Search:
         return found
 
     def nearest(self, file: MappedFile, timestamp: int) -> int:
-        """Return the unit of a file stored nearest to a time.
+        """Return the unit of a file that was stored nearest to a time.
 
-        One of those stored just then; 0 where a message on the way is gone.
+        If several were stored exactly at that time, the result is one of them. The result is 0 if the search needs a
+        message that does not exist any more.
         """
         first, low, end = self._range(file)
         if first == end:
@@ -134,7 +141,10 @@ class _Search:
         return right[1]
 
     def _range(self, file: MappedFile) -> tuple[int, int, int]:
-        """Return the file's first unit, the first that the queue still has, and the end of those in use."""
+        """Return three queue offsets of a file.
+
+        They are the first unit of the file, the first unit that the queue still has, and the end of the units in use.
+        """
         first = file.file_from_offset // CQ_UNIT.size
         end = max(min(file.end // CQ_UNIT.size, self._queue.max_offset), first)
         return first, max(self._queue.min_offset, first), end

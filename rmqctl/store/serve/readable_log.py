@@ -1,6 +1,6 @@
 """The commit log as a broker reads single messages from it.
 
-Up to where it was written, and only what one file has whole.
+A message is read only if it lies before the end of what was written, and completely in one file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_TIME = -1
 
 
 class ReadableLog:
-    """`log` up to `max_offset` (bytes). Methods raise Unreadable."""
+    """The commit log `log` up to `max_offset` (bytes). Methods raise Unreadable."""
 
     def __init__(self, log: CommitLog, max_offset: int) -> None:
         self._log = log
@@ -26,19 +26,22 @@ class ReadableLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte that is still there."""
+        """Return the physical offset of the first byte that still exists."""
         return self._log.min_offset
 
     def has(self, physical_offset: int, size: int) -> bool:
-        """Return whether `size` bytes are there, in one file: where a broker's CommitLog.getMessage gives something."""
+        """Return whether `size` bytes exist at an offset, all in one file.
+
+        In this case, a broker's CommitLog.getMessage returns something.
+        """
         file = self._log.queue.find(physical_offset)
         return file is not None and physical_offset + size <= min(file.end, self.max_offset)
 
     def message(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None where no whole record is.
+        """Return the message at an offset; None if no whole record is there.
 
-        A broker gives whatever bytes are there, and for offset 0, when the log does not begin there any more, the first
-        file's.
+        A broker returns whatever bytes are there. For offset 0, if the log does not begin at 0 any more, a broker
+        returns the bytes of the first file.
         """
         if not self.has(physical_offset, 1):
             return None
@@ -49,14 +52,14 @@ class ReadableLog:
         return message if message is not None and message.end <= self.max_offset else None
 
     def store_timestamp(self, physical_offset: int, size: int) -> int:
-        """Return when the message at an offset was stored, ms since 1970; -1 where there is none.
+        """Return the store time of the message at an offset, in ms since 1970.
 
-        CommitLog.pickupStoreTimestamp.
+        The result is -1 if there is no message. This is CommitLog.pickupStoreTimestamp.
         """
         message = self.message(physical_offset) if self.has(physical_offset, size) else None
         return NO_TIME if message is None else message.store_timestamp
 
     def roll_next_file(self, physical_offset: int) -> int:
-        """Return where the file after the one of an offset begins."""
+        """Return where the file after the file of a physical offset begins."""
         size = self._log.queue.file_size
         return physical_offset + size - physical_offset % size

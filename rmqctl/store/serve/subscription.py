@@ -16,9 +16,9 @@ SEPARATOR = "||"
 
 
 class Subscription:
-    """Tags by an expression.
+    """The tags that an expression selects.
 
-    Empty and `*` are all. Raises BadRequest for one that has separators only.
+    An empty expression and `*` select all messages. Raises BadRequest for an expression that has only separators.
     """
 
     def __init__(self, expression: str = ALL) -> None:
@@ -33,7 +33,8 @@ class Subscription:
     def is_matched_by_consume_queue(self, tags_code: int) -> bool:
         """Return whether a unit's tagsCode matches the subscription.
 
-        Only its low 32 bits are compared. An address matches: its extension is lost, so that the tags are not known.
+        Only the low 32 bits of the code are compared. If the code is still an address, its extension is lost and the
+        tags are not known, so it matches.
         """
         if self._codes is None or is_ext_address(tags_code):
             return True

@@ -1,6 +1,6 @@
-"""A batch consume queue, written (5.x, queue.type=BatchCQ).
+"""The writer of a batch consume queue (5.x, queue.type=BatchCQ).
 
-A unit for each record, which stands for one message or an inner batch.
+Each record has one unit. A record is one message or an inner batch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class BatchConsumeQueueWriter:
-    """Units of one queue.
+    """The units of one queue.
 
-    `max_physical_offset` is after the last one's record, `max_offset` the next queue offset. Methods raise OSError.
+    `max_physical_offset` is the position after the record of the last unit. `max_offset` is the next queue offset.
+    Methods raise OSError.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, max_physical_offset: int = 0, max_offset: int = 0) -> None:
@@ -24,9 +25,9 @@ class BatchConsumeQueueWriter:
         self.max_offset = max_offset
 
     def put(self, units: Rows) -> int:
-        """Append units that are not there already; return how many were written.
+        """Append the units that the queue does not have yet.
 
-        `units` is a numpy array of BATCH_UNITS, in log order.
+        Returns how many units were written. `units` is a numpy array of BATCH_UNITS, in log order.
         """
         units = units[units["physicalOffset"] >= self.max_physical_offset]
         if not len(units):
@@ -37,7 +38,7 @@ class BatchConsumeQueueWriter:
         return len(units)
 
     def flush(self) -> None:
-        """Have the units on the disk."""
+        """Flush the units to disk."""
         self.queue.flush()
 
     def close(self) -> None:

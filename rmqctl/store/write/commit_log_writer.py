@@ -1,8 +1,10 @@
-"""CommitLog.putMessage: checks, encodes, and appends messages to the log.
+"""CommitLog.putMessage: check, encode and append messages to the log.
 
-A record is placed only where eight bytes are left after it: else a blank closes the file, and the record goes to the
-next one; a batch goes whole or not at all. Prepared and rollback records get queue offset 0 and take none; delayed ones
-go to SCHEDULE_TOPIC_XXXX, with their real topic and queue in the properties (4.7 to 5.x alike).
+A record is placed in a file only if eight bytes are left after the record. Otherwise a blank closes the file, and the
+record goes to the next file. A batch is stored as a whole or not at all.
+
+Prepared and rollback records get queue offset 0 and do not use up an offset. Delayed records go to SCHEDULE_TOPIC_XXXX,
+with their real topic and queue in the properties (the same in 4.7 to 5.x).
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ TOPICS_KNOWN = 65536
 
 @lru_cache(maxsize=TOPICS_KNOWN)
 def is_topic(name: str) -> bool:
-    """Return whether a name may be a topic, and so a folder (TopicValidator; 5.x: HookUtils.checkBeforePutMessage)."""
+    """Return whether a name is valid for a topic, and so for a folder.
+
+    The rules are those of TopicValidator; in 5.x, those of HookUtils.checkBeforePutMessage.
+    """
     return (
         0 < len(name) <= TOPIC_LENGTH_MAX
         and name.isascii()
@@ -90,8 +95,8 @@ def put_settings(
 ) -> PutSettings:
     """Return the settings of broker.conf that a broker of the profile knows.
 
-    `property_crc` is used whatever broker.conf says. Where broker.conf does not mention LMQ, a store that
-    `has_light_queues` continues to have them.
+    `property_crc` turns the property CRC on, whatever broker.conf says. If broker.conf does not mention LMQ, a store
+    that `has_light_queues` continues to have LMQ queues.
     """
     multi_dispatch = has_light_queues if conf.writing.multi_dispatch is None else conf.writing.multi_dispatch
     return PutSettings(
@@ -105,11 +110,11 @@ def put_settings(
 
 
 class CommitLogWriter:
-    """Appends to `queue`.
+    """The writer that appends messages to `queue`.
 
-    `topic_queue_table` has the next queue offset of each queue, LMQ's too.
+    `topic_queue_table` has the next queue offset of each queue, also of LMQ queues.
 
-    `now` gives the time in ms since 1970. Any thread may put.
+    `now` returns the time in ms since 1970. Any thread may put.
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class CommitLogWriter:
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
         """Store one message.
 
-        `as_it_is` a copy of a stored one, whose DELAY is not obeyed again.
+        `as_it_is`: the message is a copy of a stored message, so its DELAY is ignored.
         """
         if not as_it_is and properties.DELAY in message.properties:
             message = self._scheduled(message)
@@ -149,9 +154,10 @@ class CommitLogWriter:
         return self._put(message, [encoded]) if isinstance(encoded, Encoded) else encoded
 
     def put_each(self, messages: Sequence[MessageExtBrokerInner], *, as_it_is: bool = False) -> list[PutMessageResult]:
-        """Put each message as `put_message` does, several times as fast: one write a file.
+        """Put each message as `put_message` does, but several times as fast.
 
-        Where the store fails the rest are not tried, and have the same result: what is stored has no gap.
+        There is one write for each file. If the store fails, the remaining messages are not tried and get the same
+        result. So what is stored has no gap.
         """
         results: list[PutMessageResult] = []
         run: list[tuple[MessageExtBrokerInner, Encoded]] = []
@@ -170,7 +176,10 @@ class CommitLogWriter:
         return results + results[-1:] * (len(messages) - len(results))
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store a batch: messages of one queue, without transaction and delay, together or not at all."""
+        """Store a batch of messages: all of them or none.
+
+        The messages must be in one queue, without transactions, delays or inner batches.
+        """
         first = messages[0]
         for message in messages:
             if (message.topic, message.queue_id) != (first.topic, first.queue_id):
@@ -201,7 +210,7 @@ class CommitLogWriter:
     def encoding_rules(self) -> EncodingRules | None:
         """Return the rules for records that `put_encoded` takes.
 
-        None where a record depends on its offset (`__CRC32#`).
+        None: a record depends on its offset (`__CRC32#`).
         """
         if self._property_crc:
             return None
@@ -218,7 +227,10 @@ class CommitLogWriter:
         return is_topic(topic) and topic not in DEFERRED_TOPICS and topic not in self._batch_topics and queue_id >= 0
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        """Store records from row `begin` on, as many as the file has room for, by one write."""
+        """Store records from row `begin` on by one write.
+
+        As many records are stored as the file has room for.
+        """
         with self._put_lock:
             return self._append_encoded(encoded, encoded.rows[begin:])
 
@@ -250,14 +262,20 @@ class CommitLogWriter:
         return PutEncodedResult(count, None, grown)
 
     def take_written_queues(self) -> set[QueueKey]:
-        """Return the queues that messages came to since the last call, and those that delayed and half messages will go on to."""
+        """Return the queues that received messages since the last call.
+
+        The queues to which delayed and half messages will go on are included.
+        """
         with self._put_lock:
             taken, self._written_queues = self._written_queues, set()
         return taken
 
     @property
     def is_os_page_cache_busy(self) -> bool:
-        """Return whether a put has been waiting for the file system for longer than a second."""
+        """Return whether a put has been waiting too long for the file system.
+
+        The limit is osPageCacheBusyTimeOutMills of broker.conf (default: 1000 ms).
+        """
         since = self._waiting_since
         return since > 0 and (time.monotonic() - since) * 1000 > self._settings.os_page_cache_busy_ms
 
@@ -274,7 +292,7 @@ class CommitLogWriter:
         return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=message.properties | real)
 
     def _encoded(self, message: MessageExtBrokerInner) -> Encoded | PutMessageResult:
-        """Return the record, or why it cannot be one."""
+        """Return the record of a message, or why the message cannot be stored."""
         topic = self._topic_fields.get(message.topic) or self._topic_field(message.topic)
         if isinstance(topic, PutMessageResult):
             return topic
@@ -292,7 +310,7 @@ class CommitLogWriter:
         return encode(message, raw, topic, property_crc=self._property_crc)
 
     def _topic_field(self, topic: str) -> TopicField | PutMessageResult:
-        """Return a topic as it is stored, or why it cannot be one."""
+        """Return a topic in its stored form, or why it cannot be stored."""
         if not is_topic(topic):
             remark = f"a topic name has 1 to {TOPIC_LENGTH_MAX} letters, digits and %|-_ only"
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, remark=remark)
@@ -304,7 +322,7 @@ class CommitLogWriter:
         return field
 
     def _put(self, first: MessageExtBrokerInner, batch: list[Encoded]) -> PutMessageResult:
-        """Append messages of the queue of `first`."""
+        """Append messages to the queue of the message `first`."""
         size = batch[0].size if len(batch) == 1 else sum([encoded.size for encoded in batch])
         if size + BLANK_SIZE > self.queue.file_size:
             remark = f"a record of {size} bytes does not fit into a file of {self.queue.file_size}"
@@ -351,7 +369,7 @@ class CommitLogWriter:
         return PutMessageResult(PutMessageStatus.PUT_OK, appended)
 
     def _note_real_queue(self, message: MessageExtBrokerInner) -> None:
-        """Note the queue that a deferred message will go on to."""
+        """Note the queue to which a deferred message will go on."""
         real, queue_id = (
             message.properties.get(properties.REAL_TOPIC, ""),
             message.properties.get(properties.REAL_QUEUE_ID, ""),
@@ -360,7 +378,7 @@ class CommitLogWriter:
             self._written_queues.add((real, int(queue_id)))
 
     def _write(self, file: WritableMappedFile, records: bytes | memoryview, stored: int) -> PutMessageResult | None:
-        """Append bytes; return what went wrong, if anything did."""
+        """Append bytes, and return the failure; None if there is no failure."""
         self._waiting_since = time.monotonic()
         try:
             file.append(records)
@@ -374,7 +392,7 @@ class CommitLogWriter:
     def _put_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
         """Append records one after the other, each on its own.
 
-        Returns fewer results than records where the store fails.
+        If the store fails, there may be fewer results than records.
         """
         results: list[PutMessageResult] = []
         while len(results) < len(run) and not _has_failed(results):
@@ -387,9 +405,9 @@ class CommitLogWriter:
         return results
 
     def _append_run(self, run: list[tuple[MessageExtBrokerInner, Encoded]]) -> list[PutMessageResult]:
-        """Append as many of these records as the file has room for, at least the first.
+        """Append as many of these records as the file has room for.
 
-        Returns one result for each.
+        The function appends at least the first record, and returns one result for each record that it tried.
         """
         try:
             file = self._file_with_room(run[0][1].size)
@@ -428,7 +446,10 @@ class CommitLogWriter:
         return results
 
     def _file_with_room(self, size: int) -> WritableMappedFile:
-        """Return the last file, after it was closed by a blank where there is no room in it. Raises OSError."""
+        """Return the last file, with room for a record of `size` bytes.
+
+        If the last file does not have this room, a blank closes it, and a new file follows. Raises OSError.
+        """
         self._waiting_since = time.monotonic()
         try:
             file = self.queue.last_with_room()
@@ -442,16 +463,16 @@ class CommitLogWriter:
             self._waiting_since = 0.0
 
     def _is_for_light_queues(self, message: MessageExtBrokerInner) -> bool:
-        """Return whether the broker gives a message offsets in LMQ.
+        """Return whether the broker gives a message offsets in LMQ queues.
 
-        Those of a copy stay as they are where it does not.
+        If not, a copied message keeps the offsets that it has.
         """
         if not self._settings.multi_dispatch or not message.properties.get(properties.INNER_MULTI_DISPATCH, "").strip():
             return False
         return self._settings.profile.light_queues_for_all_topics or not is_left_out_topic(message.topic)
 
     def _is_light_name(self, name: str) -> bool:
-        """Return whether the broker dispatches to such a queue.
+        """Return whether the broker dispatches to an LMQ queue of this name.
 
         5.x gives no offset in a queue without %LMQ%, and then cannot dispatch the message.
         """
@@ -459,7 +480,10 @@ class CommitLogWriter:
         return is_light and is_light_name(name)
 
     def _put_multi_dispatch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Return a message for LMQ queues as well: its offsets in them go into its properties (4.9.3 and later)."""
+        """Store a message that also goes to LMQ queues (4.9.3 and later).
+
+        The offsets of the message in these queues go into its properties.
+        """
         names = java_split(message.properties[properties.INNER_MULTI_DISPATCH])
         unusable = [name for name in names if not self._is_light_name(name)]
         if unusable:
@@ -479,9 +503,9 @@ class CommitLogWriter:
             return result
 
     def _put_inner_batch(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store many messages of a topic with queue.type=BatchCQ (5.x) in one record.
+        """Store many messages of a topic in one record: an inner batch.
 
-        The record takes INNER_NUM queue offsets from INNER_BASE on.
+        The topic must have queue.type=BatchCQ (5.x). The record takes INNER_NUM queue offsets from INNER_BASE on.
         """
         key, number = (message.topic, message.queue_id), message.properties.get(properties.INNER_NUM, "1")
         if not message.sys_flag & INNER_BATCH:
@@ -506,7 +530,10 @@ class CommitLogWriter:
             return replace(result, append=replace(result.append, inner_num=int(number)))
 
     def _append_numbered(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Append a message whose properties hold queue offsets; under the lock."""
+        """Append a message whose properties hold queue offsets.
+
+        The caller must hold the lock.
+        """
         encoded = self._encoded(message)
         if not isinstance(encoded, Encoded):
             return encoded
@@ -516,14 +543,14 @@ class CommitLogWriter:
 
 
 def _has_failed(results: list[PutMessageResult]) -> bool:
-    """Return whether the last of these could not be stored for the store's sake."""
+    """Return whether the last result is a failure of the store."""
     return bool(results) and results[-1].is_store_failure
 
 
 def _is_plain(message: MessageExtBrokerInner) -> bool:
     """Return whether a message needs nothing but its record.
 
-    Such a message is not delayed, not for LMQ, and not many in one.
+    Such a message is not delayed, not for LMQ, and not an inner batch.
     """
     return not (message.sys_flag & INNER_BATCH) and message.properties.keys().isdisjoint(_NOT_PLAIN)
 

@@ -1,8 +1,10 @@
-"""config/*.json written as a broker does.
+"""config/*.json, written as a broker writes it.
 
-In fastjson's dialect, what was there before kept in `.bak` (MixAll.string2File). 4.x renames a `.tmp`, 5.x overwrites
-the file; here both files are replaced, so that a crash leaves the old or the new one whole. A main file that is empty
-or broken does not become the `.bak`, which may be the good one; brokers do not look.
+The files are in fastjson's dialect. The content before is kept in `.bak` (MixAll.string2File). 4.x renames a `.tmp`
+file, and 5.x overwrites the file. Here both files are replaced, so that after a crash the old or the new file is whole.
+
+A main file that is empty or broken does not become the `.bak`, because the existing `.bak` may be good. Brokers do not
+check this.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A consume queue's extension, written.
+"""The writer of a consume queue's extension.
 
-A unit for each message of the queue, whose address stands in the queue for the tags code. A file ends four bytes early
-at the latest: where a unit would need them, a size of -1 closes the file (ConsumeQueueExt.put). Filter bitmaps are not
-calculated (enableCalcFilterBitMap): a unit has 20 bytes. Unlike a broker's, a replay leaves no units that nothing
-points to.
+The extension has one unit for each message of the queue. In the queue, the address of this unit stands in place of the
+tags code.
+
+No unit uses the last four bytes of a file: if a unit would need them, a size of -1 closes the file
+(ConsumeQueueExt.put). Filter bitmaps are not calculated (enableCalcFilterBitMap), so a unit has 20 bytes. A broker's
+replay may leave units that nothing points to; a replay here leaves none.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ class ConsumeQueueExtWriter:
         self.queue = queue
 
     def put(self, tags_codes: Numbers, store_timestamps: Numbers) -> Numbers:
-        """Append a unit for each message; return the addresses of the units.
+        """Append a unit for each message, and return the addresses of the units.
 
-        Arrays of int64; times in ms since 1970.
+        All arrays are int64. Times are in ms since 1970.
         """
         units = np.zeros(len(tags_codes), EXT_UNITS)
         units["size"], units["tagsCode"], units["storeTime"] = CQ_EXT_UNIT.size, tags_codes, store_timestamps
@@ -58,10 +60,11 @@ class ConsumeQueueExtWriter:
 
 
 def end_of_units(extension: ConsumeQueueExt, queue: ConsumeQueue) -> int | None:
-    """Return where the extension of `queue` is continued, as a broker that loads it cuts it: a byte offset.
+    """Return the byte offset where the extension of `queue` is continued.
 
-    Behind the unit that the last address in the queue's last three files leads to (truncateByMaxAddress); where they
-    have none, after the last unit of the last file (recover). None: that address leads to no unit. Raises OSError.
+    A broker that loads the extension cuts it at this offset. The offset lies after the unit to which the last address
+    in the queue's last three files leads (truncateByMaxAddress). If these files have no address, the offset lies after
+    the last unit of the extension's last file (recover). None: the address leads to no unit. Raises OSError.
     """
     address = _last_address(queue)
     if address is None:

@@ -1,7 +1,10 @@
-"""A consume queue, written: units appended at the queue's end, in the order of the log.
+"""The writer of a consume queue.
 
-A queue that does not begin at 0 begins with pre-blank units in the file of its first offset
-(ConsumeQueue.fillPreBlank); never without a real unit after them: 4.x would fill no queue any more.
+It appends units at the end of the queue, in the order of the log.
+
+If a queue does not begin at 0, pre-blank units come before its first unit, in the file of its first offset
+(ConsumeQueue.fillPreBlank). Pre-blank units are never written without a real unit after them: otherwise 4.x would fill
+no queue any more.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueWriter:
-    """Units of one queue.
+    """The units of one queue.
 
-    `max_physical_offset` is after the last one's record. Methods raise OSError. With an `ext` the tags codes go there,
-    and units have addresses.
+    `max_physical_offset` is the position after the record of the last unit. With an `ext`, the tags codes go to the
+    extension, and the units have addresses. Methods raise OSError.
     """
 
     def __init__(
@@ -40,15 +43,17 @@ class ConsumeQueueWriter:
         return self.queue.max_offset // CQ_UNIT.size
 
     def put(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> int:
-        """Append units (numpy array of UNITS) for the queue offsets from `queue_offset` on, in log order.
+        """Append units, and return how many units were written.
 
-        How many were written.
+        `units` is a numpy array of UNITS for the queue offsets from `queue_offset` on, in log order. Units are left
+        out, as a broker does, if the queue has them already, or if their records lie before the end of the last unit's
+        record.
 
-        `store_timestamps` (array, ms) are those of their messages: a full file's modification time is its last
-        message's, for by these times 4.x finds the file for a time (MappedFileQueue.getMappedFileByTime), and a broker
-        writes units at once. LMQ's units are not `extended`: they never go to the extension.
+        `store_timestamps` (array, ms) are the store times of the messages. A full file gets the store time of its last
+        message as its modification time. A broker writes units immediately, and 4.x uses the modification times to find
+        the file for a time (MappedFileQueue.getMappedFileByTime).
 
-        Those that are there already, or whose records lie before the last unit's end, are left out, as a broker does.
+        LMQ's units are not `extended`: they never go to the extension.
         """
         keep = units["physicalOffset"].astype(np.int64) + units["size"] > self.max_physical_offset
         known = 0 if self.queue.last is None else max(self.max_offset - queue_offset, 0)
@@ -59,9 +64,9 @@ class ConsumeQueueWriter:
         return len(units) - skipped
 
     def append(self, queue_offset: int, units: Rows, store_timestamps: Numbers, *, extended: bool = True) -> Rows:
-        """Append units as `put`, but all of them, of which there must be one.
+        """Append all units, and return the units as they were written.
 
-        The units as they were written.
+        The parameters are those of `put`. There must be at least one unit.
         """
         if self.ext is not None and extended:
             units = units.copy()
@@ -77,7 +82,10 @@ class ConsumeQueueWriter:
         return units
 
     def flush(self) -> None:
-        """Have the units on the disk, what their addresses lead to first."""
+        """Flush the units to disk.
+
+        The extension, to which the units' addresses lead, is flushed first.
+        """
         if self.ext is not None:
             self.ext.queue.flush()
         self.queue.flush()
@@ -89,9 +97,10 @@ class ConsumeQueueWriter:
         self.queue.close()
 
     def _pre_blank(self, queue_offset: int) -> bytes:
-        """Return what comes before a queue's first unit in its first file.
+        """Return the pre-blank units before a queue's first unit.
 
-        Written together with it, so that it never stands alone.
+        They lie in the file of the first unit. They are written together with the first unit, so that they never stand
+        alone.
         """
         position = queue_offset * CQ_UNIT.size % self.queue.file_size
         filler = np.zeros(position // CQ_UNIT.size, UNITS)

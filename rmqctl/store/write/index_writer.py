@@ -1,8 +1,11 @@
-"""The index, written: keys of messages in log order, a new file when one is full (IndexService.buildIndex).
+"""The writer of the index: keys of messages, in log order.
 
-A file is named by the local time of its making. The slots of the file that is filled are kept in memory; entries are
-written when there are many; a flush writes the rest, then the slots that changed, then the header, so that a reader
-never follows a slot to an entry that does not exist.
+A new file begins when the last file is full (IndexService.buildIndex). The name of a file is the local time when it was
+made.
+
+The slots of the file that is being filled are kept in memory. Entries are written when there are many. A flush writes
+the remaining entries, then the changed slots, then the header. So a reader never follows a slot to an entry that does
+not exist.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ PENDING_ENTRIES_MAX = 50_000
 
 
 class IndexWriter:
-    """Writes below `folder` files of `slots` hash slots and room for `capacity` entries, number 0 included.
+    """The writer of index files in `folder`.
 
-    `made_at` gives the time that a file is named by, for that when its first message was stored (ms since 1970);
-    `on_full` hears the end timestamp of a file that is full and flushed (the checkpoint's index time). Methods raise
-    OSError. Any thread may have what is waiting written; one alone puts.
+    A file has `slots` hash slots and room for `capacity` entries, entry 0 included. `made_at` gets the store time of
+    the file's first message (ms since 1970), and returns the time for the file's name. When a file is full and flushed,
+    `on_full` gets its end timestamp (the checkpoint's index time). Methods raise OSError. Any thread may write out or
+    flush what is waiting; only one thread may put.
     """
 
     def __init__(
@@ -65,9 +69,9 @@ class IndexWriter:
         self._lock = threading.Lock()
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Fill an existing file already, if it has room.
+        """Continue to fill an existing file, if it has room.
 
-        Else the next one begins where it ends.
+        Otherwise the next file begins where the existing file ends.
         """
         header = file.header()
         if header is None:
@@ -88,16 +92,17 @@ class IndexWriter:
 
     @contextmanager
     def written_out(self) -> Iterator[Path | None]:
-        """Write out all entries, and keep the files unchanged until the block ends.
+        """Write out all entries, and keep the files unchanged in the block.
 
-        For readers of the files. Yields the path of the file that is being filled, or None without one.
+        This is for readers of the files. Yields the path of the file that is being filled, or None if there is no such
+        file.
         """
         with self._lock:
             self._write_out()
             yield None if self._file is None else self._file.path
 
     def flush(self) -> None:
-        """Write what is not written yet, and have it on the disk."""
+        """Write what is not written yet, and flush the file to disk."""
         with self._lock:
             self._flush()
 
@@ -120,9 +125,9 @@ class IndexWriter:
                 self._make_pages()
 
     def _make_pages(self) -> None:
-        """Write the table of slots once, before a flush has to.
+        """Write the table of slots once, before a flush must write it.
 
-        A file with so many entries needs its whole table written. Most of that work is done here, while nobody waits
+        A file with so many entries needs its whole table written. Most of this work is done here, while nobody waits
         for it.
         """
         if self._file is not None and not self._has_pages:
@@ -163,7 +168,10 @@ class IndexWriter:
             self._synced = True
 
     def close(self) -> None:
-        """Close the file; what is not flushed is not in it."""
+        """Close the file.
+
+        What was not flushed before is not in the file.
+        """
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -180,7 +188,7 @@ class IndexWriter:
     def _begin_file(self, described: DispatchColumns) -> None:
         """Begin a new file for the key that waits.
 
-        Its header begins with its predecessor's end, until it has an entry.
+        Until the file has an entry, its header begins where the previous file ended.
         """
         state = self._state[0]
         if self._file is not None:
@@ -199,7 +207,11 @@ class IndexWriter:
         self._file = WritableMappedFile(self._storage, path, 0, size, size, descriptor=descriptor)
 
     def _free_name(self, at: int) -> Path:
-        """Return a name that sorts after all others: the local time, a millisecond later where that is taken."""
+        """Return a name that sorts after all other names.
+
+        The name is the local time. If this name does not sort after the last name, it is one millisecond after the last
+        name.
+        """
         if self._last_name is None:
             self._last_name = max((entry.name for entry in self._storage.listing(self._folder)), default="")
         if _name_of(at) <= self._last_name:
@@ -209,12 +221,15 @@ class IndexWriter:
 
 
 def _name_of(milliseconds: int) -> str:
-    """Return `yyyyMMddHHmmssSSS` in local time, as UtilAll.timeMillisToHumanString."""
+    """Return `yyyyMMddHHmmssSSS` in local time.
+
+    The form is that of UtilAll.timeMillisToHumanString.
+    """
     local = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{local:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"
 
 
 def _time_of(name: str) -> int:
-    """Return the milliseconds since 1970 that a name stands for."""
+    """Return the time that a name stands for, in ms since 1970."""
     local = datetime.strptime(name[:14], "%Y%m%d%H%M%S").astimezone()
     return int(local.timestamp()) * 1000 + int(name[14:])

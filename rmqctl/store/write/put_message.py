@@ -1,6 +1,6 @@
-"""What comes of storing a message: RocketMQ's PutMessageStatus and PutMessageResult.
+"""The results of a put: RocketMQ's PutMessageStatus and PutMessageResult.
 
-Structs of msgspec: each message makes two, in a quarter of the time that named tuples take.
+They are msgspec structs, because each message makes two of them. Structs need a quarter of the time of named tuples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class PutMessageStatus(Enum):
-    """RocketMQ's names (5.x where the spelling changed)."""
+    """RocketMQ's names for the results of a put.
+
+    Names whose spelling changed are those of 5.x.
+    """
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -33,18 +36,19 @@ class PutMessageStatus(Enum):
 
     @property
     def is_of_message(self) -> bool:
-        """Return whether the message cannot be stored, here and by this broker.
+        """Return whether the message is the reason why it cannot be stored.
 
-        Any other failure is the store's, and the next message's, too.
+        Any other failure is a failure of the store, and the next message would fail, too.
         """
         return self in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """Where messages were stored: offsets and sizes in bytes, `logics_offset` in units, of the first one.
+    """Where messages were stored.
 
-    Time in ms since 1970. Topic and queue are those that they came to: a delayed message's are the schedule's.
-    `takes_offset`: they are in the queue.
+    Offsets and sizes are in bytes. `logics_offset` is in units. `wrote_offset` and `logics_offset` are those of the
+    first message. The time is in ms since 1970. Topic and queue are those that received the messages: for a delayed
+    message, those of the schedule. `takes_offset`: the messages are in the queue.
     """
 
     topic: str
@@ -60,19 +64,25 @@ class AppendMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def msg_num(self) -> int:
-        """Return how many messages, those of an inner batch counted one by one."""
+        """Return how many messages were stored.
+
+        The messages of an inner batch are counted one by one.
+        """
         return len(self.physical_offsets) * self.inner_num
 
     @property
     def msg_id(self) -> str:
-        """Return the offset message id; of a batch, all of them, joined by commas."""
+        """Return the offset message id.
+
+        For a batch, these are all ids, joined by commas.
+        """
         return ",".join(msg_id(self.store_host, offset) for offset in self.physical_offsets)
 
 
 class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
-    """The status.
+    """The result of a put.
 
-    `append` where something was stored; `remark` says what is wrong, in words.
+    `append` is set if something was stored. `remark` says in words what is wrong.
     """
 
     status: PutMessageStatus
@@ -81,19 +91,23 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ok(self) -> bool:
-        """Return whether it was stored, flushed in time or not."""
+        """Return whether the message was stored, even if it was not flushed in time."""
         return self.append is not None
 
     @property
     def is_store_failure(self) -> bool:
-        """Return whether it was not stored, and the message is not why: a full disk, a store that is closed."""
+        """Return whether the store is the reason why nothing was stored.
+
+        For example, the disk is full, or the store is closed.
+        """
         return self.append is None and not self.status.is_of_message
 
 
 class PutEncodedResult(NamedTuple):
-    """What came of so many records.
+    """The result of putting a number of encoded records.
 
-    `failure` where they were not stored, otherwise the queue offsets [first, behind) given in each queue.
+    `records` is this number. `failure` is set if the records were not stored. Otherwise `queues` has the queue offsets
+    [first, behind) that each queue gave to them.
     """
 
     records: int
@@ -117,11 +131,12 @@ class EncodingRules(NamedTuple):
 
 
 class EncodedLines(NamedTuple):
-    """Records without their places.
+    """Encoded records that have no place in the log yet.
 
-    `records` (uint8), `rows` (LINE_COLUMNS) about them, and the queues by the numbers in `rows`.
+    `records` (uint8) are the bytes, `rows` (LINE_COLUMNS) describe them, and `queues` has the queues by the numbers in
+    `rows`.
 
-    `end` is the position after the last of the lines. Good until the encoder's next call.
+    `end` is the position after the last of the lines. The data is valid until the encoder's next call.
     """
 
     records: Any

@@ -1,4 +1,7 @@
-"""StoreCheckpoint: how far log, queues and index are on the disk, as store times."""
+"""StoreCheckpoint: how far log, queues and index are flushed to disk.
+
+The values are store times.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class StoreCheckpoint:
-    """The checkpoint file of a store that is written to.
+    """The checkpoint file of a store that is open for writing.
 
-    Times in ms since 1970; methods raise OSError.
+    Times are in ms since 1970. Methods raise OSError.
     """
 
     def __init__(self, storage: WritableStorage, path: Path) -> None:
@@ -30,22 +33,28 @@ class StoreCheckpoint:
         self.values = found or Checkpoint(0, 0, 0, 0, 0)
 
     def set_physic(self, timestamp: int) -> None:
-        """Set the time up to which the log is on the disk."""
+        """Set the time up to which the log is flushed to disk."""
         with self._lock:
             self.values = self.values._replace(physic_msg_timestamp=max(timestamp, self.values.physic_msg_timestamp))
 
     def set_logics(self, timestamp: int) -> None:
-        """Set the time up to which the queues are on the disk."""
+        """Set the time up to which the queues are flushed to disk."""
         with self._lock:
             self.values = self.values._replace(logics_msg_timestamp=max(timestamp, self.values.logics_msg_timestamp))
 
     def set_index(self, timestamp: int) -> None:
-        """Set the time of the last message of the newest full index file, which is on the disk."""
+        """Set the time of the last message of the newest full index file.
+
+        This index file must be flushed to disk before.
+        """
         with self._lock:
             self.values = self.values._replace(index_msg_timestamp=max(timestamp, self.values.index_msg_timestamp))
 
     def flush(self) -> None:
-        """Write it and have it on the disk; what is after the fields stays as it is."""
+        """Write the checkpoint, and flush it to disk.
+
+        The bytes after the fields are not changed.
+        """
         path = self._path
         if self._storage.entry(path).kind is not Kind.FILE or self._storage.entry(path).size < CHECKPOINT_FILE_SIZE:
             self._storage.unlink(path)

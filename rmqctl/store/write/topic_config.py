@@ -1,9 +1,11 @@
-"""config/topics.json, written: the topics that a broker knows, and how many queues each has (TopicConfigManager).
+"""config/topics.json, written: the topics that a broker knows.
 
-A broker gives out only topics that stand there, and of each only the queues below readQueueNums (PullMessageProcessor);
-it adds a topic when the first message of it comes. So does this. What stands there already is kept, but for queue
-numbers that a message is beyond: those are raised. The same file in 4.x and 5.x, except that 5.x has `attributes` and a
-`stateVersion`.
+The file also says how many queues each topic has (TopicConfigManager). A broker serves only the topics in this file,
+and of each topic only the queues below readQueueNums (PullMessageProcessor). A broker adds a topic when the first
+message of the topic comes, and so does this module.
+
+Existing entries are kept, but their queue numbers are raised if a message has a queueId beyond them. The file is the
+same in 4.x and 5.x, except that 5.x has `attributes` and a `stateVersion`.
 """
 
 from __future__ import annotations
@@ -39,12 +41,13 @@ USUAL_QUEUE_NUMS = 4
 
 
 class TopicConfigs:
-    """topics.json in the `config` folder of a store.
+    """The file topics.json in the `config` folder of a store.
 
-    `now` gives the time in ms since 1970. Any thread may tell it of queues.
+    `now` returns the time in ms since 1970. Any thread may note queues.
 
-    `queues` are those that the store has: a first topics.json lists them, too, since a topic that is not in it counts
-    as deleted. `problem` says why the file cannot be continued; then it is left as it is. Raises OSError.
+    `queues` are the queues that the store has. A first topics.json lists them, too, because a topic that is not in the
+    file counts as deleted. `problem` says why the file cannot be continued; in this case the file is left as it is.
+    Raises OSError.
     """
 
     def __init__(
@@ -69,7 +72,10 @@ class TopicConfigs:
         self._news: dict[str, int] = {}
 
     def note(self, queues: Iterable[QueueKey]) -> None:
-        """Note queues that messages came to, or will go on to: topics.json must list each."""
+        """Note queues to which messages came, or will go on.
+
+        topics.json must list each of these queues.
+        """
         for topic, queue_id in sorted(queues):
             self._note(topic, queue_id)
 
@@ -85,7 +91,10 @@ class TopicConfigs:
             self._known[topic] = self._news[topic] = max(nums, self._known.get(topic, 0))
 
     def persist(self) -> None:
-        """Have in the file what it lacks; the one before is kept as .bak. Raises OSError."""
+        """Write what the file lacks.
+
+        The file before is kept as .bak. Raises OSError.
+        """
         if not self._news or self.problem:
             return
         unlisted, self._unlisted = self._unlisted, ()
@@ -107,7 +116,10 @@ class TopicConfigs:
         return {"attributes": {}} | entry if self._profile.knows_topic_attributes else entry
 
     def _next_version(self) -> dict[str, Any]:
-        """Advance the version (DataVersion.nextVersion), by which name servers and slaves see a change."""
+        """Return the next version of the file (DataVersion.nextVersion).
+
+        By the version, name servers and slaves see that the file changed.
+        """
         before = self._content.get(VERSION)
         version = (
             before if isinstance(before, dict) else {"stateVersion": 0} if self._profile.knows_topic_attributes else {}
@@ -127,7 +139,7 @@ class TopicConfigs:
 def usual_queue_nums(topic: str) -> int:
     """Return how many queues a broker gives to a topic that it creates itself.
 
-    For a topic of producers, it is the number that a producer asks for.
+    For a topic of producers, the result is the number that a broker uses if the producer asks for none.
     """
     if topic.startswith(REVIVE_PREFIX):
         return REVIVE_QUEUE_NUMS

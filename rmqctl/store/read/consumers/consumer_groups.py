@@ -1,4 +1,6 @@
-"""Which consumer group reads which queue, and from where, by what a broker keeps of it in config/ and by the names of topics.
+"""Which consumer group reads which queue, and from which offset.
+
+The sources are the broker's files in config/ and the names of topics.
 
 A group reads a topic when one of these says so:
 
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.store.config.config_file import table
 from rmqctl.store.config.topics import RETRY_PREFIX
-from rmqctl.store.read.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
+from rmqctl.store.read.consumers.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, consumer_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -123,7 +125,10 @@ class ConsumerGroups:
 
 
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return the files of GROUP_FILES that exist and cannot be read: groups may be missing."""
+    """Return the files of GROUP_FILES that exist and cannot be read.
+
+    Groups may be missing because of them.
+    """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 
 
@@ -133,7 +138,10 @@ def is_broker_group(group: str) -> bool:
 
 
 def _owner(rest: str, known: set[str]) -> str:
-    """Return the group of %RETRY%`rest`: the longest known group that `rest` begins with, or `rest`."""
+    """Return the group that a topic %RETRY%`rest` belongs to.
+
+    It is the longest known group that `rest` begins with, or `rest` itself.
+    """
     ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
     return next((rest[:end] for end in ends if rest[:end] in known), rest)
 

@@ -1,0 +1,1 @@
+"""How far consumer groups and delay levels have read their queues."""
