@@ -1,6 +1,6 @@
-"""What ends a command: the exit codes of the command line, and one exception for each way that we cannot go on.
+"""What ends a command: the exit codes, and one exception for each.
 
-Damage in a store is not an error: it is a finding (`rmqctl.forensics.finding`), and the command goes on.
+Damage in a store is not an error: it is a finding (`rmqctl.forensics.finding`), and the command continues.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
 class RmqctlError(Exception):
     """Ends the command with one line: what, where, and what to do next.
 
-    `exit_code` is the class's; `path` and `offset` (bytes) say where, `hint` what to do next.
+    The class has the `exit_code`. `path` and `offset` (bytes) name the place, `hint` what to do next.
     """
 
     exit_code = ExitCode.BUG
@@ -67,7 +67,7 @@ class RmqctlError(Exception):
 
 
 class BadRequest(RmqctlError):
-    """The question cannot be asked of this store: an unknown topic, a key without an index."""
+    """The store cannot answer: an unknown topic, a key without an index."""
 
     exit_code = ExitCode.USAGE
 
@@ -85,9 +85,9 @@ class NotAStore(RmqctlError):
 
 
 class LayoutNotSupported(RmqctlError):
-    """A store, but of a kind that rmqctl does not read.
+    """A store of a kind that rmqctl does not read.
 
-    RocksDB queues, or a DLedger group's log, where more than that is asked for.
+    These are RocksDB queues, and more than the log of a DLedger group.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -100,30 +100,39 @@ class StoreInUse(RmqctlError):
 
 
 class NeedsRecovery(RmqctlError):
-    """The store was not shut down cleanly, or is damaged: nothing may be appended before it is recovered."""
+    """The store was not shut down cleanly, or is damaged.
+
+    Nothing may be appended before it is recovered.
+    """
 
     exit_code = ExitCode.FINDINGS
 
 
 class NotConfirmed(RmqctlError):
-    """A change that nobody said yes to: nothing was changed."""
+    """A change was not confirmed; nothing was changed."""
 
     exit_code = ExitCode.NOT_CONFIRMED
 
 
 class ChangedSince(RmqctlError):
-    """What a change is to be taken back from is no longer what it left: to go on would lose what was written since."""
+    """What undo would restore was changed by something else.
+
+    To continue would lose what was written after the change.
+    """
 
     exit_code = ExitCode.FINDINGS
 
 
 class NoRoom(RmqctlError):
-    """The disk has no room for what must be kept: nothing was changed."""
+    """The disk has no room for what must be kept; nothing was changed."""
 
     exit_code = ExitCode.PARTIAL
 
 
 class ChangeFailed(RmqctlError):
-    """A change of a store failed on the way; it says whether the store is as before."""
+    """A change of a store failed.
+
+    The error says whether the store is as before.
+    """
 
     exit_code = ExitCode.PARTIAL

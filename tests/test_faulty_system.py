@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile import writable_storage
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system import writable_storage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.support.faulty_system import SECTOR_SIZE, Crashed, Fault, FaultySystem, every_fault
 
 # ctypes brings pages of a mapping in, which changes nothing; stat has names for numbers
@@ -24,7 +24,7 @@ HARMLESS_MODULES = {
     "collections.abc",
     "rmqctl.logfile",
     "rmqctl.logfile.access",
-    "rmqctl.logfile.storage",
+    "rmqctl.logfile.system.storage",
     "__future__",
 }
 

@@ -1,1 +1,4 @@
-"""The command line: thin. One file a verb; only here is the environment read and anything printed."""
+"""The command line.
+
+Each verb has one file. Only this package reads the environment and prints.
+"""

@@ -1,4 +1,7 @@
-"""`rmqctl`: finds the verb, runs it, and turns whatever ends it into one line and an exit code."""
+"""`rmqctl`: finds the verb, runs it, and returns an exit code.
+
+Any error becomes one line.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +45,14 @@ GARBAGE_THRESHOLD = 100_000
 
 
 class Verbs(click.Group):
-    """The verbs, imported when asked for."""
+    """The verbs. A verb is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of VERBS."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the verb, imported."""
+        """Import a verb and return it."""
         if cmd_name not in VERBS:
             return None
         command = importlib.import_module(f"rmqctl.cli.{VERBS[cmd_name][0]}").command
@@ -89,7 +92,7 @@ def rmqctl(debug: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line: the entry point."""
+    """Run the command line. This is the entry point."""
     for number in not_ignored(signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     gc.set_threshold(GARBAGE_THRESHOLD)
@@ -97,12 +100,18 @@ def main() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """End a command on SIGTERM or SIGHUP as on Ctrl-C: everything that it holds open is closed."""
+    """End a command on SIGTERM or SIGHUP as on Ctrl-C.
+
+    All that it holds open is closed.
+    """
     raise KeyboardInterrupt
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line and give its exit code; an error is one line on stderr."""
+    """Run a command line and return its exit code.
+
+    An error is one line on stderr.
+    """
     debug = "--debug" in arguments
     if sys.stdout is None:  # closed by the caller: `rmqctl ... >&-`
         sys.stdout = click.open_file(os.devnull, "w")

@@ -1,7 +1,7 @@
-"""The man pages: `python -m rmqctl.cli.manual FOLDER` writes them; a test compares them.
+"""The man pages: `python -m rmqctl.cli.manual FOLDER` writes them.
 
-The pages of section 1 come from the commands, those of section 7 from the texts in topics/ and the docstrings of the
-code.
+The pages of section 1 come from the commands. Those of section 7 come from the texts in topics/ and the docstrings of
+the code. A test compares the pages with man/.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def _topic(name: str) -> str:
 
 
 def _docstring(module: str) -> str:
-    """Return the docstring of a module as Markdown: lines in columns, tables and lists are shown as they are."""
+    """Return the docstring of a module as Markdown.
+
+    Lines in columns, tables and lists stay unchanged.
+    """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)
 
@@ -115,9 +118,9 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def _see_also(name: str) -> list[str]:
-    """Return the pages that belong to a command, of section 7 those of its topic.
+    """Return the pages that belong to a command, with its topics of section 7.
 
-    Rmqctl(1) names all topics.
+    rmqctl(1) names all topics.
     """
     verb = name.removeprefix("rmqctl").split()[:1]
     topics = [topic for topic, verbs in TOPICS.items() if not verb or verb[0] in verbs]
@@ -125,7 +128,7 @@ def _see_also(name: str) -> list[str]:
 
 
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Return a verb's own; for rmqctl(1) the first of each verb."""
+    """Return the examples of a verb; for rmqctl(1), the first example of each verb."""
     if isinstance(command, Verb):
         return list(command.examples)
     verbs = [rmqctl.get_command(context, name) for name in VERBS]

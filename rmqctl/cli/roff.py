@@ -12,7 +12,7 @@ from itertools import groupby
 
 
 def escaped(text: str) -> str:
-    """Return text in which roff finds no command."""
+    """Return text that roff does not read as a command."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe.startswith((".", "'")) else safe
 
@@ -33,7 +33,7 @@ def roff_of(markdown: str) -> Iterator[str]:
 
 
 def _blocks(markdown: str) -> Iterator[list[str]]:
-    """Yield runs of lines that belong together: a heading, a paragraph, a list, a table, an indented block."""
+    """Yield blocks of lines: a heading, a paragraph, a list, a table, an indented block."""
     for is_empty, run in groupby(markdown.split("\n"), key=lambda line: not line.strip()):
         if not is_empty:
             yield list(run)
@@ -56,7 +56,7 @@ def _items(block: list[str]) -> Iterator[str]:
 def _aligned(block: list[str]) -> list[str]:
     """Return a table with columns of equal width, without its rule.
 
-    Any other block as it is.
+    Any other block is returned unchanged.
     """
     if not block[0].startswith("|"):
         return block
@@ -73,7 +73,7 @@ def _aligned(block: list[str]) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Return a paragraph with bold for backquotes and **."""
+    """Return a paragraph with roff's bold for backquotes and **."""
     pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*)", text)
     bold = (f"\\fB{escaped(piece.strip('`*'))}\\fR" if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
     line = "".join(bold)

@@ -1,1 +1,1 @@
-"""Questions to a store that change nothing."""
+"""Questions to a store. They change nothing."""

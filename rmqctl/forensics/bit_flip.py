@@ -1,8 +1,8 @@
 """Which single flipped bit turns one CRC-32 into another.
 
-CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on its distance from the end. We take
-the difference of the checksums back, byte by byte from the end, until it is that of one bit. BODYCRC keeps 31 of 32
-bits, so two differences are possible; a body would need gigabytes for a wrong answer to be likely.
+CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on its distance from the end. The
+search takes the difference of the checksums back, byte by byte from the end, until it is that of one bit. BODYCRC keeps
+31 of 32 bits, so two differences are possible; a wrong answer is only likely for a body of gigabytes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ class BitFlip(NamedTuple):
 
 @cache
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Return the CRC's byte table; the index by top byte; the bit by its table value."""
+    """Return the CRC's tables.
+
+    These are the byte table, the index by top byte, and the bit by its table value.
+    """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]
     return table, {value >> 24: i for i, value in enumerate(table)}, {table[1 << bit]: bit for bit in range(8)}
 
 
 def find_bit_flip(data: bytes | memoryview, stored: int) -> BitFlip | None:
-    """Return the bit of `data` that, flipped back, gives the masked CRC-32 `stored`.
+    """Return the bit of `data` that explains the masked CRC-32 `stored`.
 
-    None: there is none, or the data are too long.
+    If the bit is flipped back, the checksum is right. None: there is no such bit, or the data are too long.
     """
     if len(data) > SEARCH_LIMIT:
         return None

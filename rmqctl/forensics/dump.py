@@ -1,4 +1,7 @@
-"""Records as rows: which ones (filters, ranges, the last N, as they come)."""
+"""Records as rows, selected by filters, ranges, or as the last N.
+
+New records can be followed as they arrive.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ TAIL_GROWTH = 8
 class Dump:
     """Rows of a store's log that `wanted` lets through.
 
-    `on_damage` hears of each damage in the range asked for, with its body left out; `damages` counts them, `incomplete`
-    says that something could not be read, `summary` fills as the rows are taken.
+    `on_damage` gets each damage in the selected range, without its body; `damages` counts them. `incomplete` is set if
+    something could not be read. `summary` fills while the rows are taken.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Dump:
         self._threads = threads
 
     def warm_up(self) -> None:
-        """Have the kernels ready that `rows` and `lines` need."""
+        """Compile or load the kernels that `rows` and `lines` need."""
         from rmqctl.kernels import filter_scan, json_lines, scan
         from rmqctl.kernels.warm_up import warm_up
 
@@ -76,9 +79,9 @@ class Dump:
                 yield from self._row(item)
 
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
-        """Yield the same as JSON Lines, many in each of the blocks.
+        """Yield the rows as blocks of many JSON Lines.
 
-        `to_line` writes the rows that no kernel does.
+        `to_line` writes the rows that no kernel writes.
         """
         from rmqctl.forensics.line_writer import LineWriter
 
@@ -106,7 +109,10 @@ class Dump:
         )
 
     def tail(self, count: int) -> list[Row]:
-        """Return the last `count` rows: read backwards in growing steps, as only forwards a record can be found."""
+        """Return the last `count` rows.
+
+        They are read backwards in growing steps, because a record can only be found forwards.
+        """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         end, _ = self._log.end()
         span = count * TAIL_RECORD_SIZE
@@ -125,9 +131,9 @@ class Dump:
             span *= TAIL_GROWTH
 
     def around(self, physical_offset: int, context: int) -> list[Row]:
-        """Return `context` records before the one that holds an offset, that one, and as many behind.
+        """Return the record at an offset, and `context` records before and after it.
 
-        Damage included.
+        Damage counts as a record.
         """
         file = self._log.queue.find(physical_offset)
         if file is None:
@@ -148,11 +154,11 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, position: int | None = None) -> Iterator[Row]:
-        """Yield new rows from `position` (default: the log's end) on, for ever.
+        """Yield new rows from `position` (default: the log's end) on, without an end.
 
-        Never one that is not wholly written. A record counts as written when it is valid, its last byte is there (files
-        are zero before they are written, and a record is copied from its front to its end), and another record follows
-        or it stays the same for a whole poll. Damage is passed when whole records follow it.
+        Only completely written records are yielded. A record counts as written if it is valid, if its last byte was
+        written (files are zero before, and a broker copies a record from its first byte to its last), and if another
+        record follows or it stays unchanged for a whole poll. Damage is passed if whole records follow it.
         """
         if position is None:
             position, _ = self._log.end()
@@ -173,9 +179,9 @@ class Dump:
                 self._log.queue.refresh()
 
     def _past_damage(self, item: ScanItem | None, position: int) -> int | None:
-        """Return where to go on after damage or missing files.
+        """Return where to continue after damage or missing files.
 
-        None: nothing is behind, so it may be a record in the making.
+        None: nothing follows, so a broker may be writing a record there.
         """
         if not isinstance(item, Damage):
             return None
@@ -198,7 +204,7 @@ class Dump:
         yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """Return the row of an item, where it is wanted."""
+        """Return the row of an item, if it is wanted."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
@@ -222,9 +228,9 @@ class Dump:
             self._on_damage(damage)
 
     def _first_file(self) -> int | None:
-        """Return where to begin reading.
+        """Return the file where reading begins.
 
-        The file of the offset asked for, or the last one whose first message is older than `since`.
+        It is the file of the first offset, or the last file whose first message is older than `since`.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)
@@ -242,6 +248,9 @@ class Dump:
 
 
 def last_byte_written(message: Message) -> bool:
-    """Return whether the end of a record is there, which is copied into zeros from its front to its end."""
+    """Return whether the last byte of a record was written.
+
+    A broker copies a record into zeros from its first byte to its last.
+    """
     last = message.properties_bytes or message.topic_bytes
     return not last or last[-1] != 0

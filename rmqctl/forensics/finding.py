@@ -1,4 +1,7 @@
-"""A finding: one thing wrong with a store, where, and what it means. The catalogue explains every code."""
+"""A finding: one thing wrong with a store, where, and what it means.
+
+The catalogue explains every code.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,10 @@ FINDING_KEYS = (
 
 @dataclass
 class Finding:
-    """One thing wrong.
+    """One thing wrong with a store.
 
-    Offsets and sizes in bytes, `queue_offset` in units; None where a field does not apply.
-
-    `file_offset` is the place in `path`; `count` says for how many neighbours (units, messages) the finding stands.
+    Offsets and sizes are in bytes, `queue_offset` in units; None if a field does not apply. `file_offset` is the place
+    in `path`. `count` is the number of neighbours (units, messages) that the finding stands for.
     """
 
     code: str
@@ -48,7 +50,7 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding with RocketMQ's names.
 
-        What does not apply is left out, but for the four keys that are always there.
+        Fields that do not apply are left out, except four keys that are always there.
         """
         optional = {
             "fileOffset": self.file_offset,
@@ -64,7 +66,10 @@ class Finding:
 
 
 def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
-    """Return the finding for a damage of the commit log in the file `path` that begins at `file_from_offset`."""
+    """Return the finding for a damage of the commit log file `path`.
+
+    The file begins at physical offset `file_from_offset`.
+    """
     finding = Finding(damage.code, damage.path or path, damage.physical_offset, damage.detail, size=damage.size or None)
     finding.file_offset = max(damage.physical_offset - file_from_offset, 0)
     if damage.message is not None:

@@ -1,4 +1,4 @@
-"""Topics, consumer groups and delay levels as config/ has them, and how far each group is behind."""
+"""Topics, groups and delay levels of config/, and how far each group is behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Row = dict[str, Any]
 
 
 def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
-    """Return topics, groups and offsets with their queues' ends, and the problems of the files. Raises OSError."""
+    """Return topics, groups, offsets, ends of queues, and the files' problems.
+
+    Raises OSError.
+    """
     from rmqctl.forensics.audit.state_audit import config_files
     from rmqctl.store.config.config_file import table
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
@@ -42,9 +45,9 @@ def configuration(store: ReadOnlyStore) -> tuple[Row, list[str]]:
 
 
 def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
-    """Return how far the delivery of each delay level is, by its queue.
+    """Return the delivery progress of each delay level, by its queue.
 
-    None: delayOffset.json says nothing of a level that has a queue.
+    None: a level with a queue is not in delayOffset.json.
     """
     from rmqctl.store.config.topics import SCHEDULE_TOPIC
     from rmqctl.store.read.consumers.consumer_offsets import delay_offsets
@@ -55,7 +58,10 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
-    """Return how far each group is in each queue of its topics, and in queues that it has an offset for and the store has not."""
+    """Return the progress of each group.
+
+    It covers each queue of its topics, and queues that do not exist but for which the group has an offset.
+    """
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets
 

@@ -1,4 +1,4 @@
-"""Wanted messages as JSON Lines, by the kernel as far as it does them."""
+"""Wanted messages as JSON Lines. The kernel writes all lines that it can."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT_SIZE = 4 * 1024 * 1024
 
 
 class LineWriter:
-    """Makes lines of scanned columns, in any thread, through a buffer of 4 MiB each."""
+    """Makes lines of scanned columns, in any thread, each with a buffer of 4 MiB."""
 
     def __init__(self, wanted: Filter, body: str) -> None:
         self._wanted = wanted
@@ -32,7 +32,7 @@ class LineWriter:
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
         """Return the file's name, and the lines of the wanted messages in order.
 
-        A message where the kernel does not do its line.
+        If the kernel cannot write a line, the message stands in its place.
         """
         numbers = self._wanted.rows(columns)
         if self._body is None or not columns.path.isascii() or not columns.path.isprintable():
@@ -55,7 +55,7 @@ class LineWriter:
         return columns.path, pieces
 
     def _buffer(self) -> Bytes:
-        """Return the array of the thread that asks."""
+        """Return the array of the calling thread."""
         if not hasattr(self._local, "out"):
             self._local.out = np.empty(OUT_SIZE, np.uint8)
         out: Bytes = self._local.out

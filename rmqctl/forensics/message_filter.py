@@ -1,4 +1,4 @@
-"""Which messages are wanted: one at a time, or many at once by their columns."""
+"""Which messages are wanted, for one message or for many columns at once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 def _must_be_decoded(text: str) -> bool:
     """Return whether a text cannot be compared as bytes.
 
-    U+FFFD stands for any that are no UTF-8, lone surrogates for none.
+    U+FFFD stands for any bytes that are not UTF-8, and no bytes stand for a lone surrogate.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
 
 def _kind(message: Message) -> TransactionType:
-    """Return the transaction kind.
+    """Return the transaction kind of a message.
 
     Brokers since 4.3 keep half messages in a topic of their own, and clear the bits of SYSFLAG.
     """
@@ -39,11 +39,9 @@ def _kind(message: Message) -> TransactionType:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which messages: those that meet every condition given.
+    """The messages that meet every given condition.
 
-    Times in ms, both ends included; offsets in bytes, [from, to).
-
-    `queue_offset` is in units.
+    Times are in ms, both ends included; offsets in bytes, [from, to); `queue_offset` in units.
     """
 
     topics: frozenset[str] = frozenset()
@@ -59,7 +57,10 @@ class Filter:
     body: re.Pattern[bytes] | None = field(default=None, compare=False)
 
     def matches(self, message: Message) -> bool:
-        """Return whether a message meets every condition; the cheap ones are asked first."""
+        """Return whether a message meets every condition.
+
+        Cheap conditions come first.
+        """
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
             and (self.queue_offset is None or message.queue_offset == self.queue_offset)
@@ -74,7 +75,7 @@ class Filter:
         )
 
     def rows(self, columns: Columns) -> Numbers:
-        """Return the rows of the columns' messages that meet every condition (int64, ascending)."""
+        """Return the rows of the messages that meet every condition (int64, ascending)."""
         import numpy as np
 
         kept = self._by_numbers(columns)
@@ -88,12 +89,12 @@ class Filter:
         return np.array([row for row in rows.tolist() if self.matches(columns.message(row))], np.int64)
 
     def touches(self, damage: Damage) -> bool:
-        """Return whether a damage lies at least in part in the range of offsets asked for."""
+        """Return whether a damage overlaps the selected range of offsets."""
         after = self.from_offset is None or damage.end > self.from_offset or damage.physical_offset >= self.from_offset
         return after and (self.to_offset is None or damage.physical_offset < self.to_offset)
 
     def _by_numbers(self, columns: Columns) -> Flags:
-        """Return which rows meet the conditions on numbers (bool, one a row)."""
+        """Return which rows meet the conditions on numbers (bool, one for each row)."""
         import numpy as np
 
         rows = columns.rows
@@ -115,7 +116,10 @@ class Filter:
         return kept
 
     def _by_kind(self, columns: Columns) -> Flags:
-        """Return which rows have the transaction kind (bool, one a row), as `_kind` has it."""
+        """Return which rows have the transaction kind that `_kind` gives.
+
+        The array has one bool for each row.
+        """
         import numpy as np
 
         from rmqctl.kernels import filter_scan
@@ -131,7 +135,10 @@ class Filter:
         return prepared if self.transaction is TransactionType.PREPARED else none & ~half
 
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
-        """Clear `kept` where topic, tag or key are others; what has to be decoded stays."""
+        """Clear `kept` for rows with another topic, tag or key.
+
+        Rows whose text must be decoded stay set.
+        """
         import numpy as np
 
         from rmqctl.kernels import filter_scan

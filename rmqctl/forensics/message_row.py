@@ -1,4 +1,7 @@
-"""What a row says of a record: RocketMQ's names, raw values, times also as RFC 3339, the body where it is asked for."""
+"""A record as a row: RocketMQ's names and raw values.
+
+Times are also given as RFC 3339. The body is included on request.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ INFLATED_SIZE_MAX = 64 * 1024 * 1024
 
 
 def plain_body(message: Message) -> bytes:
-    """Return the body, inflated where it is zlib's and what comes out is below 64 MiB.
+    """Return the body, inflated if it is a zlib stream of less than 64 MiB.
 
-    Else as stored.
+    Otherwise return the body as stored.
     """
     body = bytes(message.body)
     if sys_flag.compression(message.sys_flag) != "zlib":
@@ -34,7 +37,7 @@ def plain_body(message: Message) -> bytes:
 def message_row(message: Message, *, path: str, tags_code: int, body: str = "none") -> dict[str, Any]:
     """Return a record as a row.
 
-    `body` is none, utf8 (zlib inflated), hex or base64 (as stored).
+    `body` is none, utf8 (inflated by zlib), hex or base64 (both as stored).
     """
     row: dict[str, Any] = {
         "topic": message.topic,
@@ -74,7 +77,7 @@ def _encoded(message: Message, encoding: str) -> str:
 def damage_row(damage: Damage, *, path: str, body: str = "none") -> dict[str, Any]:
     """Return a damaged place as a row.
 
-    What its record says of itself where the frame is whole, with `damage` and `detail`.
+    It has the fields of the record if its frame is whole, and `damage` and `detail`.
     """
     place = {"physicalOffset": damage.physical_offset, "size": damage.size, "path": damage.path or path}
     row = message_row(damage.message, path=path, tags_code=0, body=body) if damage.message is not None else place

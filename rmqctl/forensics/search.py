@@ -1,4 +1,4 @@
-"""One or a few messages: through index and queues, or by reading the whole log."""
+"""One or a few messages, found by index and queues, or by reading the whole log."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What is asked for.
+    """What is searched for.
 
-    `at` in ms since 1970, `offset` in units. Which fields go together, the command line checks.
+    `at` is in ms since 1970, `offset` in units. The command line checks which fields go together.
     """
 
     topic: str | None = None
@@ -45,7 +45,7 @@ class Question(NamedTuple):
 class Search:
     """Answers one question.
 
-    `findings` is the damage met on the way, `remarks` what the asker should know.
+    `findings` has the damage that the search met, `remarks` what the user should know.
     """
 
     def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:
@@ -58,13 +58,13 @@ class Search:
 
     @property
     def incomplete(self) -> bool:
-        """Return whether something on the way could not be read."""
+        """Return whether the search could not read something."""
         return any(damage.code in UNREADABLE for damage in self.findings)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Return the messages, in the order of the log, through msgId, index or queue.
+        """Return the messages in the order of the log, found by msgId, index or queue.
 
-        Raises BadRequest when there is no index or queue.
+        Raises BadRequest if there is no index or queue.
         """
         asked = self._question
         if asked.msg_id is not None:
@@ -87,16 +87,16 @@ class Search:
         return self._by_queue(queue)
 
     def warm_up(self) -> None:
-        """Have the kernels ready that `by_scan` needs."""
+        """Compile or load the kernels that `by_scan` needs."""
         from rmqctl.kernels import filter_scan, scan
         from rmqctl.kernels.warm_up import warm_up
 
         warm_up(scan, filter_scan)
 
     def by_scan(self) -> Iterator[dict[str, Any]]:
-        """Yield the same, by reading the whole log.
+        """Yield the messages in the order of the log, found by reading the whole log.
 
-        Also messages whose content is damaged.
+        Messages with damaged content are included.
         """
         self.warm_up()
         summary = ScanSummary()
@@ -133,7 +133,7 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        """Return a filter on columns that lets through all that match, and few others."""
+        """Return a filter on columns that passes all wanted messages, and few others."""
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question
@@ -176,9 +176,9 @@ class Search:
             yield from self._found(found)
 
     def _indexed(self) -> list[str]:
-        """Return the topics to look a key up for.
+        """Return the topics in which to look up a key.
 
-        Raises BadRequest when there is no index.
+        Raises BadRequest if there is no index.
         """
         index = self._store.index
         if not index.files:
@@ -213,7 +213,10 @@ class Search:
                     yield from self._found(found)
 
     def _note_dangling(self, found: Damage) -> None:
-        """Note an index entry that leads to no message: the entry or the message is damaged."""
+        """Note an index entry that leads to no message.
+
+        Either the entry or the message is damaged.
+        """
         detail = f"an index entry leads here, but there is no message ({found.code})"
         hint = "`rmqctl verify` shows whether the log or the index is damaged"
         self.findings.append(Damage("index-dangling", found.physical_offset, 0, f"{detail}: {hint}"))
@@ -260,7 +263,10 @@ class Search:
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
-    """Return whether dispatch makes this unit for the message: for its own queue, or for one of LMQ."""
+    """Return whether dispatch makes this unit for the message.
+
+    It may be in the message's own queue, or in an LMQ queue.
+    """
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
     places = queue_destinations(message)

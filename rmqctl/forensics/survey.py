@@ -1,4 +1,7 @@
-"""What is in a store, told by its folders, the ends of its files and its small files: no scan of the log."""
+"""What a store has, found without a scan of the log.
+
+Sources are its folders, the ends of its files, and its small files.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 def survey(store: ReadOnlyStore) -> dict[str, Any]:
     """Return the document of `info -o json`.
 
-    Raises OSError when a file that it needs cannot be read.
+    Raises OSError if a needed file cannot be read.
     """
     log = store.commit_log
     in_use = log.files_in_use()
@@ -70,7 +73,7 @@ def survey(store: ReadOnlyStore) -> dict[str, Any]:
 
 
 def _topics(store: ReadOnlyStore) -> tuple[list[dict[str, Any]], int | None]:
-    """Return a row a topic, and the physical offset of the last message that any queue knows."""
+    """Return a row for each topic, and the last physical offset in any queue."""
     rows: dict[str, dict[str, Any]] = {}
     last_offset = None
     for (topic, queue_id), queue in sorted(store.queues.items()):
@@ -106,7 +109,7 @@ def _checkpoint(store: ReadOnlyStore) -> dict[str, Any] | None:
 
 
 def _version(store: ReadOnlyStore) -> dict[str, Any]:
-    """Return a guess, the signs that it stands on, and the profile that `append` and `recover` go by."""
+    """Return the guessed version, its reasons, and the profile for a change."""
     signs = signs_of_5(store)
     separator = ends_with_separator(store)
     if signs_of_5_4(store):

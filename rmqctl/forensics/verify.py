@@ -1,4 +1,7 @@
-"""Is the store whole? Level 1: the log. Level 2: and its queues. Level 3: and index, checkpoint, configuration."""
+"""Whether the store is whole.
+
+Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint and configuration.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +62,11 @@ Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem 
 
 @dataclass
 class VerifyReport:
-    """What verify found. Offsets in bytes; `seconds` is the scan alone.
+    """The result of verify. Offsets are in bytes; `seconds` is the time of the scan.
 
     `behind_damage` counts the good messages and their bytes after the first damage at which a broker's scan ends the
-    log. `placeholders` are messages that `recover --keep-going` wrote in place of others; None: not counted, at level
-    1.
+    log. `placeholders` counts messages that `recover --keep-going` wrote in place of others; None: not counted, at
+    level 1.
     """
 
     level: int
@@ -107,16 +110,17 @@ class VerifyReport:
 
 
 def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> VerifyReport:
-    """Verify a store at `level`. Reads everything, changes nothing."""
+    """Verify a store at `level`. It reads everything and changes nothing."""
     verification = Verification(store, level, threads)
     verification.run()
     return verification.report
 
 
 class Verification:
-    """One verification: the scan, by `threads` threads or by `scan`, the audits that listen, and the `report`, right at any moment.
+    """One verification: the scan, the audits that take its messages, and the report.
 
-    `receipts`: what `rmqctl clean` deleted by the receipts in the store is not missing.
+    `threads` threads scan the log, or `scan` does. `report` is right at any moment. With `receipts`, parts that `rmqctl
+    clean` deleted, as the receipts in the store record, do not count as missing.
     """
 
     def __init__(
@@ -143,7 +147,10 @@ class Verification:
         self._shift: int | None = None
 
     def warm_up(self) -> None:
-        """Have the kernels ready: the first run of all compiles them, which takes seconds."""
+        """Compile or load the kernels.
+
+        The very first run compiles them, which takes seconds.
+        """
         warm_up(scan)
         if self._level >= LEVEL_QUEUES:
             warm_up(dispatch_scan, cq_unit_compare)
@@ -153,7 +160,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        The findings end up with causes first.
+        Findings that cause others come first.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -185,7 +192,7 @@ class Verification:
         )
 
     def _beside_the_log(self) -> None:
-        """Check abort, checkpoint, configuration, and for a missing log or log start."""
+        """Check abort, checkpoint and configuration, and that the log is complete."""
         holder = self._store.lock_holder()
         if holder is not None:
             self.report.notes.append(
@@ -205,7 +212,8 @@ class Verification:
     def _log_start(self, expired: int) -> None:
         """Check whether the log's start is missing.
 
-        A receipt of `rmqctl clean` can explain that, but whoever wrote the store may have written the receipt, too.
+        A receipt of `rmqctl clean` can explain a missing start. But whoever wrote the store may have written the
+        receipt, too.
         """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
@@ -223,7 +231,7 @@ class Verification:
     def _is_receipt_believed(self) -> bool:
         """Return whether a receipt explains where the log starts.
 
-        One that cannot be read explains nothing.
+        A receipt that cannot be read explains nothing.
         """
         if not self._receipts:
             return False
@@ -240,7 +248,7 @@ class Verification:
         return found.is_cleaned
 
     def _good(self, messages: int, size: int, described: DispatchColumns | None) -> None:
-        """Take good messages, one after the other."""
+        """Take good messages that follow one another."""
         if self.report.broker_stops_at is not None:
             self.report.behind_damage_messages += messages
             self.report.behind_damage_bytes += size
@@ -275,7 +283,10 @@ class Verification:
             self._queues.lost(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether a broker whose start scans the log at its start continues after a damage."""
+        """Return whether a broker continues after a damage.
+
+        The broker's start scans the log from its start.
+        """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
         return damage.code in BROKER_OVERLOOKS or is_empty_body(damage)
@@ -293,7 +304,10 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether a record lies as far from its place as the one before: one finding stands for both."""
+        """Return whether a record is as far from its place as the one before.
+
+        One finding stands for both.
+        """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
             self._shift = damage.message.stored_physical_offset - damage.physical_offset
@@ -318,7 +332,10 @@ def _scan_here(
 
 
 def is_empty_body(damage: Damage) -> bool:
-    """Return whether only BODYCRC of an empty body is wrong: brokers do not look at it."""
+    """Return whether only the BODYCRC of an empty body is wrong.
+
+    Brokers do not check it.
+    """
     return damage.code == "bad-body-crc" and damage.message is not None and not damage.message.body
 
 
@@ -330,7 +347,10 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    """Return where a single flipped bit explains a checksum: in the data, or in the checksum itself."""
+    """Return the single flipped bit that explains a checksum, in words.
+
+    The bit is in the data, or in the checksum itself.
+    """
     if damage.message is None or damage.code not in ("bad-body-crc", "bad-property-crc"):
         return ""
     start = damage.physical_offset - file.file_from_offset

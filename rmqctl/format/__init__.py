@@ -1,1 +1,4 @@
-"""Bytes <-> records of RocketMQ's message store. Pure: nothing here touches a file."""
+"""Bytes <-> records of RocketMQ's message store.
+
+This package does not open files.
+"""

@@ -1,10 +1,10 @@
-"""A record as a broker looks at it when it recovers or dispatches: CommitLog.checkMessageAndReturnSize.
+"""A record as a broker checks it (CommitLog.checkMessageAndReturnSize).
 
-It looks at less than `rmqctl.format.message` does: not at PHYSICALOFFSET, which it copies into the queue; not at
-`__CRC32#` (unless forceVerifyPropCRC is set, which nobody does), nor at the checksum of an empty body; a negative
-length of body or properties counts as 0. In 4.x a blank is one by its magic alone, and V2 records are none. 5.x first
-compares TOTALSIZE, a blank's too, with what is left of the file. Where the lengths do not add up, TOTALSIZE is still
-what a dispatching broker goes on by.
+A broker checks records when it recovers and when it dispatches. It checks less than `rmqctl.format.message` does. It
+ignores PHYSICALOFFSET, which it copies into the queue, `__CRC32#` (unless forceVerifyPropCRC is set, which is rare),
+and the checksum of an empty body. A negative length of body or properties counts as 0. In 4.x the magic code alone
+makes a blank, and V2 records are not valid. 5.x first compares TOTALSIZE, also that of a blank, with what is left of
+the file. If the lengths do not add up, a dispatching broker still continues after TOTALSIZE bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 class Checked(NamedTuple):
     """What a broker makes of a record.
 
-    A good one has a `message` and its size; a blank has neither. Where it is no good, `problem` says why, and `size` is
-    TOTALSIZE when only the lengths do not add up (else -1): the broker has then read `consumed` bytes of it. `message`
-    has PHYSICALOFFSET for its offset, and no body.
+    A good record has a `message` and its size; a blank has neither. For a bad record, `problem` gives the reason, and
+    `size` is TOTALSIZE if only the lengths do not add up (otherwise -1); the broker has then read `consumed` bytes of
+    it. `message` has PHYSICALOFFSET as its offset, and no body.
     """
 
     size: int
@@ -43,14 +43,14 @@ class Checked(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the file ends here."""
+        """Return whether the record is a blank, which ends the file."""
         return not self.problem and self.message is None
 
 
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
     """Return the record that `read` reads.
 
-    `room` bytes are left of its file. Raises what `read` raises. Recovery does `check_crc`, dispatch does not.
+    `room` bytes are left of its file. Recovery sets `check_crc`, dispatch does not. Raises what `read` raises.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")
@@ -122,9 +122,9 @@ def _crc32(read: Read, start: int, size: int) -> int:
 
 
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
-    """Return whether Java reads as numbers what it takes for some.
+    """Return whether Java can parse the texts that must be numbers.
 
-    The delay level of a scheduled message, and in 5.x an inner batch's offsets.
+    These are the delay level of a scheduled message, and in 5.x the offsets of an inner batch.
     """
     given = found.properties
     level = given.get(properties.DELAY)

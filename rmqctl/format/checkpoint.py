@@ -1,4 +1,4 @@
-"""The checkpoint: 4096 bytes, of which these are used.
+"""The checkpoint: 4096 bytes, of which these fields are used.
 
 {table}
 

@@ -36,9 +36,10 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 
 
 def row_type(*fields: str) -> np.dtype[Any]:
-    """Return the dtype of a kernel's rows or state: packed, in the machine's byte order.
+    """Return the dtype of a kernel's rows or state.
 
-    Each argument is a numpy type code and the names of the fields that have it, in order.
+    It is packed, in the machine's byte order. Each argument is a numpy type code and the names of the fields of this
+    type, in order.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

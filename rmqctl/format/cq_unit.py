@@ -68,7 +68,7 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 class CqUnit(NamedTuple):
     """A unit of a queue; `queue_offset` is its place in the queue.
 
-    `batch_size` is how many messages the unit stands for: 1, or those of a batch.
+    `batch_size` is the number of messages that the unit stands for, 1 if it is not a batch.
     """
 
     queue_offset: int
@@ -79,12 +79,12 @@ class CqUnit(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """Return whether this is a pre-blank: a unit before a queue's first message."""
+        """Return whether the unit is a pre-blank: one before a queue's first message."""
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property
     def end(self) -> int:
-        """Return the physical offset of the byte after the record it points to."""
+        """Return the physical offset after the record that the unit points to."""
         return self.physical_offset + self.size
 
 
@@ -94,5 +94,5 @@ def is_ext_address(tags_code: int) -> bool:
 
 
 def ext_offset(address: int) -> int:
-    """Return the byte offset in consumequeue_ext of an address."""
+    """Return the byte offset in consumequeue_ext that an address stands for."""
     return address - EXT_BASE

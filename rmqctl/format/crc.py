@@ -1,7 +1,8 @@
-"""The two checksums of a record: the body's CRC-32, and the property `__CRC32#` over the whole record (5.2 and later).
+"""The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
-`__CRC32#` is the record's last 20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02.
-Both are CRC-32 (IEEE) AND 0x7FFFFFFF. A mismatch found by zlib is confirmed with crcmod before anyone hears of it.
+BODYCRC is that of the body; `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last 20
+bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both are CRC-32 (IEEE) AND 0x7FFFFFFF. A
+mismatch that zlib finds is confirmed with crcmod before it is reported.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def masked_crc32(data: bytes | memoryview) -> int:
 
 
 def masked_crc32_of(blocks: Iterable[bytes]) -> int:
-    """Return the same over data that come in blocks."""
+    """Return CRC-32 AND 0x7FFFFFFF of data that come in blocks."""
     value = 0
     for block in blocks:
         value = zlib.crc32(block, value)
@@ -42,7 +43,7 @@ def _crcmod_crc32() -> Callable[[bytes, int], int]:
 
 
 def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
-    """Return the second opinion: True when crcmod, too, finds that `stored` is not the checksum of the data."""
+    """Return whether crcmod, too, finds that `stored` is not the data's checksum."""
     value = 0
     for block in blocks:
         value = _crcmod_crc32()(bytes(block), value)
@@ -66,17 +67,18 @@ def property_crc(value: int) -> bytes:
 def stored_property_crc(properties: bytes) -> int | None:
     """Return the value of `__CRC32#` at the end of a record's properties.
 
-    None when its digits are none.
+    None if its digits are not valid.
     """
     digits = properties[-PROPERTY_CRC_SIZE:][_DIGITS]
     return int(digits[::-1]) if digits.isdigit() else None
 
 
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
-    """Return what is wrong with the record's `__CRC32#`, or None: right, or not there.
+    """Return what is wrong with the record's `__CRC32#`.
 
-    `record` is the whole record, `properties` its properties. A property whose value is the right checksum under a
-    damaged name counts as damaged: nothing else ends a record in ten digits that happen to be its checksum.
+    None: the property is right or missing. `record` is the whole record, `properties` its properties. If the value is
+    the right checksum and the name is damaged, the property counts as damaged: nothing else ends a record in ten digits
+    that are its checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

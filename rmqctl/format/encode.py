@@ -1,7 +1,7 @@
-"""A message to be stored -> the commit log's record, byte for byte as a broker writes it.
+"""A message to be stored becomes the log's record, byte for byte as a broker writes it.
 
-Most of it is prepared before its place is known; QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and `__CRC32#` over all,
-come with `placed`, as CommitLog does under its lock. The layout is that of `rmqctl.format.message`.
+Most of the record is made before its place is known. `placed` adds QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and
+`__CRC32#` over all, as CommitLog does under its lock. `rmqctl.format.message` has the layout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 
 class MessageExtBrokerInner(NamedTuple):
-    """A message as a broker is about to store it. Times in ms since 1970."""
+    """A message that a broker is about to store. Times in ms since 1970."""
 
     topic: str
     body: bytes
@@ -46,9 +46,9 @@ class MessageExtBrokerInner(NamedTuple):
 
 
 class _Hosts(NamedTuple):
-    """What two hosts make of a record.
+    """What two hosts give a record.
 
-    The V6 bits of SYSFLAG, size and packing of its head, both as they are stored.
+    This is the V6 bits of SYSFLAG, size and packing of its head, and both hosts as stored.
     """
 
     flags: int
@@ -59,7 +59,7 @@ class _Hosts(NamedTuple):
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A record whose place is not known yet: its parts, and its size in bytes."""
+    """A record without its place: its parts, and its size in bytes."""
 
     message: MessageExtBrokerInner
     magic: int
@@ -70,9 +70,9 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     property_crc: bool
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """Return the whole record, for its place and time.
+        """Return the whole record for its place and time.
 
-        Offsets in units and bytes, time in ms since 1970.
+        Offsets are in units and bytes, the time in ms since 1970.
         """
         message, hosts = self.message, self.hosts
         body = message.body
@@ -88,9 +88,9 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 
 def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool, property_crc: bool = False) -> bytes:
-    """Return the properties as MessageDecoder.messageProperties2String writes them.
+    """Return properties as MessageDecoder.messageProperties2String writes them.
 
-    With `property_crc` the room for `__CRC32#` after them.
+    With `property_crc`, room for `__CRC32#` follows them.
     """
     text = PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
     raw = text.encode("utf-8", "surrogateescape")
@@ -102,11 +102,10 @@ def properties_to_bytes(properties: dict[str, str], *, end_with_separator: bool,
 def encode(
     message: MessageExtBrokerInner, properties: bytes, topic: TopicField, *, property_crc: bool = False
 ) -> Encoded:
-    """Return the record but for its place.
+    """Return the record without its place.
 
-    `properties` as they are to stand there, with room for `__CRC32#` where `property_crc`.
-
-    `properties` must be no longer than the limit above: the caller has checked that.
+    `properties` are as stored, with room for `__CRC32#` if `property_crc`. The caller has checked that `properties` are
+    not longer than the limit above.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
@@ -116,7 +115,7 @@ def encode(
 
 
 class TopicField(NamedTuple):
-    """A topic as it is stored, its length included, and the magic code that this length asks for."""
+    """A stored topic with its length, and the magic code that this length needs."""
 
     magic: int
     raw: bytes
@@ -126,7 +125,7 @@ class TopicField(NamedTuple):
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
     """Return the topic of a record.
 
-    None when no record can have it: it is too long, where V2 records are there (`long_topics`) or not.
+    None if the topic is too long for any record; `long_topics`: V2 records are possible.
     """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:

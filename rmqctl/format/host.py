@@ -1,4 +1,7 @@
-"""BORNHOST and STOREHOST: 4 or 16 bytes of address, 4 bytes of port; and msgId, which is made of the store's."""
+"""BORNHOST and STOREHOST, and msgId, which contains the store host.
+
+A host is an address of 4 or 16 bytes, and a port of 4 bytes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def msg_id(store_host: Host, physical_offset: int) -> str:
 def parse_msg_id(text: str) -> tuple[Host, int]:
     """Return the store host and the physical offset of a msgId.
 
-    Raises ValueError when the text is not a msgId.
+    Raises ValueError if the text is not a msgId.
     """
     if len(text) not in (MSG_ID_HEX_V4, MSG_ID_HEX_V6) or not _HEX_DIGITS.issuperset(text):
         raise ValueError(f"{text!r} is no msgId: that has {MSG_ID_HEX_V4} or {MSG_ID_HEX_V6} hex digits")

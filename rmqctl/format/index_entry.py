@@ -67,7 +67,10 @@ class IndexHeader(NamedTuple):
     index_count: int
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """Return whether the file may have entries of [begin, end] (IndexFile.isTimeMatched)."""
+        """Return whether the file may have entries in [begin, end] (ms).
+
+        IndexFile.isTimeMatched.
+        """
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
 
@@ -91,17 +94,17 @@ def decode_entry(raw: bytes) -> IndexEntry:
 
 
 def slots_of_file(file_size: int) -> int:
-    """Return how many slots a file of `file_size` bytes has at the usual ratio of slots to entries.
+    """Return the slots of a file of `file_size` bytes at the usual ratio.
 
-    The ratio is 1 : 4 (maxHashSlotNum, maxIndexNum).
+    The usual ratio of slots to entries is 1 : 4 (maxHashSlotNum, maxIndexNum).
     """
     return max(file_size - INDEX_HEADER.size, 0) // (SLOT_SIZE + ENTRIES_PER_SLOT * INDEX_ENTRY.size)
 
 
 def is_whole_file(file_size: int) -> bool:
-    """Return whether a file of `file_size` bytes has only whole slots and entries at that ratio.
+    """Return whether a file of this size has only whole slots and entries.
 
-    One that was cut has not.
+    The ratio of slots to entries is the usual one. A file that was cut has a part of one.
     """
     return (
         file_size > INDEX_HEADER.size
@@ -110,17 +113,23 @@ def is_whole_file(file_size: int) -> bool:
 
 
 def tag_key_hash(topic: str, tags: str) -> int:
-    """Return the keyHash of `topic#T#TAGS`, by which 5.4.0 and later find the messages of a tag."""
+    """Return the keyHash of `topic#T#TAGS`.
+
+    5.4.0 and later find the messages of a tag by it.
+    """
     return key_hash(topic, TAG_KEY_PREFIX + tags)
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Return keyHash of `topic#key` (IndexFile.indexKeyHashMethod): |hashCode|, and 0 for Integer.MIN_VALUE."""
+    """Return the keyHash of `topic#key` (IndexFile.indexKeyHashMethod).
+
+    It is |hashCode|, and 0 for Integer.MIN_VALUE.
+    """
     positive = abs(hash_code(f"{topic}#{key}"))
     return 0 if positive == 2**31 else positive
 
 
 def unique_key_hash(message: Message) -> int | None:
-    """Return the keyHash of UNIQ_KEY; None without one."""
+    """Return the keyHash of UNIQ_KEY; None if the message has none."""
     unique = message.properties.get(properties.UNIQ_KEY)
     return key_hash(message.topic, unique) if unique else None

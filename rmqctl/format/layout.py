@@ -1,4 +1,4 @@
-"""Fixed layouts: one field table gives the struct, the offsets, the size and the documentation's table."""
+"""Fixed layouts: a field table gives struct, offsets, size and documentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ BIG_ENDIAN = ">"
 
 
 class Field(NamedTuple):
-    """One field: RocketMQ's name, its struct code (`i` 4 bytes, `q` 8, `h` 2, `8s` raw), and a remark."""
+    """One field: RocketMQ's name, its struct code, and a remark.
+
+    The codes are `i` (4 bytes), `q` (8), `h` (2) and `8s` (raw).
+    """
 
     name: str
     code: str
@@ -18,12 +21,12 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes on disk."""
+        """Return the number of bytes on disk."""
         return struct.calcsize(BIG_ENDIAN + self.code)
 
 
 class Layout:
-    """Fields one after the other, big-endian, without padding.
+    """Successive fields, big-endian, without padding.
 
     >>> unit = Layout("unit", (Field("physicalOffset", "q"), Field("size", "i")))
     >>> unit.size, unit.offset("size")
@@ -41,11 +44,14 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Return the bytes of the whole layout."""
+        """Return the number of bytes of the whole layout."""
         return self.struct.size
 
     def offset(self, name: str) -> int:
-        """Return the offset in bytes of the field `name`; KeyError when there is none."""
+        """Return the offset in bytes of the field `name`.
+
+        Raises KeyError if there is no such field.
+        """
         at = 0
         for field in self.fields:
             if field.name == name:
@@ -54,7 +60,10 @@ class Layout:
         raise KeyError(name)
 
     def table(self) -> str:
-        """Return the layout as the documentation shows it: offset, bytes, field, remark."""
+        """Return the layout's table for the documentation.
+
+        Its columns are offset, bytes, field, remark.
+        """
         rows = []
         at = 0
         for field in self.fields:

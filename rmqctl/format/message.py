@@ -99,9 +99,9 @@ _V6_MASK = BORNHOST_V6 | STOREHOST_V6
 
 
 class Message(NamedTuple):
-    """A record as it stands in the log.
+    """A record of the log.
 
-    Offsets and sizes in bytes, queue_offset in units, times in ms since 1970.
+    Offsets and sizes are in bytes, queue_offset in units, times in ms since 1970.
     """
 
     physical_offset: int
@@ -130,7 +130,10 @@ class Message(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Return the topic; bytes that are no UTF-8 become U+FFFD, as in Java."""
+        """Return the topic.
+
+        Bytes that are not UTF-8 become U+FFFD, as in Java.
+        """
         return self.topic_bytes.decode("utf-8", "replace")
 
     @property
@@ -140,12 +143,12 @@ class Message(NamedTuple):
 
     @property
     def born_host(self) -> host.Host:
-        """Return where the producer was."""
+        """Return the host of the producer."""
         return host.decode(self.born_host_bytes)
 
     @property
     def store_host(self) -> host.Host:
-        """Return the broker that stored it."""
+        """Return the host of the broker that stored the message."""
         return host.decode(self.store_host_bytes)
 
     @property
@@ -155,7 +158,7 @@ class Message(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """The end of a file: `size` bytes from here to its end."""
+    """The end of a file: `size` bytes from the blank to the end of the file."""
 
     physical_offset: int
     size: int
@@ -167,13 +170,16 @@ class Blank(NamedTuple):
 
 
 def tags_code(message_properties: dict[str, str]) -> int:
-    """Return the consume queue's tagsCode of an ordinary message: hashCode of TAGS, 0 without."""
+    """Return the consume queue's tagsCode of an ordinary message.
+
+    It is the hashCode of TAGS, 0 without TAGS.
+    """
     tags = message_properties.get(properties.TAGS)
     return hash_code(tags) if tags else 0
 
 
 def head_of(record: bytes | memoryview, position: int = 0) -> Layout:
-    """Return the head's layout that the SYSFLAG of the record at `position` asks for."""
+    """Return the layout of a head, by the SYSFLAG of the record at `position`."""
     return HEADS[_INT.unpack_from(record, position + _SYSFLAG_OFFSET)[0] & _V6_MASK]
 
 
@@ -185,10 +191,11 @@ def topic_length_size(magic: int) -> int:
 def decode(
     buffer: bytes | memoryview, position: int, physical_offset: int, room: int
 ) -> Message | Blank | Damage | None:
-    """Return the record at `position` of `buffer`, which is `physical_offset` in the log.
+    """Return the record at `position` of `buffer`.
 
-    `room` bytes are left in its file. The buffer holds the whole record, or all of the file's rest. None: nothing was
-    written here (eight zero bytes). Never raises for what the bytes say; the first thing wrong is the one reported.
+    The record's offset in the log is `physical_offset`, and `room` bytes are left in its file. The buffer has the whole
+    record, or all the rest of the file. None: nothing was written here (eight zero bytes). It raises no error for any
+    content; the first fault is reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -229,9 +236,9 @@ def _decode_message(
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
-    """Return the record's fields where its lengths add up to `size`.
+    """Return the record's fields if its lengths add up to `size`.
 
-    MIN_SIZE and the buffer's end are checked before.
+    The caller has checked MIN_SIZE and the buffer's end.
     """
     head = head_of(buffer, position)
     end = position + size
@@ -278,17 +285,20 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
 
 
 def ends_in_reserve(raw: bytes) -> bool:
-    """Return whether the last 20 bytes of PROPERTIES are those that a broker left for `__CRC32#` in a record for light queues."""
+    """Return whether PROPERTIES end in 20 bytes reserved for `__CRC32#`.
+
+    A broker leaves them in a record for light queues.
+    """
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what the format says.
+    """Bytes that do not have the format.
 
-    `physical_offset` and `size` (bytes) are the damaged range; a size of 0 is a place without an extent.
-    `message` is what the record says of itself where its frame is whole and only a checksum or its offset is wrong.
-    `path` names the file where the offset alone does not.
+    `physical_offset` and `size` (bytes) are the damaged range; a size of 0 is a place without an extent. `message` has
+    the record's fields if the frame is whole and only a checksum or its offset is wrong. `path` names the file if the
+    offset alone does not.
     """
 
     code: str
@@ -305,9 +315,6 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message, where it is whole enough to tell its place in a queue.
-
-        It says itself that it belongs here.
-        """
+        """Return the message if it is whole and records this offset as its own."""
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

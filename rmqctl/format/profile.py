@@ -1,4 +1,4 @@
-"""Where brokers differ: a profile stands for the versions that behave alike.
+"""Differences between brokers: a profile stands for versions that behave alike.
 
 `4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.0 to 5.3.4, `5.4` is 5.4.0 and later.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Profile(NamedTuple):
-    """What a broker of these versions does."""
+    """The behaviour of the brokers of these versions."""
 
     name: str
     ends_properties_with_separator: bool

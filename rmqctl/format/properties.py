@@ -1,7 +1,8 @@
-"""PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store itself understands (MessageConst).
+"""PROPERTIES: `name 0x01 value 0x02 ...`, and the names that the store uses.
 
-The 0x02 after the last pair is there up to 4.9.0 and from 5.2 on, not between; both are read.
-A pair with an empty name or an empty value is no property (MessageDecoder.string2messageProperties, 4.9 and 5.x).
+The names are those of MessageConst. Up to 4.9.0 and from 5.2 on, 0x02 follows the last pair, in between it does not;
+rmqctl reads both. A pair with an empty name or an empty value is not a property
+(MessageDecoder.string2messageProperties, 4.9 and 5.x).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LMQ_SEPARATOR = ","
 def decode(raw: bytes) -> dict[str, str]:
     """Return the properties of a record.
 
-    A name given twice keeps its last value. Bytes that are no UTF-8 become U+FFFD, as in Java.
+    If a name occurs twice, its last value counts. Bytes that are not UTF-8 become U+FFFD, as in Java.
     """
     found: dict[str, str] = {}
     for pair in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
@@ -47,7 +48,9 @@ def keys(properties: dict[str, str]) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def hash_code(text: str) -> int:
-    """Return `String.hashCode()`: 31*h + c over UTF-16 code units, wrapped to a signed 32-bit integer.
+    """Return `String.hashCode()`, a signed 32-bit integer.
+
+    It is 31*h + c over UTF-16 code units, wrapped.
 
     >>> hash_code("TagA"), hash_code("polygenelubricants")
     (2598919, -2147483648)

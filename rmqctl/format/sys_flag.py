@@ -1,6 +1,6 @@
-"""SYSFLAG, the record's flags for the broker (MessageSysFlag; bits 8-10 and 64, 128 since 4.9).
+"""SYSFLAG, the record's flags for the broker (MessageSysFlag).
 
-Not named here, since nothing looks at it: 2 multi-tags.
+Bits 8 to 10, 64 and 128 exist since 4.9. Bit 2 (multi-tags) has no name here, because nothing uses it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPRESSION_NAMES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 def compression(sys_flag: int) -> str | None:
     """Return how the body is compressed: `zlib`, `lz4`, `zstd`, `unknown`.
 
-    None when it is not.
+    None if the body is not compressed.
     """
     if not sys_flag & COMPRESSED:
         return None

@@ -10,9 +10,9 @@ MAX_MS = 253_402_300_799_999  # year 9999
 
 
 def rfc3339(milliseconds: int) -> str | None:
-    """Return `2026-11-21T09:15:16.848Z`.
+    """Return a time such as `2026-11-21T09:15:16.848Z`.
 
-    None for a number that is no date (damaged records have them).
+    None for a number that is not a date; damaged records have such numbers.
     """
     if not MIN_MS <= milliseconds <= MAX_MS:
         return None

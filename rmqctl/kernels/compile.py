@@ -1,12 +1,12 @@
-"""What every kernel stands on: compiling, big-endian numbers in a buffer, zlib-ng's CRC-32, and Java's hash of UTF-8.
+"""What every kernel uses: compilation, big-endian numbers, CRC-32, Java's hash.
 
-A kernel is a function over numpy arrays that numba compiles at its first use; it runs without the GIL. Why numba, and
+A kernel is a function over numpy arrays that numba compiles at its first use; it runs without the GIL. Why numba and
 not C: the same walk in C is 1.3 to 1.6 times as fast (22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4 against 6.2 with
-100 bytes, one thread), which is a small part of what a scan takes beside reading. But it needs a compiler, or a wheel
-of ours for each platform, nothing checks its types, and `rmqctl/format` would be two languages. Numba costs 280 MB of
-disk and 0.3 s of start-up, so it is imported only by what reads whole files.
+100 bytes, one thread), which is a small part of the time of a scan, beside reading. But C needs a compiler, or a wheel
+of rmqctl for each platform; nothing checks its types; and `rmqctl/format` would be in two languages. Numba costs 280 MB
+of disk and 0.3 s of start-up, so only code that reads whole files imports it.
 
-Who is going to use kernels makes them ready first (`rmqctl.kernels.warm_up`): then they are kept between runs.
+Code that uses kernels warms them up first (`rmqctl.kernels.warm_up`): then they are cached between runs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _Place(UserProvidedCacheLocator):
-    """Where a kernel is kept: by the name of its module.
+    """Names the place of a compiled kernel by the kernel's module.
 
-    By its path, as numba does, no executor of Spark's would find it again.
+    numba uses the path of the file; Spark's executors, whose paths differ, would not find the kernel.
     """
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
@@ -52,12 +52,12 @@ class _Place(UserProvidedCacheLocator):
         self._cache_path = str(getattr(config, "CACHE_DIR"))  # noqa: B009 -- its names are made at run time
 
     def get_source_stamp(self) -> str:
-        """Return nothing: the folder is for one state of the sources."""
+        """Return nothing, because the folder belongs to one state of the sources."""
         return ""
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], path: str) -> _Place:
-        """Raise OSError where nothing can be kept there."""
+        """Raise OSError if nothing can be cached there."""
         place = cls(function, path)
         place.ensure_cache_path()  # type: ignore[no-untyped-call]
         return place
@@ -88,7 +88,7 @@ def keep_nothing() -> None:
 
 
 def inline_kernel(function: Callable[..., Any]) -> Any:
-    """Return a piece of kernels, compiled with each of them."""
+    """Compile a function as a part of each kernel that calls it."""
     # nobody else calls it: that halves the time to compile; and a call with an array's seven words costs more than what
     # most parts do
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": True}
@@ -96,14 +96,17 @@ def inline_kernel(function: Callable[..., Any]) -> Any:
 
 
 def compiling() -> bool:
-    """Return whether a kernel was, or is being, compiled by this process, not found ready."""
+    """Return whether this process compiled a kernel, or is compiling one.
+
+    False: all kernels so far were loaded from the cache.
+    """
     return any(sum(compiled.stats.cache_misses.values()) for compiled in KERNELS)
 
 
 def _loader(bits: int, result: Any, *, swap: bool = True) -> Any:
-    """Return an intrinsic (array of uint8, position) -> the number there: one load, where numba makes a load a byte.
+    """Return an intrinsic (array of uint8, position) -> the number at the position.
 
-    Big-endian by a `swap`.
+    It is a single load; numba alone makes a load for each byte. With `swap`, the number is big-endian.
     """
 
     def load(typing_context: Any, array: Any, position: Any) -> Any:
@@ -131,9 +134,9 @@ le64: Any = _loader(64, types.uint64, swap=False)  # as little-endian machines h
 
 
 def _storer(bits: int) -> Any:
-    """Return an intrinsic (array of uint8, position, number) that stores the number there, big-endian.
+    """Return an intrinsic (array of uint8, position, number) that stores the number.
 
-    Its result is the position.
+    The number is stored big-endian. The result is the position.
     """
 
     def store(typing_context: Any, array: Any, position: Any, number: Any) -> Any:
@@ -161,7 +164,7 @@ put_i64: Any = _storer(64)
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Return numba's intrinsic (array of one dimension, index) -> 0.
 
-    It loads an element that is going to be written into the cache.
+    It prefetches into the cache an element that is about to be written.
     """
     del typing_context
 
@@ -191,7 +194,7 @@ def u16(b: Any, p: int) -> Any:
 def crc32_address() -> int:
     """Return the address of zlib-ng's crc32.
 
-    Raises OSError or AttributeError where its library does not show it.
+    Raises OSError or AttributeError if its library does not export it.
     """
     library = ctypes.CDLL(zlib_ng.zlib_ng.__file__)
     return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
@@ -200,7 +203,7 @@ def crc32_address() -> int:
 def _generate_call(typing_context: Any, function: Any, data: Any, length: Any) -> Any:
     """Numba's intrinsic for `crc32(0, data, length)` by addresses.
 
-    Unlike a ctypes function it can be kept compiled.
+    Unlike a ctypes function, it can be cached compiled.
     """
     del typing_context, function, data, length
     signature = types.uint32(types.int64, types.int64, types.uint32)
@@ -218,7 +221,7 @@ call_crc32: Any = intrinsic(_generate_call)
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Numba's intrinsic (uint64, not 0) -> how many of its lowest bits are 0, as int64."""
+    """Numba's intrinsic (uint64, not 0) -> the number of its lowest zero bits, as int64."""
     del typing_context, number
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -242,7 +245,7 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
     """Return numba's intrinsic (array of uint8, position, uint8) -> 64 bits.
 
-    The bits are for the 64 bytes from the position on: whether each equals the given one.
+    Each bit says whether one of the 64 bytes from the position on equals the given one.
     """
     del typing_context, wanted
 
@@ -282,7 +285,10 @@ _HALF = np.uint64(0xFFFFFFFF)
 
 @inline_kernel
 def word(b: Any, start: int, end: int) -> Any:
-    """Return the first eight bytes of [start, end) as a little-endian uint64; where there are fewer, zeros follow."""
+    """Return the first eight bytes of [start, end) as a little-endian uint64.
+
+    If there are fewer, zeros follow them.
+    """
     left = end - start
     if start + _WORD <= len(b):
         found = le64(b, start)
@@ -295,23 +301,29 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return a number with the high bit of each zero byte set.
+    """Return a number with the high bit set for each zero byte.
 
-    Bytes above the lowest zero byte may have theirs set, too.
+    The high bit may also be set for bytes above the lowest zero byte.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 
 
 @inline_kernel
 def find_byte(b: Any, start: int, end: int, wanted: Any) -> int:
-    """Return the position of the first byte `wanted` (uint8) in [start, end); `end` when there is none. Looks at eight bytes at once."""
+    """Return the position of the first byte `wanted` (uint8) in [start, end).
+
+    Returns `end` if there is none. Compares eight bytes at once.
+    """
     position: int = find_either(b, start, end, wanted, wanted)
     return position
 
 
 @inline_kernel
 def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
-    """Return the position of the first byte `wanted` or `other` (uint8) in [start, end); `end` when there is none."""
+    """Return the position of the first byte `wanted` or `other` in [start, end).
+
+    Both are uint8. Returns `end` if there is none.
+    """
     p = start
     pattern, other_pattern = np.uint64(wanted) * _LOW_BITS, np.uint64(other) * _LOW_BITS
     while p < end:
@@ -331,7 +343,10 @@ def find_either(b: Any, start: int, end: int, wanted: Any, other: Any) -> int:
 
 @inline_kernel
 def equal_bytes(b: Any, start: int, end: int, wanted: Any) -> Any:
-    """Return a bit for each of the first 64 bytes of [start, end), the first one's the lowest (uint64): whether it is `wanted` (uint8)."""
+    """Return which of the first 64 bytes of [start, end) are `wanted` (uint8).
+
+    The result (uint64) has a bit for each byte; the lowest bit is that of the first byte.
+    """
     left = end - start
     if start + BLOCK <= len(b):
         found = _equal64(b, start, wanted)
@@ -352,7 +367,7 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 def _hash_of_eight(eight: Any) -> Any:
     """Return the hash of eight ASCII characters, the first one in the lowest byte.
 
-    Of all pairs at once, then of all fours, then of the eight.
+    All pairs are combined at once, then all fours, then the eight.
     """
     pairs = (eight & _EVEN_BYTES) * _P1 + (eight >> np.uint64(8) & _EVEN_BYTES)  # at most 2^12
     fours = (pairs & _EVEN_PAIRS) * _P2 + (pairs >> np.uint64(16) & _EVEN_PAIRS)  # at most 2^22
@@ -361,9 +376,10 @@ def _hash_of_eight(eight: Any) -> Any:
 
 @inline_kernel
 def java_hash(b: Any, start: int, end: int, h: Any) -> Any:
-    """Return (True, hashCode) of the text with hash `h` and the UTF-8 bytes [start, end) after it; uint32, wrapped.
+    """Return (True, hashCode) of a text: uint32, wrapped.
 
-    False where the bytes are no UTF-8: what Java makes of them is left to the one-record decoder.
+    `h` is the hash of the text before the UTF-8 bytes [start, end). False if the bytes are not UTF-8: the one-record
+    decoder then finds what Java makes of them.
     """
     p = start
     total = np.uint64(h)  # modulo 2**32 all the way

@@ -1,8 +1,8 @@
-"""Many messages at once into units of their queues, as ConsumeQueue.putMessagePositionInfo makes them one by one.
+"""Many messages become units of their queues at once.
 
-`place` goes over DISPATCH_COLUMNS in log order. Of each queue it fills a window of units, and stops before what a
-window has no place for: a full one, a queue that it does not know yet, a queue offset that is not the next. Who calls
-it settles that.
+Units are those of ConsumeQueue.putMessagePositionInfo. `place` goes over DISPATCH_COLUMNS in log order, and fills a
+window of units for each queue. It stops before a message that it cannot place: the window is full, the queue is not
+known yet, or the queue offset is not the next one. The caller handles that.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _DELAYED, _MULTI = DELAYED, MULTI_DISPATCH
 
 @kernel
 def place(messages: Rows, row: int, states: Rows, units: Rows, times: Any, window: int) -> tuple[int, int]:
-    """Place the messages from `row` on; the row that it came to, and why it stopped.
+    """Place the messages from `row` on.
 
-    `messages` are of DISPATCH_COLUMNS, `states` of PLACE_STATES. `units` (uint8) and `times` (int64, the messages'
-    store times in ms) are windows of so many units, one after the other. UNSETTLED: the message of the row it came to
-    has no place. MULTI: the one before that row has its place, and names queues of LMQ.
+    Returns the row after the last placed message, and why it stopped. `messages` are of DISPATCH_COLUMNS, `states` of
+    PLACE_STATES. `units` (uint8) and `times` (int64, the messages' store times in ms) are windows of an equal number of
+    units, one after the other. UNSETTLED: the message of the returned row has no place. MULTI: the message before that
+    row has its place, and names LMQ queues.
     """
     while row < len(messages):
         message = messages[row]

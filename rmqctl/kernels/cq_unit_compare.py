@@ -1,8 +1,8 @@
-"""Many messages against the units of their queues at once.
+"""Many messages are compared with the units of their queues at once.
 
-`match` goes over DISPATCH_COLUMNS in log order. Of each queue it sees a window of units; where a message's unit is not
-in the window it stops, so that the caller moves the window. What it says of each message is a verdict; units that a
-message confirmed become runs [start, end) of queue offsets.
+`match` goes over DISPATCH_COLUMNS in log order, with a window of units for each queue. If a message's unit is not in
+the window, it stops, so that the caller moves the window. Each message gets a verdict. Confirmed units become runs
+[start, end) of queue offsets.
 """
 
 from __future__ import annotations
@@ -83,10 +83,9 @@ def match(
 ) -> tuple[int, int]:
     """Give `verdicts` (uint8) from `row` on.
 
-    The row that it came to, and how many of `runs` (of RUNS) are used.
-
-    `messages` are of DISPATCH_COLUMNS, `states` of QUEUE_STATES. Stops before a message whose unit its queue's
-    window does not hold. `pool` is uint8, a row of bytes a queue; `runs` must have room for a run a message.
+    Returns the row that it reached, and how many of `runs` (of RUNS) are used. `messages` are of DISPATCH_COLUMNS,
+    `states` of QUEUE_STATES. Stops before a message whose unit is not in its queue's window. `pool` is uint8, a row of
+    bytes for each queue; `runs` must have room for one run for each message.
     """
     while row < len(messages):
         message = messages[row]

@@ -1,10 +1,9 @@
-"""What dispatch needs of many records at once, into columns: their queue, tags code, and the hashes of their keys.
+"""What dispatch needs of many records at once, as columns.
 
-`describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A queue, that is a topic and a queueId, has a
-number; which one, a `QueueTable` says, and the kernel stops at a queue that is not in there yet. Text that is no UTF-8
-is left to the one-record decoder: such rows are marked UNUSUAL.
-
-The columns are those of RocketMQ's DispatchRequest, a row a message.
+These are their queue, tags code, and the hashes of their keys, as in RocketMQ's DispatchRequest, one row for each
+message. `describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A `QueueTable` gives each queue (a topic
+and a queueId) a number; the kernel stops at a queue that the table lacks. Text that is not UTF-8 is left to the
+one-record decoder: such rows are marked UNUSUAL.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ _LZ4_START, _ZSTD_START = (int.from_bytes(start, "big") for start in (LZ4_START,
 
 @inline_kernel
 def table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int, queue_id: int) -> Any:
-    """Return where a queue stands in the table, or the free place for it."""
+    """Return the slot of a queue in the table, or the free slot for it."""
     end = start + length
     h = np.uint64(queue_id + 1) * SPREAD
     for p in range(start, end, 8):
@@ -122,9 +121,9 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
 
 
 class QueueTable:
-    """Queues, by topic (bytes) and queueId, with the numbers that `number_of` gives them.
+    """Queues, by topic (bytes) and queueId, with the numbers from `number_of`.
 
-    Not for two threads at once.
+    One thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -134,7 +133,7 @@ class QueueTable:
         self._count = 0
 
     def add(self, topic: bytes, queue_id: int, number: int) -> None:
-        """Take a queue in."""
+        """Add a queue."""
         if 2 * self._count >= len(self.rows):
             self._grow()
         while self._used + len(topic) > len(self.pool):
@@ -156,7 +155,7 @@ class QueueTable:
 
 
 class DispatchTable(QueueTable):
-    """With the layouts of the tails that `describe` has met."""
+    """A QueueTable with the layouts of the tails that `describe` has met."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +167,10 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of what the index puts before a key, and whether the topic is text at all."""
+    """Return the hash of the text before a key in the index.
+
+    The second result says whether the topic is valid text.
+    """
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
     except UnicodeDecodeError:
@@ -177,7 +179,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return which of the names that matter stands at [start, end); -1 for none."""
+    """Return which of the used names stands at [start, end); -1 for none."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -194,7 +196,7 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
     """Return where the name of the property at `start` ends, and where its value does.
 
-    The same place twice where it has none.
+    Both positions are equal if it has no value.
     """
     name_end = find_either(buffer, start, end, NAME_END, PROPERTY_END)
     if name_end == end or buffer[name_end] == PROPERTY_END:
@@ -204,7 +206,7 @@ def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
 
 @inline_kernel
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
-    """Fill `spans` with (start, end) of the values of the names that matter.
+    """Fill `spans` with (start, end) of the values of the used names.
 
     (0, 0) stands for a name that is missing. Of equal names the last one counts.
     """
@@ -222,16 +224,16 @@ def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
 
 @inline_kernel
 def _positive(h: Int) -> Int:
-    """Return the absolute value of h, as IndexFile has it: 0 for Integer.MIN_VALUE."""
+    """Return the absolute value of h, or 0 for Integer.MIN_VALUE, as IndexFile does."""
     value = np.int64(np.int32(h))
     return np.int32(0 if value == -2147483648 else abs(value))
 
 
 @inline_kernel
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
-    """Return (True, how many of `hashes` are used now): of UNIQ_KEY, of KEYS' words, of TAGS.
+    """Hash UNIQ_KEY, the words of KEYS, and TAGS.
 
-    `h` is the topic's. False: no UTF-8.
+    Returns (True, the number of `hashes` in use). `h` is the hash of the topic. False: a text is not UTF-8.
     """
     ok = True
     if spans[UNIQUE, 1]:
@@ -258,14 +260,17 @@ def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: N
 
 @inline_kernel
 def _known_slot(layouts: TailLayouts, layout: int, table: Rows, queue_id: int) -> Int:
-    """Return where a queue of a known layout's topic stands in the table; -1: that is not known."""
+    """Return the slot in the table of a queue of a known layout's topic.
+
+    -1: the slot is not known.
+    """
     slot = layouts.slots[layout, queue_id & _QUEUE_IDS - 1]
     return np.int64(slot if slot >= 0 and table[slot].queue_id == queue_id else -1)
 
 
 @inline_kernel
 def _spans_of(layouts: TailLayouts, layout: int, start: int, spans: Numbers) -> None:
-    """Fill in the spans of a tail that begins at `start` and has this layout."""
+    """Fill in the spans of a tail of this layout that begins at `start`."""
     for value in range(PROPERTIES_THAT_MATTER):
         away = start if layouts.spans[layout, value, 1] else 0
         spans[value, 0] = layouts.spans[layout, value, 0] + away
@@ -283,7 +288,7 @@ def _traits(spans: Numbers, has_keys: bool, with_tags: bool, is_placeholder: boo
 
 @inline_kernel
 def _has_bad_port(buffer: Bytes, record: Row) -> Any:
-    """As `rmqctl.format.client_check.has_bad_port`."""
+    """Do what `rmqctl.format.client_check.has_bad_port` does."""
     born = i32(buffer, record.position + (_BORN_PORT_V6 if record.sys_flag & _BORN_V6 else _BORN_PORT))
     store = i32(buffer, record.body_start - _STORE_PORT_TO_BODY)
     return born < 0 or born > _PORT_MAX or store < 0 or store > _PORT_MAX
@@ -291,7 +296,7 @@ def _has_bad_port(buffer: Bytes, record: Row) -> Any:
 
 @inline_kernel
 def _has_bad_compression(buffer: Bytes, record: Row) -> Any:
-    """As `rmqctl.format.client_check.has_bad_compression`."""
+    """Do what `rmqctl.format.client_check.has_bad_compression` does."""
     length, start = record.body_length, record.body_start
     if not record.sys_flag & _COMPRESSED or length == 0:
         return False

@@ -1,6 +1,7 @@
-"""Which of many records have a topic, a tag, or a key: their bytes compared, without decoding them.
+"""Which of many records have a topic, a tag or a key, compared as bytes.
 
-For texts that can be encoded and have no U+FFFD: that may stand for bytes that are no UTF-8, which only decoding shows.
+The text must be one that can be encoded and has no U+FFFD. U+FFFD may stand for bytes that are not UTF-8, which only
+decoding shows.
 """
 
 from __future__ import annotations
@@ -73,20 +74,20 @@ def _bytes_of(text: str) -> Bytes:
 
 
 def keep_topic(buffer: Bytes, rows: Rows, topic: str, kept: Flags) -> None:
-    """Set `kept` (bool, one a row of RECORD_COLUMNS) where the topic is this one.
+    """Set `kept` (bool, one for each row of RECORD_COLUMNS) for rows of this topic.
 
-    Leaves the others as they are.
+    Other rows stay unchanged.
     """
     _keep_topic(buffer, rows, _bytes_of(topic), kept)
 
 
 def keep_tag(buffer: Bytes, rows: Rows, tag: str, kept: Flags) -> None:
-    """Clear `kept` where TAGS is another."""
+    """Clear `kept` for rows with other TAGS."""
     _keep_tag(buffer, rows, _bytes_of(tag), kept)
 
 
 def keep_key(buffer: Bytes, rows: Rows, key: str, kept: Flags) -> None:
-    """Clear `kept` where `key` is neither UNIQ_KEY nor a word of KEYS."""
+    """Clear `kept` for rows where `key` is neither UNIQ_KEY nor a word of KEYS."""
     _keep_key(buffer, rows, _bytes_of(key), kept)
 
 

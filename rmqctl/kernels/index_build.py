@@ -1,4 +1,7 @@
-"""Many keys at once into an index file: the entries, and the slots that lead to them (IndexFile.putKey)."""
+"""Many keys at once into an index file (IndexFile.putKey).
+
+The kernels make entries, and the slots that lead to them.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ BUILD_STATE = row_type(
 
 @kernel
 def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
-    """Put the slot of each key hash (int32, not negative) in a table of `count` into `slots` (int32).
+    """Put the slot of each key hash, in a table of `count` slots, into `slots`.
 
-    By multiplication, which is several times as fast as division: of numbers below 2^31 the quotient is wrong by 1 at
-    most.
+    Both are int32; hashes are not negative. It multiplies, which is several times as fast as division: for numbers
+    below 2^31 the quotient is wrong by 1 at most.
     """
     inverse = 1.0 / count
     for i in range(len(hashes)):
@@ -47,11 +50,12 @@ def slots_of(hashes: Numbers, count: int, slots: Numbers) -> None:
 def build(
     messages: Rows, hashes: Numbers, slots: Numbers, heads: Any, capacity: int, entries: Rows, changed: Any, state: Any
 ) -> None:
-    """Go on with `state` (one row of BUILD_STATE) until the messages are done, the file is full, or `entries` is.
+    """Continue with `state` (one row of BUILD_STATE).
 
-    `heads` and `entries` (uint8) are as on disk, `slots` has the number of each hash's slot. `capacity` is the number
-    after the last entry that the file has room for. `changed` (int32) gets the slots of entries, as many as there is
-    room for. A message that begins before the index's end is left out: it is in it.
+    It ends when the messages are done, or when the file or `entries` is full. `heads` and `entries` (uint8) are as on
+    disk, `slots` has the number of each hash's slot. `capacity` is the number after the last entry that the file has
+    room for. `changed` (int32) gets the slots of entries, as many as there is room for. A message that begins before
+    the index's end is left out, because the index has it.
     """
     row, key, used = state.row, state.key, state.pending
     while row < len(messages):

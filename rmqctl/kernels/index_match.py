@@ -1,7 +1,7 @@
-"""Many index entries at once: against their slots and their order, and against the messages of the log.
+"""Many index entries at once, compared with slots, order and messages.
 
-Entries stand in the order of the log, so one pass over both is a merge. The kernels say what is wrong as rows of
-INDEX_EVENTS; like things one after the other are one row with a count.
+Entries stand in the order of the log, so one pass over both is a merge. The kernels report errors as rows of
+INDEX_EVENTS; successive errors of one kind are one row with a count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMMIT, _MASK = int(TransactionType.COMMIT), TRANSACTION_MASK
 def time_diff(begin: int, stored: int) -> int:
     """Return seconds from `begin` to `stored` (ms), clamped to [0, 2^31-1].
 
-    A difference that overflows is a large one.
+    A difference that overflows counts as a large one.
     """
     if stored <= begin:
         return 0
@@ -73,15 +73,13 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
-    """Check the entries of a block; return the new last_offset, and how many events.
+    """Check the entries of a block, and return the new last_offset and the number of events.
 
     `block` is bytes, and its first entry has the number `first`. `heads` (int32) has the newest entry of each slot so
-    far.
-
-    `last_offset` is where the last entry in order before the block leads to. `following` is where the first entry after
-    the block leads to (-1: there is none). An entry is out of order when it leads before the entry before it, or so far
-    ahead that only because of it the next entry would be out of order; such entries are marked in `skipped` (uint8).
-    `events` has room for two rows per entry.
+    far. `last_offset` is where the last entry in order before the block leads to. `following` is where the first entry
+    after the block leads to (-1: there is none). An entry is out of order if it leads before the entry before it, or so
+    far ahead that only because of it the next entry would be out of order; such entries are marked in `skipped`
+    (uint8). `events` has room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)
@@ -120,9 +118,9 @@ def _check_time(
     events: Rows,
     used: int,
 ) -> int:
-    """Compare an entry's time with its message, and add events for what is wrong.
+    """Compare an entry's time with its message, and add events for differences.
 
-    `header` (int64) is beginTimestamp, endTimestamp, indexCount. Returns how many events there are.
+    `header` (int64) is beginTimestamp, endTimestamp, indexCount. Returns the number of events.
     """
     begin, stored = header[0], message.store_timestamp
     if number == 1 and begin != stored:
@@ -173,7 +171,7 @@ def _end_message(
     events: Rows,
     used: int,
 ) -> int:
-    """Add events for keys of a message that must be in the index and were not found.
+    """Add events for keys of a message that the index must have and does not.
 
     Clears `found` for the next message.
     """
@@ -229,12 +227,13 @@ def merge(
     state: Row,
     events: Rows,
 ) -> None:
-    """Go on with `state` (one row of MERGE_STATE) over messages (DISPATCH_COLUMNS) and the entries of a block, both in log order.
+    """Continue with `state` over messages and the entries of a block.
 
-    Ends when all messages are done, at the end of the block while `more` blocks may follow, or when `events` is nearly
-    full. An entry that leads before `log_start` is an expired message's. `hashes` (int32) has the messages' keys;
-    `skipped` (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of
-    the block's file; `found` (uint8, zeros) has a place for each key of a message.
+    `state` is one row of MERGE_STATE; messages (DISPATCH_COLUMNS) and entries are both in log order. Ends when all
+    messages are done, at the end of the block if `more` blocks may follow, or when `events` is nearly full. An entry
+    that leads before `log_start` belongs to an expired message. `hashes` (int32) has the messages' keys; `skipped`
+    (uint8) marks entries that are left out; `header` (int64) is beginTimestamp, endTimestamp, indexCount of the block's
+    file; `found` (uint8, zeros) has a place for each key of a message.
     """
     used = state.events
     count = len(entries) // _ENTRY

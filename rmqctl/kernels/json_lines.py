@@ -1,9 +1,8 @@
-"""Many records at once as JSON Lines: what `rmqctl dump -o jsonl` prints of each, written by a kernel.
+"""Many records at once as JSON Lines, as `rmqctl dump -o jsonl` prints them.
 
-The same bytes as the one-record way writes (`rmqctl.forensics.message_row`); a test holds both together. What is rare
-is left to that: IPv6 hosts, texts with characters that JSON or a terminal must not get raw or that are not plain UTF-8,
-a property given twice, a time that is no date, and topics whose tagsCode does not stand in the message
-(`skipped_topic`).
+The bytes are those of the one-record code (`rmqctl.forensics.message_row`); a test compares both. Rare things are left
+to that code: IPv6 hosts, texts that are not plain UTF-8 or have characters that JSON or a terminal must not get raw, a
+property given twice, a time that is not a date, and topics whose tagsCode is not in the message (`skipped_topic`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ROOM_OF_A_LINE = 1024  # all that has no length of its own
 
 
 def _texts() -> list[str]:
-    """Return what stands before each value of a line, and after the last one."""
+    """Return the text before each value of a line, and after the last one."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""
@@ -112,7 +111,10 @@ def _padded(out: Bytes, used: int, value: int, digits: int) -> int:
 
 @inline_kernel
 def _time(out: Bytes, used: int, ms: int) -> int:
-    """Return `2026-11-21T09:15:16.848Z`, by the civil calendar counted from 1 March of year 0 in eras of 400 years."""
+    """Return a time such as `2026-11-21T09:15:16.848Z`.
+
+    It uses the civil calendar, counted from 1 March of year 0 in eras of 400 years.
+    """
     days = ms // _DAY_MS
     rest = ms - days * _DAY_MS
     shifted = days + 719_468
@@ -174,10 +176,10 @@ def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
-    """Return whether a text stands in JSON as it is.
+    """Return whether JSON needs no escapes for a text.
 
-    ASCII but for controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF. Except U+3164, which is
-    invisible.
+    Plain are ASCII without controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF without U+3164,
+    which is invisible.
     """
     p = start
     while p < end:
@@ -213,7 +215,7 @@ def _quoted(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 
 @inline_kernel
 def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
-    """Return whether the last of `count` names stands among those before it, too."""
+    """Return whether the last of `count` names also occurs before."""
     start, end = names[count - 1, 0], names[count - 1, 1]
     for i in range(count - 1):
         if names[i, 1] - names[i, 0] == end - start:
@@ -229,7 +231,7 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
-    """Return the pairs as JSON; -1 where the one-record way has to do it."""
+    """Return the pairs as JSON; -1 if the one-record code must write them."""
     count = 0
     p = start
     while p < end:
@@ -266,7 +268,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
 
-    Of a host where it stands.
+    For a host, the value is its position.
     """
     position = row.position
     values[0] = row.queue_id
@@ -300,7 +302,7 @@ def _line(
     out: Bytes,
     used: int,
 ) -> Any:
-    """Return one line; -1 where the one-record way has to write it."""
+    """Return one line; -1 if the one-record code must write it."""
     position = row.position
     end = position + row.size
     properties_start = end - row.properties_length
@@ -381,9 +383,9 @@ def write_lines(
 ) -> tuple[int, int]:
     """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8).
 
-    The row that it came to, and the bytes written. Stops before a row that the one-record way has to write, or
-    that `out` may have no room for: it needs ROOM_OF_A_LINE, the path, the topic, four times the properties, and twice
-    the body where that is shown. `path` is JSON, quotes included.
+    Returns the row that it reached, and the bytes written. Stops before a row that the one-record code must write, or
+    for which `out` may have no room: a row needs ROOM_OF_A_LINE, the path, the topic, four times the properties, and
+    twice the body if that is shown. `path` is JSON with its quotes.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)

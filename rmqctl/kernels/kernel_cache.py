@@ -1,8 +1,9 @@
-"""Where compiled kernels are kept between runs, so that only the first one compiles.
+"""Where compiled kernels are cached, so that only the first run compiles.
 
-In the user's cache folder; where that cannot be written (a read-only home), in a folder of the user's own below the
-temporary one; otherwise nowhere. Below it is a folder for each state of the kernels' sources: numba itself looks only
-at the file of each function, not at what it calls. Nobody else's folder is ever used: what is loaded from there is run.
+The cache is in the user's cache folder. If that cannot be written (a read-only home), it is in a folder of the user's
+own below the temporary folder; otherwise nothing is cached. It has a folder for each state of the kernels' sources,
+because numba itself checks only the file of each function, not what the function calls. A folder of another user is
+never used, because what is loaded from it is executed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rmqctl import format as kernels
 
 
 def find_folder() -> Path | None:
-    """Return a folder that this user can write and nobody else can.
+    """Return a folder that only this user can write.
 
     None: there is none.
     """
@@ -42,7 +43,10 @@ def _sources_digest() -> str:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether `folder` is, or can be made, a folder that belongs to this user and that only they can write."""
+    """Return whether only this user owns and can write `folder`.
+
+    A folder that does not exist is made if possible.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(folder)

@@ -137,9 +137,9 @@ def _past_blanks(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _closing_quote(b: Bytes, p: int, end: int) -> int:
-    """Return where the string ends that goes on at `p`; -1 where it is not plain.
+    """Return the end of the string that continues at `p`.
 
-    Looks at eight bytes at once.
+    -1 if the string is not plain. Compares eight bytes at once.
     """
     while p + 8 <= end:
         word = np.uint64(i64(b, p))
@@ -160,13 +160,16 @@ def _closing_quote(b: Bytes, p: int, end: int) -> int:
 
 @inline_kernel
 def _string(b: Bytes, p: int, end: int) -> int:
-    """As `_closing_quote`, of the string that begins at `p`."""
+    """Return the end of the string that begins at `p`; -1 if it is not plain."""
     return _closing_quote(b, p + 1, end) if p < end and b[p] == _QUOTE else _NO_PLACE
 
 
 @inline_kernel
 def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
-    """Return (after it or -1, value) of the integer at `p`: no more than 18 digits, no -0, no fraction."""
+    """Return (position after it or -1, value) of the integer at `p`.
+
+    It has at most 18 digits, is not -0, and has no fraction.
+    """
     negative = p < end and b[p] == _MINUS
     if negative:
         p += 1
@@ -185,7 +188,7 @@ def _integer(b: Bytes, p: Any, end: int) -> tuple[Int, Int]:
 def _host(b: Bytes, p: int, end: int) -> Int:
     """Return the host `a.b.c.d:port` in [p, end) as a number; -1 for any other text.
 
-    The number is the host's eight bytes. It is never -1, since a port has 16 bits.
+    The number is the host's eight bytes. It is never -1, because a port has 16 bits.
     """
     host = np.int64(0)
     for i in range(5):
@@ -293,7 +296,10 @@ def _value(
 
 @inline_kernel
 def _parse(b: Bytes, p: int, end: int, values: Numbers, spans: Numbers, pairs: Numbers, found: Numbers) -> Int:
-    """Return the keys that the line [p, end) has, a bit each, and all that it says; -1 where it is not plain."""
+    """Return the keys of the line [p, end), a bit for each, and their values.
+
+    The keys are -1 if the line is not plain.
+    """
     seen = np.int64(0)
     p = _past_blanks(b, p, end)
     if p >= end or b[p] != _OPEN:
@@ -337,14 +343,17 @@ def _store_long(out: Bytes, at: int, value: int) -> None:
 
 @inline_kernel
 def _copy(b: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
-    """Copy bytes; return the position after the copy."""
+    """Copy bytes, and return the position after the copy."""
     out[at : at + end - start] = b[start:end]
     return at + end - start
 
 
 @inline_kernel
 def _base64(b: Bytes, start: int, end: int, out: Bytes, at: int, size: int) -> bool:
-    """Write the `size` bytes that [start, end) stands for; whether it is strict base64."""
+    """Write the `size` bytes that the base64 text [start, end) stands for.
+
+    Returns whether the text is strict base64.
+    """
     behind = at + size
     for p in range(start, end, 4):
         bits = np.uint32(0)
@@ -375,7 +384,7 @@ def _write_body(b: Bytes, start: int, end: int, encoding: int, out: Bytes, at: i
 
 @inline_kernel
 def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
-    """Return the bytes that the body will have; -1 for a length that base64 never has."""
+    """Return the size of the body; -1 for a length that base64 never has."""
     if encoding != _BASE64 or start == end:
         return end - start
     if (end - start) % 4:
@@ -387,9 +396,9 @@ def _body_size(b: Bytes, start: int, end: int, encoding: int) -> Any:
 def _write_properties(
     b: Bytes, pairs: Numbers, count: int, unique: Bytes, counter: int, trailing: bool, out: Bytes, at: int
 ) -> Any:
-    """Return the position after the properties.
+    """Write the properties, and return the position after them.
 
-    With a UNIQ_KEY made of `unique` and `counter` where that is not negative.
+    If `counter` is not negative, a UNIQ_KEY is made of `unique` and `counter`.
     """
     for i in range(count):
         at = _copy(b, pairs[i, 0], pairs[i, 1], out, at)
@@ -493,9 +502,9 @@ def _encode(
 
 
 class LineRules(NamedTuple):
-    """What records of lines are made by.
+    """The rules by which lines become records.
 
-    Sizes in bytes; `unique` (uint8) is the first 24 characters of each UNIQ_KEY that is made.
+    Sizes are in bytes; `unique` (uint8) is the first 24 characters of each new UNIQ_KEY.
     """
 
     ends_properties_with_separator: bool
@@ -505,9 +514,9 @@ class LineRules(NamedTuple):
 
 
 def defaults_of(born_timestamp: int, born_host: bytes, store_host: bytes) -> Numbers:
-    """Return the values that a line has where it does not name them.
+    """Return the values for keys that a line does not have.
 
-    They are the born time, in ms since 1970, and two hosts of eight bytes.
+    These are the born time, in ms since 1970, and two hosts of eight bytes.
     """
     values = np.zeros(KEY_COUNT, np.int64)
     values[BORN_TIMESTAMP] = born_timestamp
@@ -527,12 +536,12 @@ def encode(
     out: Bytes,
     rows: Rows,
 ) -> tuple[int, int, int]:
-    """Write the records of plain lines from `position` on into `out`, one after the other, and `rows` (LINE_COLUMNS) about them.
+    """Write the records of plain lines from `position` on into `out`, one after the other.
 
-    `lines` and `out` are uint8 and writable; a line ends where `lines` does, too. QUEUEOFFSET, PHYSICALOFFSET and
-    STORETIMESTAMP are left to `place`. `counter` counts the UNIQ_KEYs that were made. Stops at a line that is not
-    plain, or has no room in `out` or `rows`; the position that it came to, how many lines that are, and the counter
-    then.
+    `rows` (LINE_COLUMNS) describes them. `lines` and `out` are uint8 and writable; the last line may have no newline.
+    `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Stops at a line
+    that is not plain, or that has no room in `out` or `rows`. Returns the position that it reached, the number of
+    lines, and the counter.
     """
     reached, count, counter = _encode(
         lines, position, defaults, table.rows, table.pool, rules.ends_properties_with_separator, rules.body_max,
@@ -556,10 +565,10 @@ def _place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: i
 
 
 def place(out: Bytes, rows: Rows, next_offsets: Numbers, offset: int, stored: int, limit: int) -> int:
-    """Give records their places, from physical `offset` on, as many as end at or before `limit`; how many.
+    """Give records their places from physical `offset` on, up to `limit`.
 
-    `next_offsets` (int64) are those of the queues, by their numbers, and go on with each record; `stored` is ms since
-    1970.
+    Returns the number of records that end at or before `limit`. `next_offsets` (int64) has the next offset of each
+    queue, by its number, and advances with each record; `stored` is ms since 1970.
     """
     return int(_place(out, rows, next_offsets, offset, stored, limit))
 

@@ -1,4 +1,4 @@
-"""Which queue offsets many messages have in each queue, by a kernel."""
+"""The queue offsets that many messages have in each queue, found by a kernel."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PREPARED, _ROLLBACK, _MASK = int(TransactionType.PREPARED), int(TransactionType
 
 @kernel
 def add_messages(messages: Rows, spans: Rows) -> int:
-    """Take messages (DISPATCH_COLUMNS, in log order) into account in `spans` (QUEUE_SPANS).
+    """Add messages (DISPATCH_COLUMNS, in log order) to `spans` (QUEUE_SPANS).
 
-    How many of them name LMQ queues. Prepared and rollback records are in no queue. Queue offset 0 begins a queue anew:
-    its topic was deleted and made again.
+    Returns the number of messages that name LMQ queues. Prepared and rollback records are in no queue. Queue offset 0
+    starts a queue again: its topic was deleted and created again.
     """
     named = 0
     for i in range(len(messages)):

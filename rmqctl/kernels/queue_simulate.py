@@ -1,8 +1,7 @@
 """Queues as a broker fills and recovers them, many messages or units at once.
 
-`fill` does what ConsumeQueue.putMessagePositionInfo does to where a queue ends, without writing anything: it needs no
-units, only for each queue the numbers in FILL_STATES. The others look through raw units, 20 bytes each, as recovery
-does.
+`fill` does to the end of a queue what ConsumeQueue.putMessagePositionInfo does, without writing: it needs no units,
+only the numbers in FILL_STATES for each queue. The other kernels search raw units, 20 bytes each, as recovery does.
 """
 
 from __future__ import annotations
@@ -61,10 +60,11 @@ def _put(state: Row, physical_offset: int, size: int, queue_offset: int, units_a
 
 @kernel
 def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: int, with_multi_dispatch: bool) -> int:
-    """Dispatch `messages` (of DISPATCH_COLUMNS) from `row` on to `states` (of FILL_STATES); the row that it came to.
+    """Dispatch `messages` (DISPATCH_COLUMNS) from `row` on to `states` (FILL_STATES).
 
-    `queues` has the place in `states` of each queue's number. Stops before a message of a batch queue, and
-    `with_multi_dispatch` of one that names other queues: they need more than columns have.
+    Returns the row that it reached. `queues` has the place in `states` of each queue's number. Stops before a message
+    of a batch queue, and with `with_multi_dispatch` before one that names other queues: they need more than the columns
+    have.
     """
     while row < len(messages):
         message = messages[row]
@@ -79,9 +79,9 @@ def fill(messages: Rows, row: int, queues: Numbers, states: Rows, units_a_file: 
 
 
 def are_dispatched(messages: Rows) -> Flags:
-    """Return, of each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
+    """Return for each of `messages` (DISPATCH_COLUMNS) whether `fill` dispatches it.
 
-    Those of transactions that are open or rolled back are not.
+    Messages of open or rolled-back transactions are not dispatched.
     """
     kind = messages["sys_flag"] & _MASK
     found: Flags = (kind != _PREPARED) & (kind != _ROLLBACK)
@@ -90,13 +90,16 @@ def are_dispatched(messages: Rows) -> Flags:
 
 @kernel
 def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, units_a_file: int) -> None:
-    """Put one unit into a queue, whose `state` is an array of one."""
+    """Put one unit into a queue, whose `state` is an array with one row."""
     _put(state[0], physical_offset, size, queue_offset, units_a_file)
 
 
 @kernel
 def used_units(raw: Bytes, count: int, bound: int) -> int:
-    """Return how many of the first `count` units of `raw` (uint8) are in use one after the other, and point before `bound` (bytes)."""
+    """Return how many units at the start of `raw` are in use and point before `bound`.
+
+    They are counted without a gap, at most `count`. `raw` is uint8, `bound` in bytes.
+    """
     for unit in range(count):
         at = unit * _UNIT
         physical_offset = i64(raw, at)
@@ -107,9 +110,9 @@ def used_units(raw: Bytes, count: int, bound: int) -> int:
 
 @kernel
 def first_reaching(raw: Bytes, count: int, bound: int) -> int:
-    """Return the first of `count` units of `raw` (uint8) that points to `bound` (bytes) or beyond, in use or not.
+    """Return the first of `count` units that points to `bound` (bytes) or beyond.
 
-    `count`: none.
+    `raw` (uint8) has the units, in use or not. Returns `count` if there is none.
     """
     for unit in range(count):
         if i64(raw, unit * _UNIT) >= bound:

@@ -1,8 +1,8 @@
-"""What a row shows of many records at once beside `rmqctl.kernels.scan`'s columns.
+"""What a row shows of many records at once, beyond the columns of `rmqctl.kernels.scan`.
 
-The rest of the head, and where texts stand. Texts come as spans, and `gather` puts the bytes of many one after the
-other, as Arrow's arrays have them. Nothing is decoded: whether bytes are UTF-8 is for who makes the text of them.
-Topics and hosts, which are few, come as numbers of a `QueueTable`.
+These are the rest of the head, and the positions of texts. Texts come as spans, and `gather` copies the bytes of many
+spans one after the other, as in Arrow's arrays. Nothing is decoded here: the code that makes the texts checks for
+UTF-8. Topics and hosts, of which there are few, come as numbers of a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PAIR_SIZE_MIN = 3  # a name, 0x01, a value; the last one has no 0x02 after it
 
 @inline_kernel
 def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
-    """Return where born host and store host stand, and their sizes."""
+    """Return the positions of born host and store host, and their sizes."""
     born_size = _V6 if row.sys_flag & _BORN_V6 else _V4
     store_size = _V6 if row.sys_flag & _STORE_V6 else _V4
     return row.position + _BORNHOST, born_size, row.position + _STORE_HOST_AT + born_size - _V4, store_size
@@ -67,7 +67,7 @@ def _hosts_at(row: Row) -> tuple[Int, int, Int, int]:
 
 @inline_kernel
 def _number(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int) -> Int:
-    """Return the number of a text; -1 where the table has not got it."""
+    """Return the number of a text; -1 if the table does not have it."""
     slot = table_slot(rows, pool, buffer, start, length, 0)
     return rows[slot].number if rows[slot].used else np.int32(-1)
 
@@ -114,9 +114,9 @@ def _describe(
 
 
 class TextTable:
-    """Texts, bytes as they stand in records, by their numbers: the order in which they were met.
+    """Texts, as bytes of records, with numbers in the order of first occurrence.
 
-    Not for two threads at once.
+    One thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class TextTable:
         self._known: set[bytes] = set()
 
     def add(self, text: bytes) -> None:
-        """Take a text in, if it is new."""
+        """Add a text, if it is new."""
         if text not in self._known:
             self._known.add(text)
             self.table.add(text, 0, len(self.texts))
@@ -136,7 +136,7 @@ def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, 
     """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
     Adds new topics and hosts to the tables. Without `with_values`, the columns from the properties are left out:
-    tags_code, is_text and the spans. tags_code is the hash of TAGS; it is right only where `is_text`, that is, where
+    tags_code, is_text and the spans. tags_code is the hash of TAGS; it is right only if `is_text` is set, that is, if
     TAGS is valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
@@ -172,9 +172,9 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 
 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
-    """Return (offsets, bytes) of many spans one after the other: int32, one more than spans, and uint8.
+    """Return (offsets, bytes) of many spans, one after the other.
 
-    Together below 2 GiB.
+    The offsets are int32, one more than spans; the bytes are uint8, less than 2 GiB in total.
     """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -203,7 +203,7 @@ def _msg_ids(buffer: Bytes, base: int, rows: Rows, offsets: Numbers, out: Bytes)
 
 
 def msg_ids(buffer: Bytes, base: int, rows: Rows) -> tuple[Numbers, Bytes]:
-    """Return the msgIds of `rows`, as `gather` gives texts.
+    """Return the msgIds of `rows` in the form of `gather`.
 
     The buffer's first byte is at physical offset `base`.
     """
@@ -247,7 +247,7 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
     """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them.
 
-    (offsets, PAIR_COLUMNS), as `gather` gives bytes.
+    The result is (offsets, PAIR_COLUMNS), in the form of `gather`.
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)

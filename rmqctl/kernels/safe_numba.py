@@ -1,8 +1,8 @@
-"""numba, without the settings that it takes from a file `.numba_config.yaml` in the folder that a command is run in.
+"""numba without the settings of a file `.numba_config.yaml`.
 
-That folder may be a store, and the file anybody's: it says where compiled code comes from. numba reads it while it is
-imported, and again whenever it compiles. Only this module imports numba. The user's own settings, NUMBA_... in the
-environment, stay.
+numba reads that file from the current folder while it is imported, and again whenever it compiles. The folder may be a
+store, and the file, which says where compiled code comes from, may be by anybody. Only this module imports numba. The
+user's own settings, NUMBA_... in the environment, stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _no_yaml() -> Iterator[None]:
-    """Without YAML numba cannot read the file, and says so in a warning."""
+    """Make numba unable to import YAML.
+
+    numba then cannot read the file, and reports that in a warning.
+    """
     before = {name: sys.modules.pop(name) for name in ("yaml",) if name in sys.modules}
     sys.modules["yaml"] = None  # type: ignore[assignment]  # Python's way to say that an import fails
     try:

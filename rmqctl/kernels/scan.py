@@ -1,9 +1,8 @@
-"""Many records at once, into columns: the kernel that whole files are read with.
+"""Many records at once as columns: the kernel that reads whole files.
 
-`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'), and stops before
-everything else: a blank, zeros, damage, a record that the buffer has not got whole. There the one-record decoder takes
-over, so that what is wrong is said in one place only; a test holds both to the same answer on every golden store and
-damage case.
+`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'). It stops before anything
+else: a blank, zeros, damage, a record that is not wholly in the buffer. There the one-record decoder takes over, so
+that only one place decides what is wrong. A test compares both on every golden store and damage case.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ def _body_crc_is_right(
 
 @inline_kernel
 def _property_crc_is_right(buffer: Bytes, address: int, crc32: int, position: int, end: int) -> bool:
-    """Return whether the property `__CRC32#` at a record's end is right, or missing.
+    """Return whether `__CRC32#` at a record's end is right or missing.
 
-    False also where something only looks like the property: the one-record decoder decides then.
+    False also if something only looks like the property: then the one-record decoder decides.
     """
     named = True
     for i in range(8):
@@ -153,11 +152,12 @@ def walk(
     *,
     check_bodies: bool,
 ) -> int:
-    """Fill `columns` (of RECORD_COLUMNS) with the good messages from the start of `buffer` (uint8, contiguous) on.
+    """Fill `columns` (RECORD_COLUMNS) with the good messages at the start of `buffer`.
 
-    How many there are. The buffer's first byte is at physical offset `base`, and `room` bytes are left in its file from
-    there. Stops at the first place that is no good message, at the buffer's end, or when `columns` is full. Without
-    `check_bodies` a message is good whatever its body's CRC. The GIL is free meanwhile.
+    Returns their number. `buffer` is uint8 and contiguous; its first byte is at physical offset `base`, and `room`
+    bytes are left in its file from there. Stops at the first place that is not a good message, at the buffer's end, or
+    when `columns` is full. Without `check_bodies`, a message with a wrong BODYCRC is good, too. The GIL is free
+    meanwhile.
     """
     count = _walk(buffer, buffer.ctypes.data, base, room, crc32_address(), columns, check_bodies)
     return int(count)

@@ -1,9 +1,10 @@
-"""What the tails of records have in common, so that most are not parsed but compared, 64 bytes at once.
+"""What the tails of records share: most are compared, 64 bytes at once, not parsed.
 
-A tail is what follows a record's body: topic, length of the properties, properties. Producers send the same topic and
-the same property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for
-each byte that no value has (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the
-example in all of those has its values in the same places, and its topic. Tails longer than LENGTH_MAX have no layout.
+A tail is what follows a record's body: topic, length of the properties, properties. Producers send one topic and the
+same property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for each
+byte outside values (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the example in
+all of those bytes has the same topic, and its values have the same positions. Tails longer than LENGTH_MAX have no
+layout.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ _MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not 
 
 
 class TailLayouts(NamedTuple):
-    """A row each: (length of the tail, of the topic) in bytes, 0: no layout.
+    """Layouts of tails, one in each row.
 
-    Example; bits; spans of values from the tail's start on.
-
-    `slots` has, by the lowest bits of the queueId, where that queue of this topic stands in a QueueTable, -1: not
-    known.
+    A row has the length of the tail and of the topic (bytes, 0: no layout), the example, the bits, and the spans of
+    values from the tail's start on. `slots` has, by the lowest bits of the queueId, the slot of that queue of this
+    topic in a QueueTable, -1: not known.
     """
 
     lengths: Numbers
@@ -48,7 +48,7 @@ class TailLayouts(NamedTuple):
 
 
 def no_layouts(values: int) -> TailLayouts:
-    """Return an empty table, whose layouts have room for `values` values each."""
+    """Return an empty table. Its layouts have room for `values` values each."""
     count = 1 << _COUNT_BITS
     bits = (count, _BLOCKS)
     return TailLayouts(
@@ -60,7 +60,10 @@ def no_layouts(values: int) -> TailLayouts:
 
 @inline_kernel
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
-    """Return the row where the layout of the tail [start, end) stands, or would; and whether it does."""
+    """Return the row for the layout of the tail [start, end).
+
+    The second result says whether the row has this layout already.
+    """
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
     row = np.int64(mixed >> _SHIFT)
@@ -82,7 +85,10 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 
 @inline_kernel
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
-    """Keep the layout of a tail that has none in its row, whose values stand in `spans` of the buffer, (0, 0) for those it has not."""
+    """Store the layout of a tail in its row.
+
+    `spans` has the values' positions in the buffer, (0, 0) for a missing value.
+    """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):
         return

@@ -1,4 +1,4 @@
-"""The kernels made ready before they are needed: compiled, or loaded from where an earlier run kept them."""
+"""Warm-up of kernels: they are compiled or loaded before they are needed."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _CACHE_ERRORS = (
 
 
 def cache_in(folder: Path | None) -> None:
-    """Keep what is compiled from now on in a folder, and take what is there.
+    """Cache what is compiled from now on in a folder, and load from there.
 
-    None: nowhere. Whoever can write there can run code here.
+    None: no cache. Whoever can write to the folder can run code in this process.
     """
     _FOLDER[:] = [] if folder is None else [folder]
 
 
 def warm_up(*modules: KernelModule) -> None:
-    """Have the kernels of these modules ready.
+    """Compile or load the kernels of these modules.
 
-    A cache that cannot be used costs time, never the run.
+    A cache that cannot be used costs time, but does not end the run.
     """
     names = {str(module) for module in modules}
     with _LOCK:

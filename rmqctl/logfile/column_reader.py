@@ -1,4 +1,4 @@
-"""Runs of good messages of one commit log file, read into one buffer and given as columns."""
+"""Runs of good messages of one commit log file, in one buffer and as columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MARGIN = 64 * 1024  # read after `stop`: what the last record is likely to need
 
 
 class Columns(NamedTuple):
-    """Good messages one after the other from `physical_offset` on, `size` bytes, of the file that findings call `path`.
+    """Good messages, one after the other: `size` bytes from `physical_offset` on.
 
-    `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`, its positions are relative to `buffer` (numpy,
-    uint8). Both are overwritten by the next read: copy what you keep.
+    Findings name their file `path`. `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`; its positions are
+    relative to `buffer` (numpy, uint8). The next read overwrites both: copy what you need.
     """
 
     physical_offset: int
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     def message(self, row: int) -> Message:
         """Return the message of a row, by the one-record decoder.
 
-        Whatever its body's CRC, which was checked where that was wanted.
+        BODYCRC is not checked again.
         """
         position, size = int(self.rows[row]["position"]), int(self.rows[row]["size"])
         record = bytes(self.buffer[position : position + size])
@@ -50,9 +50,10 @@ class Columns(NamedTuple):
 
 
 class ColumnReader:
-    """Reads through one buffer, whatever the file.
+    """Reads through one buffer, which all files share.
 
-    Memory stays flat. Not for two threads at once. Without `check_bodies` a message is good whatever its body's CRC.
+    Memory stays flat. One thread at a time may use it. Without `check_bodies`, a message with a wrong BODYCRC is good,
+    too.
     """
 
     def __init__(self, *, check_bodies: bool = True) -> None:
@@ -64,9 +65,10 @@ class ColumnReader:
         self._filled = 0
 
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
-        """Return the good messages of `file` that begin in [position, stop), as far as the buffer holds them.
+        """Return the good messages of `file` that begin in [position, stop).
 
-        None: at `position` there is none, or it is too long for the buffer, or cannot be read.
+        They are those that fit into the buffer. None: at `position` there is no good message, or it is too long for the
+        buffer, or cannot be read.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:
@@ -87,13 +89,13 @@ class ColumnReader:
         return None
 
     def _is_cut(self, buffer: Bytes) -> bool:
-        """Return whether what begins the buffer's rest may be a record that only the buffer's end cuts."""
+        """Return whether the buffer's rest may begin a record that the buffer's end cuts."""
         if len(buffer) < message.MIN_SIZE:
             return True
         return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE
 
     def forget(self) -> None:
-        """Forget which file the buffer's bytes are of."""
+        """Forget which file the buffer's bytes belong to."""
         self._file = None
 
     def _fill(self, file: MappedFile, position: int, stop: int) -> None:

@@ -1,9 +1,9 @@
-"""Files and whole folders: moved, removed, brought to the disk.
+"""Files and whole folders: moved, removed, synced to disk.
 
-Within a file system a move is a rename, however large it is. To another one it is a copy under a name beside the
-target, which gets the target's name when it is whole and on the disk; then the original is renamed and removed. So a
-name that is there stands for all of it, whenever the process ends: what is in between has a name with one of the
-suffixes here, and `remove_leftovers` takes it away.
+Within a file system a move is a rename, however large the folder is. To another file system it is a copy under a name
+beside the target. The copy gets the target's name when it is whole and synced; then the original is renamed and
+removed. So a file or folder with the target's name is complete, whenever the process ends. An unfinished copy has a
+name with one of the suffixes here, and `remove_leftovers` removes it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.logfile.access.place import FILE_MODE, FOLDER_MODE
-from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.system.storage import Kind, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Stamp, Storage
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.storage import Stamp, Storage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 PARTIAL_SUFFIX = ".rmqctl-partial"
 MOVED_SUFFIX = ".rmqctl-moved"
@@ -28,14 +28,17 @@ NAME_MAX = 255  # bytes
 
 
 class Modes(NamedTuple):
-    """Who may do what with files, and with their folders, as chmod takes it."""
+    """The modes of files and of their folders, as chmod takes them."""
 
     file: int = FILE_MODE
     folder: int = FOLDER_MODE
 
 
 def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
-    """Return the modes of the first file at or below one of `paths`, and of its folder. Raises OSError."""
+    """Return the modes of the first file at or below one of `paths`.
+
+    One is the mode of the file, the other that of its folder. Raises OSError.
+    """
     for path in paths:
         for found, stamp in tree_of(storage, path):
             if stamp.kind is Kind.FILE:
@@ -47,7 +50,7 @@ def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
 def remove(storage: WritableStorage, path: Path) -> None:
     """Delete a file or a whole folder.
 
-    Durable with the next sync of the folder that it was in. Raises OSError.
+    The deletion is durable after the next sync of the folder above. Raises OSError.
     """
     for found, stamp in tree_of(storage, path):
         if stamp.kind is Kind.DIRECTORY:
@@ -66,7 +69,7 @@ def remove_leftovers(storage: WritableStorage, path: Path) -> None:
 
 
 def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> None:
-    """Sync a file or a whole folder, with the owner of `like` and these modes.
+    """Sync a file or a whole folder, and set its owner (of `like`) and modes.
 
     Raises OSError.
     """
@@ -82,7 +85,7 @@ def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> N
 def move(storage: WritableStorage, path: Path, target: Path) -> None:
     """Give a file or a whole folder another name.
 
-    What stands at `target` must be gone. Raises OSError. Durable with a sync of both folders.
+    Nothing may exist at `target`. The move is durable after a sync of both folders. Raises OSError.
     """
     if storage.rename(path, target):
         return
@@ -98,9 +101,9 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return a path beside `path` with its name and a suffix.
+    """Return a path beside `path`: its name and a suffix.
 
-    In place of a name too long for that, such as a topic's, its hash.
+    If the name is too long for that, such as a topic's, its hash is used instead.
     """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
@@ -122,7 +125,7 @@ def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _copy_file(storage: WritableStorage, path: Path, target: Path, size: int) -> None:
-    """Holes stay holes."""
+    """Copy a file; holes stay holes."""
     source = storage.open(path)
     try:
         copy = storage.make_file(target)

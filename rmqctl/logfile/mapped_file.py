@@ -1,6 +1,6 @@
-"""One file of a queue of files: its name is the offset of its first byte.
+"""One file of a queue of files; its name is the offset of its first byte.
 
-The name is RocketMQ's. For reading, the file is not mapped but read (`storage.py` says why).
+The class has RocketMQ's name. For reading, the file is not mapped but read (`storage.py` gives the reason).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 BLOCK_SIZE = 1024 * 1024
 _ZEROS = bytes(BLOCK_SIZE)
@@ -23,7 +23,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 def is_zeros(block: bytes) -> bool:
     """Return whether a block of at most 1 MiB is only zeros.
 
-    Comparing is ten times as fast as looking for another byte.
+    A comparison with zeros is ten times as fast as a search for another byte.
     """
     return block == _ZEROS[: len(block)]
 
@@ -31,8 +31,8 @@ def is_zeros(block: bytes) -> bool:
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    Opened when first read, closed by `close`. A file that is longer than those of its queue has more bytes,
-    `size_on_disk`; those after `size` are not the queue's.
+    The first read opens it, `close` closes it. A file that is longer than the files of its queue has `size_on_disk`
+    bytes; the bytes after `size` do not belong to the queue.
     """
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
@@ -56,7 +56,10 @@ class MappedFile:
 
     @property
     def last_modified_timestamp(self) -> int:
-        """Return when the file was last written to, ms since 1970. Raises OSError."""
+        """Return when the file was last written to, in ms since 1970.
+
+        Raises OSError.
+        """
         return self._storage.entry(self.path).mtime
 
     def __enter__(self) -> MappedFile:
@@ -68,9 +71,9 @@ class MappedFile:
         self.close()
 
     def apart(self) -> MappedFile:
-        """Return the same file with a descriptor of its own, which is closed by nobody but its owner.
+        """Return the same file with a descriptor of its own, for another thread.
 
-        For another thread.
+        Only its owner closes that descriptor.
         """
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # who reads it is told
@@ -78,30 +81,39 @@ class MappedFile:
         return apart
 
     def with_excess(self) -> MappedFile:
-        """Return the same file with all bytes that it has on the disk, and a descriptor of its own."""
+        """Return the same file with all of its bytes on disk.
+
+        It has a descriptor of its own.
+        """
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 
     def close(self) -> None:
-        """Close the descriptor, if there is one; the next read opens it again."""
+        """Close the descriptor, if there is one.
+
+        The next read opens the file again.
+        """
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None
 
     def read(self, position: int, size: int) -> bytes:
-        """Return `size` bytes at `position` of the file; fewer at its end. Raises OSError."""
+        """Return `size` bytes at `position` of the file; fewer at its end.
+
+        Raises OSError.
+        """
         return self._storage.read(self._open(), position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes at `position`.
 
-        How many it got, fewer only at the file's end. Raises OSError.
+        Returns the number of bytes, which is lower only at the file's end. Raises OSError.
         """
         return self._storage.read_into(self._open(), position, buffer)
 
     def read_exact(self, position: int, size: int) -> bytes:
         """Return `size` bytes at `position`, all of them.
 
-        Raises OSError where the file has fewer: it became shorter since it was listed.
+        Raises OSError if the file has fewer, because it became shorter since it was listed.
         """
         data = self.read(position, size)
         if len(data) < size:
@@ -122,17 +134,17 @@ class MappedFile:
             position += len(block)
 
     def next_data(self, position: int) -> int:
-        """Return the first position >= `position` that is not in a hole of a sparse file.
+        """Return the first position >= `position` outside the holes of a sparse file.
 
-        The file's size: only a hole is left. Raises OSError.
+        Returns the file's size if only a hole is left. Raises OSError.
         """
         found = self._storage.next_data(self._open(), position)
         return self.size if found is None else min(found, self.size)
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first byte that is not zero, from `position` on.
+        """Return the position of the first non-zero byte, from `position` on.
 
-        None: only zeros. Raises OSError.
+        None: all bytes are zero. Raises OSError.
         """
         for at, block in self.blocks(position):
             if not is_zeros(block):
@@ -140,7 +152,7 @@ class MappedFile:
         return None
 
     def data_end(self, position: int) -> int:
-        """Return the position after the last byte that is not zero, at least `position`.
+        """Return the position after the last non-zero byte, at least `position`.
 
         Raises OSError.
         """

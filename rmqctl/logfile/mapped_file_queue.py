@@ -1,7 +1,7 @@
-"""A queue of files of one size, each named by the offset of its first byte, in one folder or interleaved over several.
+"""A queue of files of one size, each named by the offset of its first byte.
 
-Brokers load a queue only when every file has the right length. What is wrong with the sequence of files is listed in
-`anomalies`, what does not belong into the folders in `foreign`.
+The files are in one folder or interleaved over several. Brokers load a queue only if every file has the right length.
+`anomalies` lists faults in the sequence of files, `foreign` what does not belong into the folders.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from rmqctl.format.message import Damage
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Entry, Storage
+    from rmqctl.logfile.system.storage import Entry, Storage
 
 FILE_NAME_DIGITS = 20
 OFFSET_MAX = 2**63 - 1
@@ -35,8 +35,8 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have: `configured`, or read off the files; what a file has
-    after that is not read. Raises OSError when a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have: `configured`, or derived from the files; bytes after
+    that are not read. Raises OSError if a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -47,9 +47,9 @@ class MappedFileQueue:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folders again: files come, grow and go under a live broker.
+        """List the folders again.
 
-        Raises OSError.
+        Under a live broker, files are added, grow and are deleted. Raises OSError.
         """
         self.close()
         self.anomalies: list[Damage] = []
@@ -73,12 +73,12 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """Return the first byte of the first file; 0 without files."""
+        """Return the offset of the first file; 0 without files."""
         return self._bases[0] if self._bases else 0
 
     @property
     def end(self) -> int:
-        """Return the byte after the last file; 0 without files."""
+        """Return the offset after the last file; 0 without files."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:
@@ -148,9 +148,9 @@ class MappedFileQueue:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Say what is wrong with the length of a file.
+    """Return what is wrong with the length of a file.
 
-    `usual` is 0 where all files are empty.
+    `usual` is 0 if all files are empty.
     """
     if size:
         return f"the file has {size} bytes, it should have {usual}"
@@ -158,9 +158,10 @@ def _length_words(size: int, usual: int) -> str:
 
 
 def _common_size(files: list[MappedFile]) -> int:
-    """Return the length that most files have or leave room for until the next.
+    """Return the length of most files, or for which the next file leaves room.
 
-    Of equally good ones: one that all names are multiples of, then one that some file has, then the largest.
+    If several are equally frequent, one that divides all names is preferred, then one that some file has, then the
+    largest.
     """
     sizes = Counter(file.size for file in files if file.size)
     votes = sizes + Counter(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))

@@ -1,4 +1,7 @@
-"""Records of one commit log file, read through a window of a few MiB: memory stays flat whatever the sizes claim."""
+"""Records of one commit log file, read through a window of a few MiB.
+
+Memory stays flat, whatever sizes the records claim.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _PREFIX = struct.Struct(">iI")
 class RecordReader:
     """Decodes records at positions of `file`, `window_size` bytes at a time.
 
-    All methods raise OSError when the file cannot be read.
+    All methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
@@ -94,9 +97,9 @@ class RecordReader:
         return None
 
     def first_nonzero(self, position: int) -> int | None:
-        """Return the position of the first byte that is not zero, from `position` on.
+        """Return the position of the first non-zero byte, from `position` on.
 
-        None: only zeros.
+        None: all bytes are zero.
         """
         if position >= self.file.size:
             return None
@@ -108,7 +111,7 @@ class RecordReader:
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
-        """Return TOTALSIZE of a damaged record where it is possible, and 0 otherwise."""
+        """Return TOTALSIZE of a damaged record if it is possible, otherwise 0."""
         if self.file.size - position < BLANK_SIZE:
             return 0
         at = self._load(position, BLANK_SIZE)
@@ -119,7 +122,7 @@ class RecordReader:
         return size if possible else 0
 
     def _load(self, position: int, need: int) -> int:
-        """Load `need` bytes at `position` into the window; return where they begin."""
+        """Load `need` bytes at `position` into the window, and return where they begin."""
         at = position - self._start
         if at < 0 or at + need > len(self._window):
             size = min(max(self._window_size, need), self.file.size - position)
@@ -129,7 +132,7 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """Return `size` bytes; only the first `need` where the rest has a bad sector."""
+        """Return `size` bytes, or only the first `need` if the rest has a bad sector."""
         try:
             return self.file.read_exact(position, size)
         except OSError:
@@ -138,9 +141,9 @@ class RecordReader:
             return self.file.read_exact(position, need)
 
     def _claims_its_place(self, position: int) -> bool:
-        """Return whether a blank, or a record with the right PHYSICALOFFSET, could be here.
+        """Return whether a blank, or a record with the right PHYSICALOFFSET, may be here.
 
-        Spares a decode of each stray magic code.
+        This avoids decoding at each stray magic code.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
@@ -149,9 +152,9 @@ class RecordReader:
         return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
 
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
-        """Return what is wrong with a record that reaches beyond the window, before it is loaded.
+        """Return what is wrong with a record beyond the window, before it is loaded.
 
-        A size that lies costs no memory.
+        A wrong size then costs no memory.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
@@ -174,7 +177,7 @@ class RecordReader:
         )
 
     def _bodiless(self, position: int, size: int, magic: int, topic_length_at: int) -> Message:
-        """Return a record that is too large to hold in memory, without its body."""
+        """Return a record that is too large for memory, without its body."""
         raw = self.file.read_exact(position, HEAD_SIZE_MAX)
         fields = message.head_of(raw).struct.unpack_from(raw)
         length_size = message.topic_length_size(magic)
@@ -184,7 +187,7 @@ class RecordReader:
         return Message._make((*head, memoryview(b""), rest[length_size:topic_end], rest[topic_end + 2 :]))
 
     def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
-        """Return whether topic and properties that begin at `topic_length_at` end at `end`."""
+        """Return whether topic and properties from `topic_length_at` on end at `end`."""
         if topic_length_at + topic_length_size > end:
             return False
         topic_length = self._integer(topic_length_at, topic_length_size)
@@ -206,5 +209,8 @@ class RecordReader:
 
 
 def is_framed(found: Message | Blank | Damage | None) -> bool:
-    """Return whether the lengths of a record are right, its content damaged or not."""
+    """Return whether the lengths of a record are right.
+
+    Its content may be damaged.
+    """
     return found.message is not None if isinstance(found, Damage) else found is not None

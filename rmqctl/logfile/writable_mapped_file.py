@@ -1,8 +1,8 @@
-"""One file of a queue of files, for writing: three positions, and a count of those who hold it.
+"""One file of a queue of files, for writing: three positions, and a hold count.
 
-RocketMQ's MappedFile. `wrote_position` is after what was appended; `committed_position` after what reached the file
-(with a buffer of the transient store pool that is later, without one the same); `flushed_position` after what is on
-the disk.
+This is RocketMQ's MappedFile. `wrote_position` is after the appended bytes. `committed_position` is after the bytes
+that reached the file; without a buffer of the transient store pool, it equals `wrote_position`. `flushed_position` is
+after the bytes that are flushed to disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 FORCED_STEP = 1000  # a file that is to go although someone holds it loses so many holds
 
@@ -26,11 +26,10 @@ FORCED_STEP = 1000  # a file that is to go although someone holds it loses so ma
 class WritableMappedFile(MappedFile):
     """A file of `size` bytes.
 
-    Positions in bytes of the file. Methods that touch it raise OSError.
-
-    `wrote_position` is where appending goes on. With a `pool`, appends go to a buffer of it until `commit`; otherwise,
-    `mapped`, into the file's pages by memory, which is several times as fast for small appends; otherwise by a write
-    each. With `kept` the storage closes it when too many files are open: it must be used by one thread at a time.
+    Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
+    `wrote_position`. With a `pool`, appends go to a buffer until `commit`. Otherwise, with `mapped`, they go to the
+    file's pages in memory, which is several times as fast for small appends; otherwise each append is a write. With
+    `kept`, the storage closes the file if too many are open; then only one thread at a time may use it.
     """
 
     def __init__(
@@ -70,24 +69,24 @@ class WritableMappedFile(MappedFile):
 
     @property
     def is_full(self) -> bool:
-        """Return whether nothing more fits."""
+        """Return whether the file has no room left."""
         return self.wrote_position == self.size
 
     @property
     def readable_position(self) -> int:
-        """Return the position after what a reader of the file can see."""
+        """Return the position after the last byte that a reader of the file can see."""
         return self.wrote_position if self._buffer is None else self.committed_position
 
     @property
     def descriptor(self) -> int:
-        """Return the open descriptor, for who writes at places of its own."""
+        """Return the open descriptor, for callers that write at positions of their own."""
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Append `data`, for which there must be room.
+        """Append `data`, for which the file must have room.
 
-        After an OSError nothing is appended, and what reached the file is zeros again; where that fails, too, the next
-        append tries.
+        After an OSError nothing is appended, and bytes that reached the file are zeros again; if zeroing fails, too,
+        the next append tries again.
         """
         position = self.wrote_position
         end = position + len(data)
@@ -112,14 +111,14 @@ class WritableMappedFile(MappedFile):
         return self._memory
 
     def close(self) -> None:
-        """Close descriptor and mapping."""
+        """Close the descriptor and the mapping."""
         super().close()
         if self._memory is not None:
             self._memory.close()
             self._memory = None
 
     def set_modified(self, time_ms: int) -> None:
-        """Have the file say that it was written last at `time_ms`, ms since 1970."""
+        """Set the file's time of modification to `time_ms`, in ms since 1970."""
         self._writable.set_modified(self._open(), time_ms)
 
     def _write(self, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -133,10 +132,10 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Zero what a failed append left.
+        """Zero the bytes that a failed append left.
 
-        Otherwise whole records in it could come back to life after a shorter record. Only bytes that are not zero are
-        written: a full disk has room for those, but not for more.
+        Otherwise whole records in them could become valid after a shorter record. Only non-zero bytes are written: a
+        full disk has room for those, but not for more.
         """
         if not self._torn:
             return
@@ -145,18 +144,18 @@ class WritableMappedFile(MappedFile):
         self._torn, self._is_mended = 0, True
 
     def skip_to_end(self) -> None:
-        """Count the rest of the file as written (after a blank of 8 bytes).
+        """Count the rest of the file as written, after a blank of 8 bytes.
 
-        Of a pool's used buffer, zeros.
+        In a used buffer of the pool, the rest becomes zeros.
         """
         if self._buffer is not None:
             self._buffer[self.wrote_position : self.size] = bytes(self.size - self.wrote_position)
         self.wrote_position = self.size
 
     def commit(self, least_pages: int = 0) -> int:
-        """Write appended bytes to the file; return the committed position.
+        """Write appended bytes to the file, and return the committed position.
 
-        Does so only when they are `least_pages` pages or more, or the file is full.
+        It does so only for at least `least_pages` pages, or if the file is full.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -173,9 +172,9 @@ class WritableMappedFile(MappedFile):
             return self.committed_position
 
     def flush(self, least_pages: int = 0) -> int:
-        """Flush the readable part to the disk; return the flushed position.
+        """Flush the readable part to disk, and return the flushed position.
 
-        Does so only when it is `least_pages` pages or more, or the file is full.
+        It does so only for at least `least_pages` pages, or if the file is full.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -194,16 +193,19 @@ class WritableMappedFile(MappedFile):
             return self.flushed_position
 
     def warm_up(self) -> None:
-        """Have the file's blocks allocated, page by page, so that a full disk is found out now and not while messages come."""
+        """Allocate the file's blocks, page by page.
+
+        A full disk is then found now, and not while messages arrive.
+        """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
             self._writable.write(self._open(), position, page[: self.size - position])
         self._writable.sync(self._open())
 
     def hold(self) -> bool:
-        """Keep the file from being closed and deleted, until `release`.
+        """Prevent the file from being closed and deleted until `release`.
 
-        False: it is already going.
+        False: it is being closed already.
         """
         with self._reference_lock:
             if not self._available or self._references <= 0:
@@ -212,7 +214,7 @@ class WritableMappedFile(MappedFile):
             return True
 
     def release(self) -> None:
-        """Give a hold back; the last one closes the file."""
+        """Release a hold. The last release closes the file."""
         with self._reference_lock:
             self._references -= 1
             gone = self._references <= 0
@@ -220,9 +222,9 @@ class WritableMappedFile(MappedFile):
             self.close()
 
     def shutdown(self, forced_after_ms: int = 0) -> bool:
-        """Refuse new holds, and release the first one; return whether none is left.
+        """Refuse new holds, release the first one, and return whether none is left.
 
-        When called again `forced_after_ms` later, it no longer waits for holds that are left.
+        A call at least `forced_after_ms` later no longer waits for the remaining holds.
         """
         now = time.monotonic()
         with self._reference_lock:
@@ -237,7 +239,10 @@ class WritableMappedFile(MappedFile):
         return self._references <= 0
 
     def destroy(self, forced_after_ms: int = 0) -> bool:
-        """Close and delete the file; False: someone holds it, ask again later."""
+        """Close and delete the file.
+
+        False: it is still held; try again later.
+        """
         if not self.shutdown(forced_after_ms):
             return False
         if self._pool is not None and self._buffer is not None:

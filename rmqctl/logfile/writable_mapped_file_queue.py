@@ -1,4 +1,7 @@
-"""A queue of files that is written to at its end: RocketMQ's MappedFileQueue and MultiPathMappedFileQueue."""
+"""A queue of files that is written at its end.
+
+RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,15 @@ if TYPE_CHECKING:
 
     from rmqctl.logfile.mapped_file_queue import MappedFileQueue
     from rmqctl.logfile.memory.allocate import AllocateMappedFileService
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 
 class WritableMappedFileQueue:
-    """Files of `file_size` bytes in `folders`, in turn by their offset where there are several, but for those that `is_full` says.
+    """Files of `file_size` bytes in `folders`.
 
-    `queue` is what is there already; `end` is where writing goes on (an offset; the end of what is in use). Files
-    after `end` are used again: a pre-allocated one is only zeros. Offsets in bytes; methods raise OSError.
+    With several folders, files take turns by their offset, except that folders for which `is_full` holds are skipped.
+    `queue` has the existing files; writing continues at `end`, the offset where the used part ends. Files after `end`
+    are reused: a pre-allocated one has only zeros. Offsets are in bytes; methods raise OSError.
     """
 
     def __init__(
@@ -62,19 +66,19 @@ class WritableMappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """Return the position after the last byte that was appended; 0 without files."""
+        """Return the position after the last appended byte; 0 without files."""
         last = self.last  # once: another thread may add a file
         return 0 if last is None else last.file_from_offset + last.wrote_position
 
     @property
     def last(self) -> WritableMappedFile | None:
-        """Return the file that is written to, full or not."""
+        """Return the file that is written to; it may be full."""
         return self.files[-1] if self.files else None
 
     def last_with_room(self, start_offset: int = 0) -> WritableMappedFile:
-        """Return the last file, or a new one where it is full.
+        """Return the last file, or a new one if it is full.
 
-        The first of all holds `start_offset`.
+        The first file of all has the offset `start_offset`.
         """
         last = self.last
         if last is not None and not last.is_full:
@@ -90,11 +94,10 @@ class WritableMappedFileQueue:
         start_offset: int = 0,
         on_full: Callable[[WritableMappedFile, int], None] = lambda *_: None,
     ) -> None:
-        """Append `data` over as many files as it takes.
+        """Append `data` to as many files as it needs.
 
-        The first of all holds `start_offset`.
-
-        `on_full` hears of each file that it fills, and how many bytes of `data` are written by then.
+        The first file of all has the offset `start_offset`. `on_full` gets each file that becomes full, and the number
+        of bytes of `data` written by then.
         """
         rest = memoryview(data)
         while rest:
@@ -106,10 +109,10 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Have what was appended on the disk, by the rule of least pages.
+        """Flush appended bytes to disk, by the rule of least pages.
 
-        Whether nothing was left to do. An OSError is for good: the system may have dropped what it could not write, and
-        a later sync would succeed without it.
+        Returns whether nothing was left to do. An OSError is final: the system may have dropped what it could not
+        write, and a later sync would succeed without it.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -122,18 +125,18 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Bring buffers into their files, by the rule of least pages.
+        """Write buffers into their files, by the rule of least pages.
 
-        Whether nothing was left to do.
+        Returns whether nothing was left to do.
         """
         before = self.committed_where
         self.committed_where = self._bring_on(before, lambda file: file.commit(least_pages))
         return self.committed_where == before
 
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
-        """Call `bring` for each file, from the one that holds offset `where` on.
+        """Call `bring` for each file, from the one with offset `where` on.
 
-        Stops at the first file that `bring` does not finish. Returns the offset that this reached.
+        Stops at the first file that `bring` does not finish. Returns the offset that it reached.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)
@@ -158,7 +161,7 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        The folders take turns. Full folders are left out, but where all are full, all take turns again
+        The folders take turns. Full folders are skipped; if all are full, all take turns again
         (MultiPathMappedFileQueue).
         """
         folders = (

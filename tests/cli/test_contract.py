@@ -23,7 +23,7 @@ from rmqctl.cli.shared.times import parse_time
 from rmqctl.cli.shared.verb import Verb
 from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 from rmqctl.forensics.finding import CATALOGUE, TERMS
-from rmqctl.logfile.storage import Entry, Storage
+from rmqctl.logfile.system.storage import Entry, Storage
 from tests.conftest import Rmqctl, tree_hash
 from tests.support.log_maker import Record, encode, write_log
 
@@ -302,7 +302,7 @@ def test_info_reads_little_of_a_thousand_large_files(
 
 def test_verify_needs_few_descriptors(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many queues and files there are: the number of open files has a bound."""
-    from rmqctl.logfile import storage
+    from rmqctl.logfile.system import storage
 
     monkeypatch.setattr(storage, "OPEN_FILES_MAX", 4)
     opened: set[int] = set()

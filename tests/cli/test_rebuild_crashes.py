@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.journals import list_journals
 from rmqctl.store.journal.transaction import undo_last
 from tests.store.journal.test_transaction import crash_points

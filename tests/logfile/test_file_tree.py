@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.file_tree import Modes, move, remove, remove_leftovers, settle
-from rmqctl.logfile.storage import tree_of
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.storage import tree_of
+from rmqctl.logfile.system.writable_storage import WritableStorage
 
 
 class OtherDisk(WritableStorage):

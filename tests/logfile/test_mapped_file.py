@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.logfile.mapped_file import BLOCK_SIZE, MappedFile
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from tests.support.memory_storage import FOLDER, MemoryStorage, memory_file
 from tests.support.property_settings import PROPERTY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from tests.support.memory_storage import FOLDER, MemoryStorage, memory_queue
 
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from rmqctl.logfile import writable_storage
+from rmqctl.logfile.system import writable_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmqctl.logfile.mapped_file import MappedFile
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.storage import Entry, Kind, Storage
+from rmqctl.logfile.system.storage import Entry, Kind, Storage
 
 FOLDER = Path("/memory/commitlog")
 

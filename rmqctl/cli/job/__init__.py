@@ -1,1 +1,1 @@
-"""`rmqctl job`: a module a question."""
+"""`rmqctl job`: one module for each job."""

@@ -105,7 +105,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
-    """Return how much there is of each difference, and the first of the real ones."""
+    """Return the number of each kind of difference, and the first records that differ."""
     from pyspark.sql import functions as f
 
     totals = found.groupBy("difference").agg(

@@ -79,7 +79,7 @@ def command(
 
 
 def _check_outside(target: Path, stores: tuple[Path, ...]) -> None:
-    """Raise BadRequest where the export would write into a store."""
+    """Raise BadRequest if the export would write into a store."""
     for store in stores:
         if target.resolve().is_relative_to(store.resolve()):
             raise BadRequest(

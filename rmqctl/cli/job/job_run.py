@@ -1,6 +1,6 @@
 """What every job on records does.
 
-Stores looked at, a session, the records, tasks' progress, and what was read at the end.
+It opens the stores and a session, makes the records, shows the tasks' progress, and reports what was read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqctl.cli.job.spark_options import spark_session
 from rmqctl.cli.output.render import count_progress, print_document, print_rows, remark
 from rmqctl.cli.shared.options import open_store
 from rmqctl.errors import ExitCode
-from rmqctl.logfile.remote_storage import root_text
+from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class JobRun(NamedTuple):
-    """A session that knows our data sources, and the stores that a job is asked about."""
+    """A session with rmqctl's data sources, and the stores of a job."""
 
     name: str
     spark: SparkSession
@@ -39,7 +39,7 @@ class JobRun(NamedTuple):
     split_mib: int
 
     def records(self, columns: Sequence[str], *stores: ReadOnlyStore) -> LogRecords:
-        """Return the records of all stores, or of those named."""
+        """Return the records of all stores, or of the named ones."""
         from rmqctl.spark.question.log_records import LogRecords
 
         options = self.layout | {"splitMiB": str(self.split_mib)}
@@ -52,11 +52,14 @@ class JobRun(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Return whether something that belongs to a store was not read: a link, or a folder that is closed."""
+        """Return whether a part of a store was not read.
+
+        It is a link, or a folder without read permission.
+        """
         return any(store.partly_read for store in self.stores)
 
     def table(self, name: str) -> DataFrame:
-        """Return another of the data sources, for all stores."""
+        """Return a table of another data source, for all stores."""
         return self.spark.read.format(name).options(**self.layout).load([path_of(store) for store in self.stores])
 
 
@@ -76,8 +79,8 @@ class JobOptions:
 def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[JobRun]:
     """Run the job `name` with the options that all jobs share.
 
-    What Spark raises in it is one line. Raises what opening a store raises, before Spark is begun; BadRequest,
-    Unreadable.
+    An error of Spark becomes one line. Raises BadRequest, Unreadable, and what opening a store raises; stores are
+    opened before Spark starts.
     """
     opened = [open_store(store, asked.broker_conf, asked.follow_links) for store in dict.fromkeys(stores)]
     layout = {"followLinks": str(asked.follow_links).lower()} | (
@@ -100,12 +103,15 @@ def path_of(store: ReadOnlyStore) -> str:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """Return all rows, inner ones as dicts, too."""
+    """Return all rows as dicts, nested rows too."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
-    """Return a table's columns from words `HEADING=key`: the headings, and what gives a row's cell."""
+    """Return the columns of a table for words `HEADING=key`.
+
+    A column is its heading, and a function that returns a row's cell.
+    """
     pairs = (word.split("=") for word in columns.split())
     return {heading: itemgetter(key) for heading, key in pairs}
 
@@ -113,7 +119,7 @@ def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
 def print_result(
     run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """Print the document of a job where JSON is asked for, otherwise its `rows` alone."""
+    """Print the document of a job for `-o json`, otherwise only its `rows`."""
     verb = f"job.{run.name}"
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
@@ -122,14 +128,14 @@ def print_result(
 
 
 def scanned(scan: Scan) -> Row:
-    """Return what was read, for a JSON document."""
+    """Return what the job read, for a JSON document."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """Return what was read and what not, on stderr.
+    """Report on stderr what was read and what was not, and return the exit code.
 
-    The exit code, where `found` says that there are findings.
+    `found`: the job has findings.
     """
     read_counts = [scan.counts for scan in read]
     for counts in read_counts:

@@ -79,7 +79,10 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
 
 
 def _known_topics(run: JobRun) -> DataFrame:
-    """Return the topics of each store that has a topics.json: listed in it, in a group's offsets, or with a queue."""
+    """Return the topics of each store that has a topics.json.
+
+    They are listed there, in a group's offsets, or have a queue.
+    """
     from rmqctl.store.read.known_topics import KnownTopics
 
     rows = []

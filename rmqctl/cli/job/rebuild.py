@@ -1,9 +1,9 @@
-"""`rmqctl job rebuild`: Spark's tasks read and describe the logs, the driver places units and index entries.
+"""`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
-By measure: placing costs the driver 0.1 us a message (0.2 with its keys), which is 1 to 5 GiB of log in a second; a
-shuffle by queue, so that executors write, costs 0.9 us more. It would pay from some 20 cores on that read faster than
-that. And what place a message gets depends on all of the log before it (damage, a topic that was made again), where an
-index entry goes on all keys before it.
+The tasks make dispatch requests; the driver places units and index entries. Measured: placing costs the driver 0.1 us a
+message (0.2 with its keys), which is 1 to 5 GiB of log a second. A shuffle by queue, with which executors would write,
+costs 0.9 us more. It would pay with some 20 cores that read faster than that. The place of a message depends on all of
+the log before it (damage, a topic that was created again), and the place of an index entry on all keys before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmqctl.cli.verbs.rebuild import WHAT, RebuildOptions, selection
 from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
 from rmqctl.cli.views.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError
-from rmqctl.logfile.remote_storage import is_remote, root_text
+from rmqctl.logfile.system.remote_storage import is_remote, root_text
 from rmqctl.spark.scan.split_size import MIB
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def command(
 def _opened(
     store: Path, *, broker_conf: Path | None, follow_links: bool
 ) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
-    """Open a store that may be rebuilt, and note how its files are now.
+    """Open a store that may be rebuilt, and note the state of its files.
 
     Raises BadRequest for a URL.
     """
@@ -147,9 +147,9 @@ def _opened(
 
 
 def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_run: bool) -> int:
-    """Note the folders of the log where a store may be rebuilt.
+    """Note the log folders of a store that may be rebuilt.
 
-    Raises RmqctlError where it may not be.
+    Raises RmqctlError if the store may not be rebuilt.
     """
     with opened(store) as (found, _):
         if not dry_run:
@@ -161,8 +161,8 @@ def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_
 def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Become the owner of the stores before Spark starts.
 
-    Its JVM and its workers then run as that user, since they share files. Raises ChangeFailed where the stores belong
-    to several users, or their owner may not use what Spark needs.
+    Its JVM and its workers then run as that user, because they share files. Raises ChangeFailed if the stores belong to
+    several users, or if their owner may not use what Spark needs.
     """
     needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
     act_as_owner_of(stores)
@@ -177,7 +177,7 @@ def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
 
 
 def _pyspark() -> Iterator[Path]:
-    """Yield the file that is imported as PySpark, where it is installed."""
+    """Yield the file that Python imports as PySpark, if it is installed."""
     found = find_spec("pyspark")
     if found is not None and found.origin is not None:
         yield Path(found.origin)
@@ -196,7 +196,10 @@ def _rebuild(
 
 
 def _attempt(one: Callable[[], int]) -> int:
-    """Return what became of one store; what ends that is told, and ends no other."""
+    """Rebuild one store, and return its outcome.
+
+    An error is reported, and does not stop the other stores.
+    """
     try:
         return one()
     except BrokenPipeError:  # the reader of all plans

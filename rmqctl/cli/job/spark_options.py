@@ -1,4 +1,4 @@
-"""Options that all jobs share, and the session that they make of them."""
+"""The options that all jobs share, and the session for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from rmqctl.cli.shared.options import LocalPath, layout_options
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.remote_storage import is_remote, is_url, root_path
+from rmqctl.logfile.system.remote_storage import is_remote, is_url, root_path
 from rmqctl.spark.scan.split_size import SPLIT_MIB, SPLIT_MIB_MAX
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class StoreParam(LocalPath):
     """A store's folder, or a URL: s3://bucket/store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path, of a URL as `root_path` has it."""
+        """Return a Path; for a URL, the path that `root_path` gives."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
@@ -63,7 +63,7 @@ def spark_options(command: F) -> F:
 def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
     """Open the session that the options ask for.
 
-    Raises BadRequest without PySpark, Unreadable where nobody answers.
+    Raises BadRequest if PySpark is not installed, Unreadable if no Spark answers.
     """
     if master and remote:
         raise click.UsageError("give --master or --remote, not both")

@@ -85,7 +85,10 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
 
 
 def _make_views(records: LogRecords, splits: Sequence[Split] = ()) -> None:
-    """Of splits that join, or only so that the query can be looked at."""
+    """Define the views.
+
+    For a run, they read splits that join. To check the query only, they read nothing.
+    """
     from rmqctl.spark.question.sql import views
 
     for name, frame in views(records.table(splits)).items():

@@ -27,7 +27,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     name = "INTERVAL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse what was typed."""
+        """Parse the text of an option."""
         found = re.fullmatch(r"([1-9]\d{0,5})([smhd])", str(value), re.ASCII)
         length = int(found[1]) * UNIT_MS[found[2]] if found else 0
         if not 0 < length <= INTERVAL_MAX_MS:

@@ -1,1 +1,1 @@
-"""Output: documents, tables, complaints."""
+"""Output: documents, tables, errors."""

@@ -1,4 +1,7 @@
-"""What ended a command, or one store of several: one line on stderr, and an exit status."""
+"""An error as one line on stderr and an exit status.
+
+It ended a command, or the work on one of several stores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from rmqctl.errors import ExitCode, RmqctlError
 
 
 def report_error(error: BaseException) -> int:
-    """Say in one line what ended a command; its exit status."""
+    """Report in one line the error that ended a command, and return the exit status."""
     if isinstance(error, click.ClickException):
         error.show()
         return int(exit_status(error))
@@ -24,7 +27,7 @@ def report_error(error: BaseException) -> int:
 
 
 def exit_status(error: BaseException) -> ExitCode:
-    """Return the exit status that a command ends with where this ended it."""
+    """Return the exit status of a command that this exception ended."""
     if isinstance(error, RmqctlError):
         return error.exit_code
     if isinstance(error, click.ClickException):

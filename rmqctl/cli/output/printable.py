@@ -1,6 +1,6 @@
-"""Text from a store made fit for a terminal or a spreadsheet.
+"""Text from a store, made safe for a terminal or a spreadsheet.
 
-Nothing in it can move the cursor, hide, reorder what is shown, or run.
+Safe text cannot move the cursor, hide or reorder what is shown, or run as a formula.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    r"""Return JSON text (its C0 characters are escaped already) with the other unsafe ones as `\u009b`.
+    r"""Return JSON text with its unsafe characters escaped, such as `\u009b`.
 
-    It stays the same JSON.
+    JSON escapes C0 characters already. The meaning of the JSON stays the same.
     """
     return _UNSAFE_IN_JSON.sub(lambda match: _json_escaped(match[0]), text)
 
 
 def no_formula(text: str) -> str:
-    """Return `text` with a `'` before it where a spreadsheet would take it for a formula."""
+    """Return `text` with a `'` before it if a spreadsheet would run it as a formula."""
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 

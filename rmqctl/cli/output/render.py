@@ -25,7 +25,10 @@ _IMPORTED_LATE = ("csv", "difflib", "rich.console", "rich.progress", "rich.table
 
 
 def import_late_ones() -> None:
-    """Import what is imported only where it is needed, in this module: later it may not be readable any more."""
+    """Import now what this module otherwise imports when it is needed.
+
+    Later, as another user, those files may not be readable.
+    """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
 
@@ -36,13 +39,13 @@ def to_json(value: Any) -> str:
 
 
 def print_document(verb: str, document: Row) -> None:
-    """Print a JSON document with its schema's name, indented."""
+    """Print a JSON document, indented, with the name of its schema."""
     text = json.dumps({"schema": f"rmqctl.{verb}/1"} | document, ensure_ascii=False, indent=2)
     print(printable_json(text))
 
 
 def print_line(verb: str, document: Row) -> None:
-    """Print a JSON document with its schema's name in one line."""
+    """Print a JSON document in one line, with the name of its schema."""
     print(to_json({"schema": f"rmqctl.{verb}/1"} | document))
 
 
@@ -57,13 +60,10 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows in the format asked for, as they come.
+    """Print rows, as they come, in the format that was asked for.
 
-    `keys` are CSV's columns, `columns` (heading, cell) the table's.
-
-    `head` has what a JSON document says before its rows: the store.
-
-    `live` rows come one by one over time: each is shown at once.
+    `keys` are the columns of CSV, `columns` (heading, cell) those of the table. `head` is what a JSON document has
+    before its rows: the store. `live`: rows arrive over time, and each one is shown at once.
     """
     if live:
         rows = _flushed(rows)
@@ -79,7 +79,7 @@ def print_rows(
 
 
 def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
-    """Print blocks of whole lines as they are; at most `limit` lines."""
+    """Print blocks of whole lines unchanged, at most `limit` lines."""
     sys.stdout.flush()
     left = limit
     if left == 0:
@@ -93,16 +93,16 @@ def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
 
 
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows; each is out before the next is asked for."""
+    """Yield the rows. Each row is flushed before the next one is taken."""
     for row in rows:
         yield row
         sys.stdout.flush()
 
 
 def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], Any]], at_once: int) -> None:
-    """Print a table for every so many rows.
+    """Print a table for every block of rows.
 
-    Of live rows only the first has headings. Columns that are empty throughout are left out.
+    With live rows, only the first table has headings. Columns without any value are left out.
     """
     first = True
     while chunk := list(islice(rows, at_once)):
@@ -119,7 +119,10 @@ def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], An
 
 
 def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
-    """Print rows as tabulate would: to import tabulate takes a third of the time of a look-up."""
+    """Print rows as tabulate would.
+
+    Importing tabulate takes a third of the time of a look-up.
+    """
     lines = head + [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
@@ -150,7 +153,7 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 def _csv_cell(value: Any, *, raw: bool) -> str:
     """Return a cell.
 
-    A text must not run as a formula where the file is opened as a spreadsheet; numbers of ours cannot.
+    A text must not run as a formula in a spreadsheet; numbers cannot.
     """
     if isinstance(value, dict | list):
         return to_json(value)
@@ -158,9 +161,9 @@ def _csv_cell(value: Any, *, raw: bool) -> str:
 
 
 def print_table(headings: list[str], rows: list[list[Any]], *, headed: bool = True) -> None:
-    """Print a table: by rich on a terminal, as plain text otherwise.
+    """Print a table: by rich on a terminal, otherwise as plain text.
 
-    Its headings only where `headed`.
+    `headed`: with headings.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if not is_terminal(sys.stdout):
@@ -188,7 +191,7 @@ def print_fields(fields: Iterable[tuple[str, Any]]) -> None:
 
 
 def remark_fields(fields: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values on stderr."""
+    """Print names and values on stderr, one pair a line."""
     for line in _aligned(fields):
         remark(line)
 
@@ -209,15 +212,15 @@ def _cell(value: Any) -> str:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Return whether a stream is a terminal that can do more than print lines."""
+    """Return whether a stream is a terminal that can move its cursor."""
     return bool(stream.isatty()) and os.environ.get("TERM", "") != "dumb"
 
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the bytes done.
+    """Yield a function that takes the number of bytes done.
 
-    Shows them on stderr as `mode` (auto, json, none) asks.
+    It shows them on stderr as `mode` (auto, json, none) asks.
     """
     if mode == "json":
         yield _json_progress(total, what)
@@ -259,9 +262,9 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that takes how many are done, of how many by now.
+    """Yield a function that takes two counts: how many are done, and how many there are.
 
-    Shows them on stderr as `mode` (auto, json, none) asks.
+    It shows them on stderr as `mode` (auto, json, none) asks.
     """
     if mode == "json":
         yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))

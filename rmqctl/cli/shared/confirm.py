@@ -1,4 +1,4 @@
-"""A plan is shown, then somebody says yes: with --yes, or at a terminal."""
+"""Confirmation of a plan that was shown: by --yes, or at a terminal."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def change_options(command: F) -> F:
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Check, before long work, that the question at its end can be asked.
+    """Check, before long work, that somebody can answer the question at its end.
 
-    Raises NotConfirmed where nobody can be asked.
+    Raises NotConfirmed if nobody can.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whether to carry out what was shown.
+    """Ask whether to carry out the plan that was shown.
 
-    Raises NotConfirmed, also where nobody can be asked.
+    Raises NotConfirmed, also if nobody can answer.
     """
     if yes:
         return
@@ -57,7 +57,10 @@ def confirm(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def plan_shown(*, dry_run: bool) -> Iterator[None]:
-    """Around what prints a plan: it is out before anything is done, and a reader of stdout who goes away is told that nothing was."""
+    """Flush the printed plan before the change begins.
+
+    If the reader of stdout has gone, report that nothing was changed.
+    """
     try:
         yield
         flush_output()
@@ -68,7 +71,10 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 
 
 def undo_hint(store: Path) -> str:
-    """Return the undo to propose after a change: it needs the options that name the store's files and the user."""
+    """Return the undo command to propose after a change.
+
+    It has the options that name the store's files and the user.
+    """
     context = click.get_current_context()
     words = [quoted(store)]
     conf = context.params.get("broker_conf")

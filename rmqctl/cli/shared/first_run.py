@@ -1,4 +1,4 @@
-"""What the first run of all says while it compiles."""
+"""The remark of the first run while it compiles the kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PATIENCE_SECONDS = 0.7
 
 
 def warmed_up(warm_up: Callable[[], None]) -> None:
-    """Run `warm_up`, which has kernels made ready.
+    """Run `warm_up`, which compiles or loads kernels.
 
-    Where that compiles, say so before the user wonders.
+    If it takes long, report why on stderr.
     """
     import threading
 

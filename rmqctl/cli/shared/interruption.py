@@ -1,4 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP for a verb that writes: noted, so that what was begun is ended in order."""
+"""Ctrl-C, SIGTERM and SIGHUP for a verb that writes.
+
+The signal is noted, so that the verb can end its work cleanly.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
-    """Return those that the caller did not have ignored, as nohup does, and a shell for what it runs in the background."""
+    """Return the signals that the caller does not ignore.
+
+    nohup ignores SIGHUP, and a shell ignores SIGINT for a command in the background.
+    """
     return [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class Interruption:
-    """While it is entered, the first signal only sets `noted`.
+    """In its block, the first signal only sets `noted`.
 
-    A second one is raised where it comes, as KeyboardInterrupt.
+    A second signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -46,7 +52,10 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around what may wait for ever and changes nothing: there the signal ends it, and is noted."""
+        """In this block, a signal ends the work and is noted.
+
+        It is for work that may wait for ever and changes nothing.
+        """
         self._is_waiting = True
         try:
             yield
@@ -63,10 +72,11 @@ class Interruption:
 
 
 class ChangeInterruption(Interruption):
-    """For what changes a store through a journal: up to `commit` a signal ends it, and nothing was changed.
+    """Signals during a change that goes through a journal.
 
-    From there on none does. Then it comes to its end, and so does the process, with the exit status that says so:
-    signals stay ignored. `at_once`: until then the first signal is raised, too.
+    Before `commit`, a signal ends the change, and nothing was changed. After it, the change runs to its end, and the
+    process exits with the status of the signal; further signals stay ignored. `at_once`: before `commit`, also the
+    first signal raises KeyboardInterrupt.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:
@@ -75,7 +85,10 @@ class ChangeInterruption(Interruption):
         self._is_committed = False
 
     def commit(self) -> None:
-        """Begin the change. Raises KeyboardInterrupt where a signal came before."""
+        """Begin the change.
+
+        Raises KeyboardInterrupt if a signal came before.
+        """
         if self.noted:
             raise KeyboardInterrupt
         self._is_committed = True

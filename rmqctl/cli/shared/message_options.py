@@ -30,7 +30,7 @@ class MessageOptions:
 
     @property
     def is_given(self) -> bool:
-        """Tell whether the command line describes a message."""
+        """Return whether the command line describes a message."""
         return any(value not in (None, ()) for value in vars(self).values())
 
 
@@ -57,7 +57,7 @@ def message_of_options(asked: MessageOptions) -> MessageExtBrokerInner:
 
 
 def _given_properties(asked: MessageOptions) -> dict[str, str]:
-    """Return what --property, --tags, --keys and --delay-level say."""
+    """Return the properties of --property, --tags, --keys and --delay-level."""
     if any("=" not in pair for pair in asked.pairs):
         raise click.BadParameter("write NAME=VALUE", param_hint="--property")
     said = [pair.partition("=")[::2] for pair in asked.pairs]

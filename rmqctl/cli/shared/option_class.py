@@ -1,4 +1,4 @@
-"""Options of one verb that belong together, as one typed, frozen object."""
+"""The options of a verb that belong together, as one typed, frozen object."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Pass options of a verb as frozen dataclasses: `asked=DumpOptions` makes one argument of all its fields.
+    """Pass options of a verb as frozen dataclasses.
 
-    Goes below the options. A field has the name of its option's parameter.
+    `asked=DumpOptions` makes one argument of all fields of DumpOptions. Write this decorator below the options. A field
+    has the name of its option's parameter.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

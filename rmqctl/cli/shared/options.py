@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and what they make of them."""
+"""Arguments and options that several verbs share, and their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.cli.output.render import RAW_CSV, remark
-from rmqctl.logfile.remote_storage import is_url
+from rmqctl.logfile.system.remote_storage import is_url
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
 class LocalPath(click.Path):
-    """A path of this host: of a URL no folder is made that is called s3:."""
+    """A path of this host.
+
+    A URL is refused, so that no folder with the name s3: is made.
+    """
 
     def __init__(self) -> None:
         # one that is not readable was not typed wrongly: opening it says so, with exit code 4
@@ -70,9 +73,9 @@ def layout_options(command: F) -> F:
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """-o with the formats that make sense for a verb.
+    """Add -o with the formats that make sense for a verb.
 
-    The first is the default. With csv among them, --raw.
+    The first is the default. If csv is one of them, add --raw, too.
     """
     option = click.option(
         "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."
@@ -121,7 +124,7 @@ def threads_option(command: F) -> F:
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return min(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, CORES_USED_MAX
     )
@@ -130,7 +133,7 @@ def _cores() -> int:
 def conf_of(store: Path, broker_conf: Path | None) -> BrokerConf:
     """Read broker.conf, if one is given.
 
-    Say so where it names another store, or a log elsewhere. Raises BadRequest.
+    Report on stderr if it names another store, or a log elsewhere. Raises BadRequest.
     """
     from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 
@@ -160,7 +163,7 @@ def _is_below(path: Path, store: Path) -> bool:
 def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log_only: bool = False) -> ReadOnlyStore:
     """Return the store that the shared options name.
 
-    `log_only`: the verb reads nothing but the log.
+    `log_only`: the verb reads only the log.
     """
     from rmqctl.store.config.store_path import Layout
     from rmqctl.store.read.read_only_store import ReadOnlyStore
@@ -183,7 +186,7 @@ def open_store(store: Path, broker_conf: Path | None, follow_links: bool, *, log
 
 
 def note_unfinished_change(store: ReadOnlyStore) -> None:
-    """Say so, on stderr, where a change by rmqctl was left half done, or what it keeps cannot be trusted."""
+    """Report on stderr an unfinished change by rmqctl, or a damaged journal."""
     from rmqctl.errors import NeedsRecovery, Unreadable
     from rmqctl.store.journal.journals import check_finished, list_journals
 

@@ -1,4 +1,7 @@
-"""Root that changes the store of another user becomes that user first."""
+"""The user that changes a store.
+
+If root changes the store of another user, it becomes that user first.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ WHICH_USER_DRY_RUN = "--dry-run only reads. As root it reports as which user the
 
 
 def as_root_option(command: F) -> F:
-    """Add --as-root, which `act_as_owner` asks for."""
+    """Add --as-root, which `act_as_owner` needs."""
 
     def note(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.meta[AS_ROOT] = value
@@ -47,23 +50,24 @@ def as_root_option(command: F) -> F:
 
 
 def takes_as_root(command: click.Command) -> bool:
-    """Return whether the verb changes a store: it has --as-root."""
+    """Return whether a verb has --as-root, which verbs that change a store have."""
     return any("--as-root" in parameter.opts for parameter in command.params)
 
 
 def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Become, as root, the owner of the store before any of its files is opened for writing.
+    """Become, as root, the owner of the store, and report it.
 
-    Report it. `logs` lie elsewhere. What this process imports must be imported by then: the owner may not read it.
-    Raises ChangeFailed where files belong to several users; not with --as-root.
+    Call this before a file of the store is opened for writing, and after all imports: the owner may not be able to read
+    the modules. `logs` are the folders of the log outside the store. Raises ChangeFailed if files belong to several
+    users. With --as-root, nothing happens.
     """
     act_as_owner_of({store: logs})
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Do as `act_as_owner` does before several stores are changed, each with its `logs`.
+    """Do what `act_as_owner` does, before several stores are changed.
 
-    Raises ChangeFailed where their owners differ.
+    Each store comes with its `logs`. Raises ChangeFailed if the owners differ.
     """
     from rmqctl.logfile.access.owner import Owner, become
 
@@ -83,7 +87,7 @@ def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
 def _import_package() -> None:
     """Import every module of rmqctl that a verb without Spark may need.
 
-    What root installed for itself the owner may not read.
+    The owner may not be able to read what root installed for itself.
     """
     for module in pkgutil.walk_packages(rmqctl.__path__, "rmqctl.", onerror=lambda _: None):
         if not module.name.startswith(("rmqctl.spark", "rmqctl.cli.job", "rmqctl.__main__")):
@@ -91,7 +95,10 @@ def _import_package() -> None:
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Report, for --dry-run, the user that `act_as_owner` would become, or why it would refuse."""
+    """Report the user that `act_as_owner` would become, or why it would refuse.
+
+    This is for --dry-run.
+    """
     try:
         owner = other_owner(store, logs)
     except ChangeFailed as error:
@@ -102,7 +109,7 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
-    """Return the user that root has to become.
+    """Return the user that root must become.
 
     None: this process keeps its user. Raises ChangeFailed.
     """

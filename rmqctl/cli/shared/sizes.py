@@ -39,7 +39,7 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]
     name = "SIZE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse what was typed."""
+        """Parse the text of an option."""
         try:
             return parse_size(str(value))
         except ValueError as error:

@@ -19,11 +19,11 @@ _MQADMIN = r"(\d{4})-(\d\d)-(\d\d)#(\d\d):(\d\d):(\d\d):(\d{3})"
 
 
 def parse_time(text: str, now: int) -> int:
-    """Return milliseconds since 1970 of `text`.
+    """Return the milliseconds since 1970 that `text` means.
 
-    `now` (ms) is what relative times count from. Raises ValueError. RFC 3339 (without an offset: local time), epoch ms,
-    epoch seconds (10 digits, as `date +%s` gives them), `-2h`, `now`, `today`, `yesterday` (local midnight), mqadmin's
-    `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
+    Accepted are RFC 3339 (without an offset: local time), epoch ms, epoch seconds (10 digits, as `date +%s` prints
+    them), `-2h`, `now`, `today`, `yesterday` (local midnight), and mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS` (local time).
+    Relative times count from `now` (ms). Raises ValueError.
     """
     if text.isdecimal():
         return int(text) * 1000 if is_epoch_seconds(text) else int(text)
@@ -43,15 +43,18 @@ def parse_time(text: str, now: int) -> int:
 
 
 def is_epoch_seconds(text: str) -> bool:
-    """Return whether a number has the 10 digits of seconds since 1970 in the years 2001 to 2286.
+    """Return whether a number has 10 digits, as seconds of the years 2001 to 2286.
 
-    As ms those are days of 1970.
+    As milliseconds, these numbers would be days of 1970.
     """
     return text.isdecimal() and len(text) == EPOCH_SECONDS_DIGITS and not text.startswith("0")
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Return a moment without a zone is local time."""
+    """Return the milliseconds of a moment.
+
+    A moment without a time zone is local time.
+    """
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
@@ -61,7 +64,7 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse what was typed."""
+        """Parse the text of an option."""
         text = str(value)
         try:
             found = parse_time(text, int(time.time() * 1000))
@@ -77,12 +80,12 @@ class TimeType(click.ParamType):  # type: ignore[type-arg]
 
 
 class HoursType(click.ParamType):  # type: ignore[type-arg]
-    """Hours as deleteWhen has them."""
+    """Hours of the day, as in deleteWhen."""
 
     name = "hours"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the hours, as numbers."""
+        """Return the hours as numbers."""
         from rmqctl.store.config.clean_config import parse_hours
 
         if isinstance(value, tuple):

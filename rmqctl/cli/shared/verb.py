@@ -1,4 +1,4 @@
-"""A verb of the command line: a click command that knows its examples and the exit codes."""
+"""A verb of the command line: a click command with examples and exit codes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CHANGE_VERB = (*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE, ExitCode.NOT_CON
 
 
 def flush_output() -> None:
-    """Have all of stdout out.
+    """Flush stdout.
 
-    Raises OSError that names it, such as for a full disk after `>`.
+    Raises OSError that names stdout, for example if the disk is full.
     """
     try:
         sys.stdout.flush()
@@ -31,12 +31,15 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Discard what is still buffered for stdout, after it failed."""
+    """Discard the data that stdout still buffers, after stdout failed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Verb(click.Command):
-    """A click command with `examples` ((command line, what it does), ...) and `exit_codes` in its help and man page."""
+    """A click command that shows examples and exit codes in its help.
+
+    `examples` has pairs of a command line and what it does. The man page shows both, too.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,10 @@ class Verb(click.Command):
             formatter.write_dl([(str(int(code)), EXIT_CODE_MEANINGS[code]) for code in self.exit_codes])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run; a reader of stdout that goes away ends the verb quietly."""
+        """Run the verb.
+
+        If the reader of stdout goes away, the verb ends without a message.
+        """
         try:
             status = super().invoke(ctx)
             flush_output()

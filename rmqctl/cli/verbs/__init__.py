@@ -1,1 +1,1 @@
-"""One module a verb."""
+"""The verbs: one module for each."""

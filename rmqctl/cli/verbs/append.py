@@ -50,7 +50,7 @@ class AppendOptions:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of a new store's files that are given, by their names in Geometry."""
+        """Return the given sizes of a new store's files, by their names in Geometry."""
         given = {
             "commitlog_file_size": self.commitlog_file_size,
             "consumequeue_file_size": self.consumequeue_file_size,

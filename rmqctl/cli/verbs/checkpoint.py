@@ -106,7 +106,10 @@ def command(
 
 
 def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
-    """Warn of times later than the log's last message: a recovery would begin too late. Raises OSError."""
+    """Warn of times later than the log's last message.
+
+    With them, a recovery would begin too late. Raises OSError.
+    """
     from rmqctl.format.checkpoint import CHECKPOINT
     from rmqctl.format.timestamp import rfc3339
 
@@ -119,7 +122,7 @@ def _warn(store: ReadOnlyStore, given: dict[str, int]) -> None:
 
 
 def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInterruption) -> None:
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.transaction import Journal
 
     act_as_owner(store.path.root, store.path.commitlogs)
@@ -130,7 +133,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the fields as they are; none where there are none."""
+    """Return the fields of the checkpoint; no fields if there is no checkpoint."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -18,12 +18,18 @@ NO_OFFSET = "none"
 
 
 class ConfigVerbs(click.Group):
-    """`show`, which is the only one: also named where a store stands in its place."""
+    """The verbs of `config`.
+
+    `show` is the only one. The error names it if a store stands in its place.
+    """
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the verb as click does; name `show` where it is missing."""
+        """Resolve the verb as click does.
+
+        If `show` is missing, the error names it.
+        """
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             ctx.fail("the verb is `rmqctl config show STORE`")
         return super().resolve_command(ctx, args)

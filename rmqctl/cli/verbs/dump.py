@@ -48,7 +48,7 @@ DEFAULT_CONTEXT = 2
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What `rmqctl dump` was asked for; times in epoch ms, None where an option is not given."""
+    """The options of `rmqctl dump`; times in epoch ms, None if not given."""
 
     topics: tuple[str, ...]
     queue_id: int | None
@@ -177,7 +177,10 @@ def command(
 
 
 def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
-    """Return the rows asked for; --follow goes on where the others end."""
+    """Return the rows that were asked for.
+
+    With --follow, new rows come after the others.
+    """
     if asked.around is not None:
         return dump.around(asked.around, asked.context)
     if asked.tail is not None:
@@ -221,7 +224,7 @@ def _filter(asked: DumpOptions) -> Filter:
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the conditions on single records that are given."""
+    """Return the given conditions on single records."""
     of_messages = (*asked.topics, asked.queue_id, asked.key, asked.tag, asked.transaction, asked.body_match)
     ranges = (asked.since, asked.until, asked.from_offset, asked.to_offset)
     return [value for value in (*of_messages, *ranges) if value is not None]
@@ -237,7 +240,7 @@ def _remark_damage(damage: Damage) -> None:
 
 
 def _finish(store: ReadOnlyStore, dump: Dump, topics: Iterable[str]) -> int:
-    """Return the end of the scan on stderr; the exit code."""
+    """Report the end of the scan on stderr, and return the exit code."""
     from rmqctl.store.read.topic_names import unknown_topic
 
     store.list_all()

@@ -43,7 +43,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What `rmqctl query` looks for; times in epoch ms, None where an option is not given."""
+    """The options of `rmqctl query`; times in epoch ms, None if not given."""
 
     topic: str | None
     key: str | None

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Which units `rmqctl queue` was asked for, by queue offsets."""
+    """The units that `rmqctl queue` was asked for, by queue offsets."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -129,7 +129,10 @@ _QUEUE_KEYS = ("topic", "queueId", "minOffset", "maxOffset", "messages")
 
 
 def _queue_rows(store: ReadOnlyStore, queues: list[UnitQueue]) -> Iterator[Row]:
-    """Yield a row a queue; one that cannot be read is told at the end."""
+    """Yield a row for each queue.
+
+    Queues that cannot be read are reported at the end.
+    """
     for queue in queues:
         try:
             low, high = queue.min_offset(store.commit_log.min_offset), queue.max_offset

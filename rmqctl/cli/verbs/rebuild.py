@@ -32,7 +32,7 @@ WHAT = ("queues", "index", "all")
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """Which queues `rmqctl rebuild` was asked for."""
+    """The queues that `rmqctl rebuild` was asked for."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -106,7 +106,10 @@ def command(
 
 
 def selection(what: str, asked: RebuildOptions) -> Selection:
-    """Return what the options ask for. Raises UsageError where it makes no sense."""
+    """Return what the options select.
+
+    Raises UsageError if they contradict each other.
+    """
     from rmqctl.operations.rebuild.rebuild import Selection
 
     if asked.queue_id is not None and asked.topic is None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """What `rmqctl recover` was asked for."""
+    """The options of `rmqctl recover`."""
 
     mode: str
     profile: str | None

@@ -39,6 +39,6 @@ def command(words: tuple[str, ...]) -> int:
 
 
 def _names() -> list[str]:
-    """Return the names of the schemas: the verb, `job.stats` for a job."""
+    """Return the names of the schemas: a verb, or `job.stats` for a job."""
     found = files("rmqctl.cli").joinpath("schema").iterdir()
     return sorted(each.name.removesuffix(SUFFIX) for each in found if each.name.endswith(SUFFIX))

@@ -18,7 +18,7 @@ from rmqctl.errors import ExitCode
 from rmqctl.text import quoted
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.journal.journals import JournalEntry
 
 
@@ -120,7 +120,7 @@ def _list(storage: Storage, store: Path, entries: list[JournalEntry], output: st
 
 
 def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
-    """Say what to do about each damaged journal. Return the exit code."""
+    """Report what to do about each damaged journal, and return the exit code."""
     from rmqctl.store.journal.journals import advice
 
     damaged = [entry for entry in entries if entry.fault is not None]
@@ -132,7 +132,7 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
     """Return the sound journals, or the damaged one in the folder of that name.
 
-    Raises UsageError where there is none.
+    Raises UsageError if no journal has that name.
     """
     if damaged is None:
         return [entry for entry in entries if entry.fault is None]
@@ -146,7 +146,10 @@ def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[Journal
 
 
 def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[JournalEntry]) -> list[str]:
-    """Raise NeedsRecovery, Unreadable where the store may be half changed, or where nothing but damaged journals is left."""
+    """Check that journals can be dropped.
+
+    Raises NeedsRecovery if the store may be half changed, Unreadable if only damaged journals are left.
+    """
     from rmqctl.store.journal.journals import check_finished, refusal
 
     check_finished(store, chosen if chosen and chosen[0].fault is not None else entries)
@@ -156,9 +159,9 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 
 
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
-    """Return the paths that were written to since, with `force`.
+    """Return the paths that something else wrote to after the change, with `force`.
 
-    Raises ChangedSince without, Unreadable, OSError.
+    Without `force`, raises ChangedSince for them. Raises also Unreadable and OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 
@@ -172,7 +175,7 @@ def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) ->
 
 
 def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> Storage:
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.store_path import named_commitlogs
 
     found = Storage(store, follow_links=follow_links)
@@ -182,11 +185,11 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 
 
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
-    """Take the newest change back.
+    """Undo the newest change.
 
-    `changed` are the paths that were written to since, with `force`.
+    `changed` are the paths that something else wrote to after it; undo loses that.
     """
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder
     from rmqctl.store.journal.transaction import undo_last
 
@@ -210,7 +213,7 @@ def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption
 
 
 def _drop(storage: Storage, rows: list[dict[str, Any]], damaged: str | None, interruption: ChangeInterruption) -> str:
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.transaction import drop
 
     act_as_owner(storage.root, storage.named[1:])

@@ -21,7 +21,7 @@ from rmqctl.cli.shared.options import (
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
 from rmqctl.cli.views.scan_progress import scan_progress
 from rmqctl.errors import ExitCode
-from rmqctl.logfile.remote_storage import root_text
+from rmqctl.logfile.system.remote_storage import root_text
 from rmqctl.text import counted
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def command(
 
 
 def print_report(store: ReadOnlyStore, report: VerifyReport, output: str) -> int:
-    """Print what verify found; its exit code."""
+    """Print the findings of verify, and return its exit code."""
     if output == "json":
         print_document("verify", {"store": root_text(store.path.root)} | report.to_json())
     elif output == "table":

@@ -1,1 +1,1 @@
-"""What verbs show."""
+"""What verbs print."""

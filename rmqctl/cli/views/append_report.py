@@ -1,4 +1,4 @@
-"""What `rmqctl append` says while messages go in, and at the end."""
+"""What `rmqctl append` prints while it stores messages, and at the end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
 
 class AppendReport:
-    """Hears of the messages that go into the store at `root`, and reports them.
+    """Counts the messages that go into the store at `root`, and reports them.
 
-    As JSON Lines a line for each that was stored.
-
-    `source` is the name of the file that has the lines, "" for stdin, None where there are none but one message of
-    options. A stdout that fails does not end it at once: what was begun is still to be ended in order, and to be told
-    on stderr.
+    In JSON Lines, each stored message has a line. `source` is the name of the file with the lines, "" for stdin, None
+    for a single message from options. If stdout fails, the append still ends cleanly, and stderr reports the failure.
     """
 
     def __init__(self, root: Path, source: str | None, output: str) -> None:
@@ -44,7 +41,7 @@ class AppendReport:
         self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether nothing more is to be stored."""
+        """Return whether no more messages are to be stored."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -63,7 +60,7 @@ class AppendReport:
     def refused(self, refused: Refused) -> None:
         """Report lines whose messages were not stored.
 
-        Of those in a row with the same fault the first is told, then how far they go.
+        For successive lines with the same fault, only the first fault and the last line are reported.
         """
         first, last = refused.lines[0], refused.lines[-1]
         self.lines_refused += len(refused.lines)
@@ -84,7 +81,7 @@ class AppendReport:
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
         """Close the store.
 
-        A failure of the system is reported at the end. `keeps_empty` as for MessageStore.
+        A failure of the operating system is reported at the end. `keeps_empty` is as for MessageStore.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -93,9 +90,9 @@ class AppendReport:
             self._close_error = error
 
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
-        """Print the queues, the counts, the state of the store, and how to go on.
+        """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the first that was not dealt with, None when all were.
+        `next_line` is the first line that was not handled, or None if all were.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:
@@ -131,7 +128,7 @@ class AppendReport:
             remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
-        """Return why it ended, and which line to go on with."""
+        """Return why the append ended, and with which line to continue."""
         words = []
         if self._output_error is not None and not isinstance(self._output_error, BrokenPipeError):
             words.append(f"the output could not be written: {self._output_error.strerror}")
@@ -143,9 +140,9 @@ class AppendReport:
         return "".join(f"; {what}" for what in words)
 
     def exit_code(self, appender: Appender) -> ExitCode:
-        """Return what it comes to.
+        """Return the exit code.
 
-        Raises BadRequest or ChangeFailed where the one message of options was not stored.
+        Raises BadRequest or ChangeFailed if a single message from options was not stored.
         """
         if self._source is None and appender.ended is not None:
             raise ChangeFailed(f"not stored: {appender.ended.why}", path=str(self._root))
@@ -159,7 +156,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Call what writes to stdout; not any more once that has failed."""
+        """Call a function that writes to stdout, unless stdout failed before."""
         if self._output_error is not None:
             return
         try:
@@ -176,7 +173,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each number that is not 0.
 
-    Those of a bucket or a topic have it after their name.
+    The name of a bucket or a topic follows that of its numbers.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

@@ -1,6 +1,7 @@
-"""What a run of `clean` came to, for Prometheus: a text file for node_exporter's textfile collector.
+"""The result of a run of `clean` for Prometheus.
 
-A dozen gauges are a dozen lines: the client library would be one more thing to install, and serves processes that stay.
+It is a text file for node_exporter's textfile collector. A dozen gauges are a dozen lines, so rmqctl does not need the
+client library, which is made for processes that keep running.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class CleanMetrics:
-    """The gauges of a run on `store`; what was not measured is left out."""
+    """The gauges of a run on `store`.
+
+    A gauge that was not measured is left out.
+    """
 
     def __init__(self, store: Path) -> None:
         self._store = str(store.absolute())
@@ -48,14 +52,17 @@ class CleanMetrics:
         self._values[name, ""] = value
 
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
-        """Folders of the store, and how full their disks are, in percent."""
+        """Set how full the disks of the store's folders are, in percent."""
         self._values |= {("disk_used_percent", str(path)): percent for path, percent in disks}
 
     def hold(self, path: Path | None) -> None:
-        """Keep the file at `path` open: root becomes another user, and that user may not replace it. Raises OSError."""
+        """Keep the file at `path` open.
+
+        root is about to become another user, who may not be allowed to replace the file. Raises OSError.
+        """
         from rmqctl.logfile.access.owner import is_root
-        from rmqctl.logfile.storage import Kind
-        from rmqctl.logfile.writable_storage import WritableStorage
+        from rmqctl.logfile.system.storage import Kind
+        from rmqctl.logfile.system.writable_storage import WritableStorage
 
         if path is not None and is_root():
             storage = WritableStorage(path.parent)
@@ -77,7 +84,7 @@ class CleanMetrics:
 
     def write(self, path: Path, exit_status: int) -> None:
         """Write the metrics of the finished run to the file at `path`. Raises OSError."""
-        from rmqctl.logfile.writable_storage import WritableStorage
+        from rmqctl.logfile.system.writable_storage import WritableStorage
 
         self.set("exit_status", exit_status)
         self.set("duration_seconds", round(time.time() - self._began, 3))
@@ -92,10 +99,10 @@ class CleanMetrics:
 
 
 def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:
-    """Run, and whatever ends it, the file at `path` says so.
+    """Run `clean`, and write its result to the file at `path`, even after an error.
 
-    None: no file. Raises OSError where only that fails. A command line that is wrong is no run: it may be `path` that
-    is wrong.
+    With None, no file is written. Raises OSError if only the writing fails. A wrong command line writes no file,
+    because `path` itself may be wrong.
     """
     if path is None:
         return run()

@@ -1,4 +1,4 @@
-"""How `clean` shows its plan, and what it did."""
+"""How `clean` shows its plan and its result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ COLUMNS: dict[str, Callable[[Row], Any]] = {
 def print_plan(
     root: Path, plan: ExpiryPlan, disks: Sequence[DiskUse], left: Sequence[Leftover], now_ms: int, output: str
 ) -> None:
-    """Print a plan; `left` is what an interrupted clean left."""
+    """Print a plan.
+
+    `left` is what an interrupted clean left.
+    """
     if output == "json":
         print_document("clean", {"store": str(root)} | _document(plan, disks, left, now_ms))
     elif output == "table":
@@ -57,7 +60,7 @@ def print_plan(
 
 
 def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str:
-    """Return what there is to do, in one line."""
+    """Return the plan in one line."""
     if not (plan.going or plan.folders or left):
         return printable(f"{root}: nothing to delete: {_why_nothing(plan)}")
     freed = plan.allocated_bytes + sum(one.allocated_bytes for one in left)
@@ -66,7 +69,7 @@ def words_of_plan(root: Path, plan: ExpiryPlan, left: Sequence[Leftover]) -> str
 
 
 def words_of_deletion(root: Path, plan: ExpiryPlan, done: Cleaned) -> str:
-    """Return what was done, in one line."""
+    """Return the result in one line."""
     log = f"log from {plan.new_min_phy_offset}" if done.files == len(plan.going) else "interrupted"
     what = (
         f"{_things(done.files, done.folders, done.left)} deleted, {counted(done.allocated_bytes, 'byte')} on the disk"
@@ -84,7 +87,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """Return what asked for deletion, and why the first file stays all the same."""
+    """Return why deletion was due, and why even the first file stays."""
     first = plan.first_left
     return (
         plan.reason
@@ -176,7 +179,7 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
 
 
 def _unread(topics: Sequence[UnreadTopic]) -> str:
-    """Return the topics that lose messages which no group reads, the first ones by name."""
+    """Return the topics that lose unread messages, the first ones by name."""
     more = (
         f", and {counted(len(topics) - TOPICS_SHOWN, 'more topic')} (-o json names each)"
         if len(topics) > TOPICS_SHOWN

@@ -1,4 +1,4 @@
-"""The changes that `undo` lists, forgets or takes back."""
+"""The changes that `undo` lists, drops or undoes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.cli.output.render import print_document, print_fields, print_table, to_json
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.journal.journals import JournalEntry
 
 
@@ -52,7 +52,7 @@ def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
 
 
 def print_journals(store: Path, rows: list[dict[str, Any]], output: str, *, as_list: bool) -> None:
-    """Print the changes as a list, or what an undo takes back and how."""
+    """Print the changes as a list, or what an undo would do."""
     if output == "json":
         print_document("undo", {"store": str(store), "journals": rows})
     elif output == "jsonl":

@@ -9,7 +9,7 @@ Row = dict[str, Any]
 
 
 def message_columns(body: str) -> dict[str, Callable[[Row], Any]]:
-    """Return the heading and cell; a column for the body when it is shown."""
+    """Return headings and cells, with a column for the body if it is shown."""
     columns: dict[str, Callable[[Row], Any]] = {
         "PHYSICALOFFSET": lambda row: row["physicalOffset"],
         "SIZE": lambda row: row["size"],

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class HowToRebuild(NamedTuple):
-    """What is built, for brokers of which `profile`, and how it is reported.
+    """The parts to build, the `profile` to build them for, and the reports.
 
-    The log is read by `threads`, or by `scan`.
+    `threads` threads read the log, or `scan` does.
     """
 
     selection: Selection
@@ -60,9 +60,9 @@ def check_store(store: ReadOnlyStore) -> None:
 
 
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
-    """Show the plan of a rebuild, carry it out if that is wanted, and return the exit status.
+    """Show the plan of a rebuild, carry it out if asked to, and return the exit code.
 
-    `fingerprint` has the store's files as they were when the store was opened.
+    `fingerprint` has the state of the store's files when the store was opened.
     """
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
@@ -72,7 +72,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
     """Choose whether TAGS go into the index.
 
-    Raises BadRequest where neither the store nor --profile shows it.
+    Raises BadRequest if neither the store nor --profile shows it.
     """
     from msgspec.structs import replace
 
@@ -98,7 +98,7 @@ def _look(store: ReadOnlyStore, how: HowToRebuild) -> int:
 
 
 def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool) -> int:
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.operations.rebuild.rebuild import Rebuild
     from rmqctl.store.journal.transaction import Journal
 
@@ -138,9 +138,9 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
 
 
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
-    """Take over what the interrupted rebuild built, and report where this one resumes.
+    """Take over what an interrupted rebuild built, and report where this one resumes.
 
-    Raises BadRequest where nothing can be used.
+    Raises BadRequest if nothing can be used.
     """
     from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
 
@@ -160,9 +160,9 @@ def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
 
 
 def _audit_beside(rebuild: Rebuild, store: ReadOnlyStore) -> IndexAudit | None:
-    """Return the audit that compares the existing index with the log while the log is read.
+    """Return the audit that compares the existing index with the log.
 
-    None: there is none, or it is left alone.
+    It runs while the log is read. None: there is no index, or the rebuild leaves it unchanged.
     """
     from rmqctl.forensics.audit.index_audit import IndexAudit
 

@@ -1,4 +1,4 @@
-"""What `rebuild` is going to do or did: the queues, the index, and what is special about them."""
+"""The plan or result of `rebuild`: the queues, the index, and their peculiarities."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ WORDS_OF_COUNTS = {
 
 
 class NextStart(NamedTuple):
-    """How the next start is simulated: by a broker of `profile` (None: as the store shows), read by `threads`."""
+    """How the next start is simulated.
+
+    The broker has `profile` (None: as the store shows); `threads` threads read the log.
+    """
 
     profile: str | None
     threads: int
 
 
 class RebuildView:
-    """What is done, for people and scripts; it is all known before anything changes.
+    """What a rebuild does, for people and scripts.
 
-    Raises BadRequest where there is nothing of what was asked for.
+    All of it is known before anything changes. Raises BadRequest if the store has nothing of what was asked for.
     """
 
     def __init__(
@@ -173,9 +176,9 @@ def _check_found(rebuild: Rebuild, store: ReadOnlyStore) -> None:
 
 
 def _index_differs(plan: IndexPlan, store: ReadOnlyStore, audit: IndexAudit | None) -> bool:
-    """Return whether the existing index says anything else than the new one.
+    """Return whether the existing index differs from the new one.
 
-    Without an audit (--resume) it counts as different.
+    Without an audit (--resume), it counts as different.
     """
     if (plan.files, plan.entries) != (plan.files_now, plan.entries_now):
         return True

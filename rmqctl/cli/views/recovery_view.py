@@ -45,7 +45,7 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes placeholders stand for.
+    """Report how many messages and bytes placeholders replace.
 
     Fillers are placeholders that no consumer gets.
     """
@@ -66,7 +66,7 @@ def _start(plan: RecoveryPlan) -> str:
 
 
 def _restart_in_words(plan: RecoveryPlan) -> str:
-    """Return what the broker alone would come to."""
+    """Return the outcome of a plain restart of the broker in words."""
     restart = plan.restart
     if restart.refused is not None:
         return f"the broker does not load this store: {restart.refused}"

@@ -1,4 +1,4 @@
-"""What the verbs that repair have in common: whom they refuse, and how they show what they are going to do."""
+"""What the repairing verbs share: the checks before, and how they show a plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HowToRepair(NamedTuple):
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Raise StoreInUse, and as `check_complete`."""
+    """Raise StoreInUse, and the errors of `check_complete`."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
@@ -53,11 +53,11 @@ def check_writable(store: ReadOnlyStore) -> None:
 
 
 def check_complete(store: ReadOnlyStore) -> None:
-    """Raise NeedsRecovery where an earlier change was left half done, LayoutNotSupported, Unreadable, BadRequest.
+    """Raise an error if the store is not complete enough to be changed.
 
-    LayoutNotSupported is for 3.x and a topic with queues of two types, BadRequest for a broker.conf of other file
-    sizes. What was not read must not be taken for what does not exist: without the log every queue would be one too
-    many.
+    NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: 3.x, or a topic with queues of two types.
+    BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read; a part that was not read must not
+    count as one that does not exist, because without the log every queue would be superfluous.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -81,7 +81,7 @@ def check_complete(store: ReadOnlyStore) -> None:
 
 
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
-    """Raise BadRequest where the index is rebuilt, and nothing shows whether with TAGS."""
+    """Raise BadRequest if the index is rebuilt, and nothing shows whether with TAGS."""
     from rmqctl.store.read.tag_index import indexes_tags
 
     if plan.rebuilds_index:
@@ -89,7 +89,7 @@ def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
 
 
 def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> None:
-    """Say so where files are going to be made whose size nothing tells."""
+    """Report that new files get an assumed size."""
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.read.store_file_sizes import index_shape
 
@@ -104,12 +104,12 @@ def note_assumed_sizes(store: ReadOnlyStore, *, queues: bool, index: bool) -> No
 
 
 def words_of_loss(plan: RepairPlan) -> str:
-    """Return what is lost."""
+    """Return the losses in words."""
     return f"{counted(plan.lost.records, 'message')}, {counted(plan.lost.bytes, 'byte')}"
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
-    """Return the keys of a plan in the documents of the verbs."""
+    """Return the keys that a plan has in the documents of the verbs."""
     return {
         "minPhyOffset": plan.min_phy_offset,
         "maxPhyOffset": plan.max_phy_offset,
@@ -123,7 +123,10 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
 def carry_out(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
 ) -> int:
-    """Return what follows once a plan was shown: the question, the repair, the exit status."""
+    """Ask, carry out the repair, and return the exit code.
+
+    The plan was shown before.
+    """
     if asked.dry_run and plan.steps:
         note_owner(store.path.root, store.path.commitlogs)
     if asked.dry_run or not plan.steps:
@@ -144,7 +147,7 @@ def carry_out(
 def print_repair(plan: RepairPlan, *, explain: bool) -> None:
     """Print the queues that lose messages, and the steps.
 
-    With `explain` all queues, and each step by itself.
+    With `explain`, print all queues, and each step on its own.
     """
     _print_queues([queue for queue in plan.queues if queue.lost or explain])
     _print_steps(plan.steps, each=explain or len(plan.steps) <= STEPS_SHOWN)

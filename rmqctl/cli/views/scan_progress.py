@@ -1,4 +1,4 @@
-"""Progress of scans of the log, in every verb that makes one."""
+"""Progress of scans of the log, for every verb that scans it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def scan_progress(store: ReadOnlyStore, mode: str, what: str, total: int | None = None) -> Iterator[None]:
-    """Show what scans of the store's log did, of `total` bytes (None: all of it), as `mode` (auto, json, none) asks."""
+    """Show the progress of a scan of `total` bytes (None: the whole log).
+
+    `mode` is auto, json or none.
+    """
     with progress(mode, store.commit_log.size if total is None else total, what) as advance:
         store.commit_log.on_progress = advance
         yield

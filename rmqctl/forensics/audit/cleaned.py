@@ -1,4 +1,4 @@
-"""What `clean` once deleted, by the receipts that it left in the store (`receipts.py` writes them)."""
+"""What `clean` deleted, by the receipts in the store (`receipts.py` writes them)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from rmqctl.logfile.mapped_file_queue import is_file_name
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import bounded_json
 from rmqctl.store.config.store_path import QUEUE_PARTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 RECEIPTS_NAME = "rmqctl-clean.log"
 ROTATED = ("", ".1")  # what logrotate took away last, too
@@ -26,7 +26,7 @@ SIGNS_MAX = 10_000
 
 
 class Receipt(msgspec.Struct):
-    """What a line says that is used: a file, and how many bytes it had."""
+    """The used fields of a receipt: a file, and how many bytes it had."""
 
     path: str
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -35,7 +35,7 @@ class Receipt(msgspec.Struct):
 class ReceiptsRead(NamedTuple):
     """Whether a receipt explains where the log begins.
 
-    `ignored` has `file:line` of each line that is no receipt.
+    `ignored` has `file:line` of each line that is not a receipt.
     """
 
     is_cleaned: bool
@@ -43,9 +43,9 @@ class ReceiptsRead(NamedTuple):
 
 
 def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
-    """Return whether `clean` deleted the file of the log that ended at a physical offset.
+    """Return whether `clean` deleted the log file that ended at a physical offset.
 
-    Raises OSError, also for what is no file.
+    Raises OSError, also if a receipt is not a file.
     """
     found = ReceiptsRead(False, [])
     for name in (f"{RECEIPTS_NAME}{ending}" for ending in ROTATED):
@@ -63,7 +63,7 @@ def read_receipts(storage: Storage, root: Path, offset: int) -> ReceiptsRead:
 def _log_end(receipt: Receipt) -> int | None:
     """Return the physical offset at which a deleted file of the log ended.
 
-    None: the file was none of the log.
+    None: the file did not belong to the log.
     """
     path = PurePath(receipt.path)
     return int(path.name) + receipt.bytes if is_file_name(path.name) and path.parts[0] not in QUEUE_PARTS else None
@@ -72,7 +72,7 @@ def _log_end(receipt: Receipt) -> int | None:
 def _receipt(line: bytes) -> Receipt | None:
     """Return the receipt of a line.
 
-    None for a line that a crash cut, or that holds something else.
+    None if a crash cut the line, or if it is not a receipt.
     """
     if len(line) > LINE_SIZE_MAX:
         return None

@@ -1,4 +1,4 @@
-"""Messages that brokers serve and consumers' clients reject: `rmqctl.format.client_check` says which."""
+"""Messages that brokers serve and clients reject (`rmqctl.format.client_check`)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 
 
 def count_rejected(messages: Rows) -> Counter[str]:
-    """Count the messages (of DISPATCH_COLUMNS) that clients reject, by the codes of their findings."""
+    """Count the messages (of DISPATCH_COLUMNS) that clients reject, by finding code."""
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
 
 def find_rejected(log: CommitLog, messages: Rows) -> Iterator[Finding]:
-    """Yield a finding for each row of messages, one after the other in the log, that clients reject for the same reason."""
+    """Yield a finding for each run of messages that clients reject for one reason.
+
+    The messages of a run follow one another in the log.
+    """
     for code, trait in CODES.items():
         wrong = np.flatnonzero(messages["traits"] & trait)
         for run in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1) if len(wrong) else ():

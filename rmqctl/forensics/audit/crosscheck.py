@@ -1,8 +1,7 @@
 """Log against queues: every message has its unit, and every unit its message.
 
-One pass over the log confirms units as it goes (`on_messages`); then each queue's slots that no message confirmed are
-looked at (`finish`). Whole batches of messages are compared at once; only where something is odd a message or a unit is
-looked at by itself.
+One pass over the log confirms units (`on_messages`). Then `finish` checks the slots of each queue that no message
+confirmed. Whole batches of messages are compared at once; a single message or unit is only looked at if it differs.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 
 
 class QueueCrosscheck:
-    """Collects what is wrong between log and queues in `findings`, and what is merely worth knowing in `notes`.
+    """Collects errors between log and queues in `findings`, remarks in `notes`.
 
-    `new_at` decodes the message at a physical offset where `on_messages` is told of one that is only going to be there.
+    For messages that a repair is about to write, `new_at` decodes the message at a physical offset.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class QueueCrosscheck:
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
         """Take messages of the log, in log order.
 
-        `message` is one with damaged content whose frame is whole.
+        `message` is a message with damaged content and a whole frame.
         """
         self._know_queues()
         messages = described.messages
@@ -110,7 +109,7 @@ class QueueCrosscheck:
         self._units.know(self._keys)
 
     def _kind_of(self, key: QueueKey) -> int:
-        """Return how messages of a queue are compared with its units."""
+        """Return how the messages of a queue are compared with its units."""
         if key in self._unreadable or self._store.is_unread(*key):
             return IGNORED
         if isinstance(self._store.queues.get(key), BatchConsumeQueue):
@@ -118,7 +117,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Take messages of one queue with the same verdict, their queue offsets one after the other."""
+        """Take messages of one queue with one verdict and successive queue offsets."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -155,11 +154,11 @@ class QueueCrosscheck:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether the record's own QUEUEOFFSET is wrong, not its unit.
+        """Return whether the QUEUEOFFSET of a record is wrong, not its unit.
 
-        Then the unit is confirmed, and the record a finding. The queue leads to the record from another place, and the
-        records before and after that place agree with the queue, or say nothing. A queue that is shifted as a whole is
-        wrong itself: its records agree with one another. Raises OSError.
+        Then the unit is confirmed, and the record is a finding. It is so if the queue leads to the record from another
+        place, and the records before and after that place agree with the queue or cannot be read. If all records of a
+        queue are shifted alike, they agree with one another, and the queue is wrong. Raises OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -191,16 +190,16 @@ class QueueCrosscheck:
     def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
         """Return the QUEUEOFFSET of the record that a unit leads to.
 
-        None where that is no record of its queue.
+        None if there is no record of its queue.
         """
         message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
         is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
         return message.queue_offset if message is not None and is_of_queue else None
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset; None where it cannot be read.
+        """Return the message at an offset; None if it cannot be read.
 
-        Callers ask in log order, so one reader goes along.
+        Callers ask in log order, so one reader serves them all.
         """
         file = self._store.commit_log.queue.find(physical_offset)
         if file is None:
@@ -213,7 +212,7 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Take one message by itself, with all places in queues that it has.
+        """Take a single message, with all its places in queues.
 
         `again`: its own queue had messages before.
         """
@@ -236,11 +235,14 @@ class QueueCrosscheck:
                 self._give_up(key, error)
 
     def lost(self, damage: Damage) -> None:
-        """Note a range of the log without records: units that point there are lost messages, not wrong ones."""
+        """Note a range of the log without records.
+
+        Units that point into it stand for lost messages; the units are not wrong.
+        """
         self._lost.append((damage.physical_offset, damage.end))
 
     def finish(self, log_end: int) -> None:
-        """Look at the units that no message confirmed.
+        """Check the units that no message confirmed.
 
         `log_end` is the end of the last good record (physical offset).
         """
@@ -274,7 +276,7 @@ class QueueCrosscheck:
             )
 
     def _give_up(self, key: QueueKey, error: OSError) -> None:
-        """Add one finding for a queue that cannot be read, and ignore the queue from now on."""
+        """Add one finding for a queue that cannot be read, and ignore it from now on."""
         self._cursors.pop(key, None)
         self._unreadable.add(key)
         detail = f"the queue cannot be read: {error.strerror}"
@@ -305,7 +307,10 @@ class QueueCrosscheck:
         self._check_tags_code(target, message, unit)
 
     def _see_light_unit(self, target: DispatchTarget, message: Message) -> None:
-        """Check a place in a light queue, whose unit may lie at another queue offset (`light_queues`)."""
+        """Check a place in a light queue.
+
+        Its unit may lie at another queue offset (`light_queues`).
+        """
         key, at = (target.topic, target.queue_id), message.physical_offset
         again = self._is_seen(key, at)
         cursor = self._cursors.get(key)
@@ -330,7 +335,7 @@ class QueueCrosscheck:
         return self._units.is_seen(number, physical_offset)
 
     def _begin_anew(self, key: QueueKey) -> None:
-        """Start the queue at 0 again: its earlier messages are of a deleted topic."""
+        """Start the queue at 0 again: its earlier messages belong to a deleted topic."""
         by_code = self._of_queue.pop(key, {})
         gone = sum(finding.count for code in ("missing-unit", "unit-mismatch") for finding in by_code.get(code, []))
         self._superseded[key] = self._superseded.get(key, 0) + gone
@@ -402,7 +407,7 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count the units (from slot `at` on) of kinds that have FINDINGS_MAX findings.
+        """Count the units from slot `at` whose kind of finding has FINDINGS_MAX findings.
 
         Returns which units were counted.
         """
@@ -445,7 +450,10 @@ class QueueCrosscheck:
                 rest.previous = max(rest.previous, slot.physical_offset)  # what no message confirms is no measure
 
     def _finish_batch_queue(self, queue: BatchConsumeQueue, log_end: int) -> None:
-        """Check that batches follow one another without a gap, in the order of the log, and point into it."""
+        """Check the batches of a queue.
+
+        They must follow one another without a gap, in the order of the log, and point into the log.
+        """
         previous: CqUnit | None = None
         for unit in queue.units(0, OFFSET_MAX):
             expected = previous.queue_offset + previous.batch_size if previous else unit.queue_offset
@@ -472,7 +480,10 @@ class QueueCrosscheck:
         queue.queue.close()
 
     def _check_files(self) -> None:
-        """Check the files of queues and extensions: lengths, gaps, names that are no multiple of a unit."""
+        """Check the files of queues and extensions.
+
+        Their lengths, gaps, and names that are not a multiple of a unit become findings.
+        """
         plain = [queue.queue for queue in self._store.queues.values() if isinstance(queue, ConsumeQueue)]
         usual = _majority([file.size_on_disk for files in plain for file in files.files])
         for topic, queue_id in self._store.conflicting_queues:
@@ -536,9 +547,10 @@ class QueueCrosscheck:
         self._add(code, DispatchTarget(queue.topic, queue.queue_id, unit.queue_offset, 0), unit.physical_offset, detail)
 
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
-        """Add a finding on `count` places, or count them with the one before in the same queue when they are its neighbours.
+        """Add a finding on `count` places.
 
-        After FINDINGS_MAX findings of a kind the last one counts all others.
+        If they follow the places of the last finding in the same queue, that finding counts them. After FINDINGS_MAX
+        findings of a kind, the last one counts all others.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -558,7 +570,7 @@ class QueueCrosscheck:
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
         """Return the file of a unit and the unit's place in it.
 
-        The queue's folder (in words only) where there is no such file.
+        If there is no such file, return the queue's folder, in words.
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -572,7 +584,7 @@ class QueueCrosscheck:
 class _Unconfirmed:
     """What is known before a slot that no message confirmed.
 
-    The last physical offset that is a measure, and bounds of the log.
+    These are the last valid physical offset, and bounds of the log.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:
@@ -582,9 +594,9 @@ class _Unconfirmed:
         self.in_front = True
 
     def are_expired(self, units: Rows) -> bool:
-        """Return whether all of a block are expired messages' units in order, as is usual.
+        """Return whether all units of a block belong to expired messages, in order.
 
-        Then they are taken into account.
+        This is the usual case. The units are then noted.
         """
         offsets = units["physicalOffset"]
         used = bool(
@@ -599,7 +611,7 @@ class _Unconfirmed:
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
     """Yield row numbers of the messages that are not simply confirmed.
 
-    Those of one queue and verdict together, in log order.
+    Messages of one queue and one verdict come together, in log order.
     """
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):
@@ -621,9 +633,9 @@ def _wrong_tags_code(target: DispatchTarget, code: int) -> str:
 
 
 def _majority(sizes: list[int]) -> int | None:
-    """Return the size that more than half of the files have, of at least three.
+    """Return the size that more than half of the files have.
 
-    None when there is none.
+    None if no size does, or if there are fewer than three files.
     """
     size, count = Counter(sizes).most_common(1)[0] if sizes else (0, 0)
     return size if len(sizes) >= FILES_FOR_A_MAJORITY and count * 2 > len(sizes) else None

@@ -1,7 +1,7 @@
-"""Log against index: every key of every message is in the index, every entry leads to such a message, every chain holds.
+"""Log against index: keys have entries, entries have messages, chains are whole.
 
 Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.kernels.index_match`:
-blocks of entries, batches of messages. Memory: three blocks, and the slot tables of the files that they are of.
+blocks of entries, batches of messages. Memory: three blocks, and the slot tables of their files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 
 
 class _Block(NamedTuple):
-    """Entries of one file one after the other: their bytes, the number of the first, and which are to be left out."""
+    """Successive entries of one file.
+
+    It has their bytes, the number of the first entry, and which entries to leave out.
+    """
 
     file: FileCheck
     first: int
@@ -44,7 +47,7 @@ class _Block(NamedTuple):
     incomplete: bool
 
     def entry(self, number: int) -> IndexEntry:
-        """Return one of its entries."""
+        """Return one entry of the block."""
         at = (number - self.first) * INDEX_ENTRY.size
         return IndexEntry._make(INDEX_ENTRY.struct.unpack(self.data[at : at + INDEX_ENTRY.size].tobytes()))
 
@@ -94,9 +97,9 @@ class IndexAudit:
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """Yield what an upgrade of the broker explains.
+        """Yield remarks that an upgrade of the broker explains.
 
-        Messages at the log's begin, or end, without an entry for their TAGS.
+        Messages at the begin or the end of the log have no entry for their TAGS.
         """
         state = self._state[0]
         last = (
@@ -112,7 +115,7 @@ class IndexAudit:
                 )
 
     def _merge(self, described: DispatchColumns, block: _Block | None, *, more: bool, log_start: int) -> None:
-        """Call the kernel once, and take its events."""
+        """Call the kernel once, and process its events."""
         state = self._state[0]
         state["events"] = 0
         incomplete = self._incomplete_ahead if block is None else block.incomplete
@@ -133,7 +136,7 @@ class IndexAudit:
                 self._entry_event(event, block)
 
     def _advance(self) -> None:
-        """Go on to the next block; the one after it is read ahead."""
+        """Continue with the next block, and read ahead the one after it."""
         before = self._block.file if self._block else None
         self._block, self._following = self._following, None
         self._state["entry"] = 0
@@ -150,7 +153,10 @@ class IndexAudit:
         self.findings.append(Finding("unreadable", path, None, f"the index cannot be read: {error.strerror}"))
 
     def _read_blocks(self) -> Iterator[_Block]:
-        """Yield the entries of all files in blocks, checked against slots and order: that takes the block behind."""
+        """Yield the entries of all files in blocks, checked against slots and order.
+
+        To check a block, the block after it is needed.
+        """
         before: _Block | None = None
         whole = True
         try:
@@ -223,7 +229,7 @@ class IndexAudit:
         self._add("index-chain", block, number, f"entry {number}: {problem}", int(event["count"]))
 
     def _entry_event(self, event: Row, block: _Block) -> None:
-        """Add the finding for what is wrong between an entry and the log."""
+        """Add the finding for a difference between an entry and the log."""
         kind, number, value, count = int(event["kind"]), int(event["entry"]), int(event["value"]), int(event["count"])
         entry, header = block.entry(number), block.file.header
         if kind == index_match.NO_MESSAGE:
@@ -255,7 +261,7 @@ class IndexAudit:
     def _not_indexed(self, event: Row, described: DispatchColumns) -> None:
         """Add a finding for messages that are not in the index.
 
-        Later ones extend that finding until a message is in the index.
+        Later messages extend that finding until one is in the index.
         """
         first, last = described.messages[event["row"]], described.messages[event["last_row"]]
         if self._missing is None or not event["entry"]:
@@ -273,7 +279,7 @@ class IndexAudit:
     def _tags_not_indexed(self, first: int, count: int) -> None:
         """Add a finding for messages whose TAGS are not in the index.
 
-        Messages before and after them have theirs in the index.
+        The TAGS of messages before and after them are in the index.
         """
         path = self._store.storage.display(self._store.index.folder)
         what = "TAGS of the message are not in the index, although those of messages before and after it are"
@@ -304,9 +310,9 @@ _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, 
 
 
 def length_words(size: int, usual: int) -> str:
-    """Say what is wrong with the length of an index file.
+    """Return what is wrong with the length of an index file.
 
-    `usual` is the length that most have.
+    `usual` is the length that most files have.
     """
     found = f"{size} bytes" if size else "the file is empty"
     return f"{found}, the others have {usual}" if size != usual else f"{found}: no index file has this length"
@@ -317,7 +323,10 @@ def _ends_at(finding: Finding) -> int | None:
 
 
 class FileCheck:
-    """The chains of one file as its entries say (`heads`: int32, the newest of each slot), against its slots and header."""
+    """The chains of one file by its entries, compared with its slots and header.
+
+    `heads` (int32) has the newest entry of each slot.
+    """
 
     def __init__(self, index_file: IndexFile, header: IndexHeader) -> None:
         self.index_file = index_file
@@ -335,12 +344,12 @@ class FileCheck:
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:
-        """Take a block into account: it is after all before."""
+        """Note the entries of a block. It comes after all blocks before."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 
     def finish(self) -> Iterator[Finding]:
-        """Yield what is wrong with slots and header, compared with the entries."""
+        """Yield the differences between slots, header and entries."""
         yield from self._wrong_slots()
         for field, problem in self._header_problems(int(np.count_nonzero(self.heads))):
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))

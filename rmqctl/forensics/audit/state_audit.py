@@ -1,6 +1,6 @@
-"""What stands beside log, queues and index.
+"""What a store has beside log, queues and index.
 
-Abort, checkpoint, configuration, and whether the log's start is missing.
+This is abort, checkpoint, configuration, and whether the log's start is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqctl.forensics.audit.cleaned import ReceiptsRead, read_receipts
 from rmqctl.forensics.finding import Finding
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.store_path import ABORT, COMMITLOG, CONFIG
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
@@ -42,7 +42,7 @@ SHUTDOWN_SLACK_MS = 60_000  # a shutdown in order flushes; either time may lag a
 
 
 def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding where `abort` exists and no broker holds the lock."""
+    """Yield a finding if `abort` exists and no broker holds the lock."""
     if store.path.has_abort and store.lock_holder() is None:
         yield Finding(
             "abort", ABORT, None, "the store was not shut down cleanly; the next start runs the abnormal recovery"
@@ -52,7 +52,7 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding for each journal in STORE/.rmqctl that is not valid.
 
-    It is not as rmqctl writes journals; following it could change anything.
+    rmqctl does not write such journals; to follow one could change anything.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
@@ -67,7 +67,7 @@ def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding where the store has queues but no file of the log.
+    """Yield a finding if the store has queues but no file of the log.
 
     The commit log folders exist and were read.
     """
@@ -79,8 +79,8 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint.
 
-    It is compared with the store times (ms) of the youngest and of the last message (0: none), and with the end of the
-    log's files.
+    It is compared with the store times (ms) of the youngest and of the last message (0: there is none), and with the
+    end of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -128,9 +128,9 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check config/*.json: readable, and no offset after its queue's end.
+    """Check config/*.json: files are readable, offsets are not past their queue's end.
 
-    `ends` are the planned ends, None: those of now.
+    `ends` are the planned ends of the queues; None: the present ends.
     """
     for name in CONFIG_FILES + CONFIG_FILES_OF_5:
         config = store.config(name)
@@ -158,7 +158,10 @@ def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = Non
 
 
 def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
-    """Return where a queue ends; 0 when it does not exist, None when that cannot be read."""
+    """Return where a queue ends.
+
+    It is 0 if the queue does not exist, None if the queue cannot be read.
+    """
     if store.is_unread(topic, queue_id):
         return None
     queue = store.queues.get((topic, queue_id))
@@ -169,11 +172,12 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 
 
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
-    """Yield units before the log's start, although the log's first message is younger than what expires.
+    """Yield a finding if the log's start is missing and did not expire.
 
-    A file expires by its last write, which is about the store time of the first message of the next (`oldest`).
-    Compared with the last sign of life in the store itself (`newest`, both ms), not with today: the answer for a copy
-    must not change.
+    Units point before the log's start, although the log's first message is younger than the age at which files expire.
+    A file expires by its last write, which is about the store time of the first message of the next file (`oldest`). It
+    is compared with the store's last sign of life (`newest`, both ms), and not with the present time: the answer for a
+    copy must not change.
     """
     if not expired_units or not oldest:
         return
@@ -189,15 +193,15 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
-    """Return what the store's receipts say of where the log begins.
+    """Return what the receipts in the store explain.
 
-    They say whether `rmqctl clean` deleted the log up to there. Raises OSError.
+    They may record that `rmqctl clean` deleted the log up to its present start. Raises OSError.
     """
     return read_receipts(store.storage, store.path.root, store.commit_log.min_offset)
 
 
 def is_start_cleaned(store: ReadOnlyStore) -> bool:
-    """Return whether a receipt says that `rmqctl clean` deleted the log's start.
+    """Return whether a receipt records that `rmqctl clean` deleted the log's start.
 
     Receipts that cannot be read explain nothing.
     """
@@ -208,6 +212,6 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return every config file that the store has, as a broker would load it."""
+    """Return every config file of the store, as a broker loads it."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]

@@ -1,4 +1,7 @@
-"""Which units of each queue the log's messages confirm: whole batches of messages against windows of units."""
+"""Which units of each queue the log's messages confirm.
+
+Whole batches of messages are compared with windows of units.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,16 @@ class QueueCursor:
         self._runs: list[tuple[int, int]] = []
 
     def unit(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit in use at a queue offset below the queue's end. Raises OSError."""
+        """Return the unit in use at a queue offset before the queue's end.
+
+        Raises OSError.
+        """
         return self.queue.find(queue_offset) if self.first <= queue_offset < self.max_offset else None
 
     def first_reaching(self, physical_offset: int) -> CqUnit | None:
         """Return the first unit that points to `physical_offset` (bytes) or beyond.
 
-        None where all point before. Raises OSError.
+        None if all units point before it. Raises OSError.
         """
         slots = range(self.first, self.max_offset)
         at = bisect_left(slots, True, key=lambda slot: self._reaches(slot, physical_offset))
@@ -51,7 +57,7 @@ class QueueCursor:
     def confirm(self, queue_offset: int) -> None:
         """Note that a message confirmed a unit.
 
-        In the log, the message comes after all messages that confirmed units before.
+        The message comes after all messages that confirmed units before.
         """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
@@ -59,14 +65,17 @@ class QueueCursor:
         self._runs.append((start, queue_offset + 1))
 
     def confirm_run(self, start: int, end: int) -> None:
-        """Note that messages confirmed the units [start, end), one after the other.
+        """Note that messages confirmed the successive units [start, end).
 
         Other messages may already have confirmed units after these.
         """
         self._runs.append((start, end))
 
     def confirmed(self) -> list[tuple[int, int]]:
-        """Return the runs, ascending; the physical offsets of each ascend, too."""
+        """Return the confirmed runs, ascending.
+
+        The physical offsets of each run ascend, too.
+        """
         runs: list[tuple[int, int]] = []
         for start, end in sorted(self._runs):
             if runs and start < runs[-1][1]:
@@ -79,9 +88,9 @@ class QueueCursor:
 class UnitAudit:
     """Gives verdicts on messages.
 
-    `kind_of` says of a queue how it is to be treated, `on_error` hears of one that cannot be read. Memory: 48 MiB of
-    windows however many queues there are (more only beyond 150,000; twice that while they grow), and a run where
-    confirmed units are interrupted.
+    `kind_of` returns how a queue is compared, `on_error` gets the queues that cannot be read. Memory: windows of 48 MiB
+    for up to 150,000 queues, more for more queues, and twice that while the windows grow; and a run for each
+    interruption of confirmed units.
     """
 
     def __init__(
@@ -101,7 +110,10 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """Take the queues by their numbers; `keys` only ever grows."""
+        """Take the queues by their numbers.
+
+        `keys` only grows from call to call.
+        """
         new = keys[len(self._keys) :]
         if not new:
             return
@@ -120,7 +132,7 @@ class UnitAudit:
             self._pool = np.concatenate((self._pool, np.zeros((more, self._pool.shape[1]), np.uint8)))
 
     def verdicts(self, messages: Rows) -> Numbers:
-        """Return a verdict a message (`rmqctl.kernels.cq_unit_compare`), uint8."""
+        """Return a verdict for each message (`rmqctl.kernels.cq_unit_compare`), uint8."""
         verdicts = np.empty(len(messages), np.uint8)
         runs = np.empty(len(messages) + 1, RUNS)
         reached, used = 0, 0
@@ -135,7 +147,7 @@ class UnitAudit:
     def is_seen(self, number: int, physical_offset: int) -> bool:
         """Return whether the log has a message of this queue before `physical_offset`.
 
-        From there on it has.
+        Afterwards the queue counts as one with a message.
         """
         state = self._states[number]
         if not state["seen"]:
@@ -143,7 +155,7 @@ class UnitAudit:
         return bool(state["first_seen"] < physical_offset)
 
     def finish(self) -> None:
-        """Hand out the runs that are still open."""
+        """Close the open runs and return them."""
         for number, (start, end) in enumerate(
             zip(self._states["run_start"].tolist(), self._states["run_end"].tolist(), strict=True)
         ):
@@ -156,9 +168,9 @@ class UnitAudit:
             cursor.confirm_run(start, end)
 
     def _move_window(self, number: int, queue_offset: int) -> None:
-        """Have the units from `queue_offset` on in the queue's window.
+        """Move the queue's window to the units from `queue_offset` on.
 
-        What no file has there is zeros.
+        Places that no file has are zeros.
         """
         state = self._states[number]
         key = self._keys[number]

@@ -1,7 +1,7 @@
-"""Who this process is: root becomes the owner of a store, for good, before it writes to it.
+"""The user of this process: root becomes the owner of a store before it writes.
 
-Whatever the owner makes of the store meanwhile, this process may then do no more than the owner; and what it makes is
-the owner's.
+From then on, for good, this process may do no more than the owner, whatever the owner does to the store meanwhile. What
+the process makes belongs to the owner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """A user and the group that new files get, by their numbers."""
+    """A user, and the group that new files get, by their numbers."""
 
     uid: int
     gid: int
@@ -32,15 +32,14 @@ class Owner(NamedTuple):
 
 
 def is_root() -> bool:
-    """Return whether this process may do anything."""
+    """Return whether this process has all rights."""
     return os.geteuid() == 0
 
 
 def owner_of(folder: Path) -> Owner:
-    """Return the owner of a folder, or of the nearest one above it that exists.
+    """Return the owner of a folder, or of the nearest existing folder above it.
 
-    Raises OSError. Root's own group goes with root alone: a folder of another user that has it counts as of that user's
-    group.
+    If a folder of another user has root's group, it counts as a folder of that user's group. Raises OSError.
     """
     while not os.path.lexists(folder):
         folder = folder.absolute().parent
@@ -56,7 +55,7 @@ def _group_of(uid: int) -> int:
 
 
 def owners_in(folders: Iterable[Path]) -> set[int]:
-    """Return the numbers of the users that own anything at or below these folders.
+    """Return the numbers of the users that own a file at or below these folders.
 
     Links are not followed. Raises OSError.
     """
@@ -75,7 +74,7 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 def become(owner: Owner, folders: Iterable[Path]) -> None:
     """Become `owner` for good.
 
-    `folders` stay reachable, also where the owner may not pass those above them. Raises OSError.
+    `folders` stay reachable, even if the owner may not pass the folders above them. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):
@@ -86,7 +85,10 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 
 
 def _groups_of(owner: Owner) -> list[int]:
-    """Return the store's group and those that the user is in, the first of which no group lists."""
+    """Return the store's group and the groups of the user.
+
+    No group lists the first one as that of the user.
+    """
     try:
         user = pwd.getpwuid(owner.uid)
     except KeyError:

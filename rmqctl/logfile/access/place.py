@@ -1,11 +1,11 @@
-"""Where a path leads, without following a symbolic link below the folder that the user named.
+"""Where a path leads, if no symbolic link below a named folder is followed.
 
-Who owns a store may swap a folder of it for a link at any moment. A path that the system resolves by itself then leads
-wherever that link does; so a change opens one folder after the other, each by its name in the one above (openat with
-O_NOFOLLOW).
+The owner of a store may replace a folder of it by a link at any moment. A path that the system resolves by itself would
+then lead wherever that link does. So a change opens one folder after the other, each by its name in the one above
+(openat with O_NOFOLLOW).
 
-A folder that is held stays reachable, whatever its name leads to later, and whatever folders above it are closed to
-this process.
+A folder that is held stays reachable, whatever its name leads to later, and even if this process may not pass the
+folders above it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ _HELD: dict[Path, int] = {}
 
 
 def hold(folder: Path) -> None:
-    """Keep a folder reachable until the process ends. Raises OSError."""
+    """Keep a folder reachable until the process ends.
+
+    Raises OSError.
+    """
     if folder not in _HELD:
         _HELD[folder] = os.open(folder, _FOLDER)
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return a path as the system takes it for reading: its name, and the folder that is held above it, if one is."""
+    """Return the name for reading a path, and the held folder above it, if any."""
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
         if names is not None:
@@ -45,7 +48,7 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     """Return the parts of a path below a folder, none for the folder itself.
 
-    None: the path lies elsewhere. As `relative_to`, which parses both paths again: a change of a store asks this some
+    None: the path lies elsewhere. `relative_to` would parse both paths again, and a change of a store asks this some
     hundred thousand times.
     """
     start, parts = folder.parts, path.parts
@@ -58,8 +61,8 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the name of `path` and a descriptor of its folder.
 
-    Below one of `roots` no link is followed on the way. What lies below none of them is resolved as the system does.
-    Raises OSError, which names `path`.
+    Below one of `roots`, no link is followed. Any other path is resolved as the system does. Raises OSError, which
+    names `path`.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -79,7 +82,7 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
     """Return the first root that a path lies below, and the names from there on.
 
-    (None, its own name) where it lies below none.
+    (None, its own name) if it lies below none of them.
     """
     for root in roots:
         names = names_below(path, root)
@@ -94,9 +97,9 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an OSError of what is done in a folder name the whole path.
+    """Make an OSError of work in a folder name the whole path.
 
-    One of a link on the way says so.
+    The message says so if a link is on the way.
     """
     try:
         yield
@@ -110,18 +113,27 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Return whether a link lies on the way; only said of an error that came first."""
+    """Return whether a link is on the way to a path.
+
+    It only explains an error that came before.
+    """
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
 
 def status(path: Path, roots: Collection[Path]) -> os.stat_result:
-    """Return what the system says of a name, a link not followed. Raises OSError."""
+    """Return the system's status of a name, without following a link.
+
+    Raises OSError.
+    """
     with strictly(path, roots) as (name, folder):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
 def names(folder: Path, roots: Collection[Path]) -> list[str]:
-    """Return the names in a folder, sorted. Raises OSError."""
+    """Return the names in a folder, sorted.
+
+    Raises OSError.
+    """
     with strictly(folder, roots) as (name, above):
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=above)
         try:
@@ -133,19 +145,22 @@ def names(folder: Path, roots: Collection[Path]) -> list[str]:
 def open_for_reading(path: Path, roots: Collection[Path]) -> int:
     """Return a descriptor for reading.
 
-    Never waits, whatever `path` is. Raises OSError.
+    It never waits, whatever `path` is. Raises OSError.
     """
     with strictly(path, roots) as (name, folder):
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode of a new folder: it allows no more than the folder above it."""
+    """Return the mode of a new folder, which allows no more than the folder above."""
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
-    """Return the mode of a new file: it allows no more than its folder, or the files in it."""
+    """Return the mode of a new file.
+
+    It allows no more than its folder, or the files in it.
+    """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
 
@@ -172,7 +187,7 @@ def mode_of(descriptor: int) -> int:
 def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and group that own new files of a folder.
 
-    None: the user of this process. Only root may give something away. What root made, a broker could not write.
+    None: the user of this process. Only root can give files away. A broker could not write files that belong to root.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -183,7 +198,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
     """Return whether a name is that of an open file.
 
-    False, too, where nothing has that name. Raises OSError otherwise.
+    False also if nothing has that name. Raises OSError for any other failure.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -1,1 +1,1 @@
-"""Memory that files of the store are written through: allocated ahead, mapped, or borrowed from a pool."""
+"""Memory through which files are written: allocated ahead, mapped, or from a pool."""

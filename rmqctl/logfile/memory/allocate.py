@@ -1,7 +1,8 @@
-"""The next files of a queue made ahead of need, by a thread, so that appending does not wait for the file system.
+"""The next files of a queue, made ahead by a thread.
 
-RocketMQ's AllocateMappedFileService: who asks for a file names the one after it, too. Files that nobody asked for when
-it stops are deleted; a crash leaves them behind, full of zeros.
+Appending then does not wait for the file system. This is RocketMQ's AllocateMappedFileService: a request for a file
+also names the file after it. When the service stops, it deletes files that were not requested; after a crash they
+remain, full of zeros.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 WAIT_SECONDS = 5.0
 
 
 class AllocateMappedFileService:
-    """Makes files of a size in its own thread.
+    """Makes files of one size in its own thread.
 
-    `warm` has their blocks allocated as well.
+    `warm`: it also allocates their blocks.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
@@ -36,9 +37,9 @@ class AllocateMappedFileService:
         self._executor = ThreadPoolExecutor(1, "AllocateMappedFileService")
 
     def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
-        """Return the file at `path`.
+        """Return the file at `path`, and start to make `following`.
 
-        `following` is begun, too. Raises OSError, also when it takes longer than 5 s.
+        Raises OSError, also if it takes longer than 5 s.
         """
         with self._lock:
             future = self._made.pop(path, None)
@@ -56,7 +57,7 @@ class AllocateMappedFileService:
         return file
 
     def shutdown(self) -> None:
-        """Stop, and delete the files that nobody asked for."""
+        """Stop, and delete the files that were not requested."""
         self._executor.shutdown(wait=True)
         for future in self._made.values():
             if future.exception() is None:

@@ -1,8 +1,8 @@
-"""A file's pages as memory that is appended to: several times as fast for small appends as a write each.
+"""The pages of a file as memory, several times as fast for small appends as writes.
 
-A store into a hole of a full disk is a SIGBUS, so blocks are allocated before; and a page fault for each page costs
-more than what is written to it, so pages are brought in many at once. Who goes on appending has the next ones made
-ready by a thread meanwhile.
+A store into a hole on a full disk raises SIGBUS, so blocks are allocated before. A page fault for each page costs more
+than the data written to it, so many pages are populated at once. While the caller appends, a thread makes the next
+pages ready.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 OS_PAGE_SIZE = 4096
 READY_AT_ONCE = 1024 * 1024  # bytes
@@ -27,7 +27,7 @@ CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 class MappedMemory:
     """The `size` bytes of an open file as `mapping`.
 
-    Up to position `ready` they can be written. Not for two threads at once. Raises OSError.
+    The bytes before position `ready` can be written. One thread at a time may use it. Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
@@ -41,9 +41,9 @@ class MappedMemory:
         self._ahead: Future[int] | None = None
 
     def make_ready(self, end: int) -> bool:
-        """Have it writable up to `end`, and a MiB ahead where there is room.
+        """Make the memory writable up to `end`, and a MiB ahead if the file has room.
 
-        False: this file system has no such thing.
+        False: this file system cannot allocate blocks.
         """
         if self._ahead is not None:
             self.ready = self._ahead.result()
@@ -79,9 +79,9 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """Make the pages up to `wanted` ready; return how far the memory is writable.
+        """Make the pages up to `wanted` ready, and return where writable memory ends.
 
-        What fails is tried again when it is needed.
+        A failed attempt is repeated when the pages are needed.
         """
         try:
             self._prepare(wanted)
@@ -95,9 +95,9 @@ class MappedMemory:
 
 
 class Spool:
-    """Takes bytes, then shows them.
+    """Takes bytes, then shows them all.
 
-    Methods raise OSError, such as where the disk of temporary files is full.
+    Methods raise OSError, for example if the disk of temporary files is full.
     """
 
     def __init__(self) -> None:
@@ -105,15 +105,15 @@ class Spool:
         self._size = 0
 
     def put(self, data: bytes | memoryview) -> slice:
-        """Append bytes; return where they lie in the view."""
+        """Append bytes, and return their position in the view."""
         begin = self._size
         self._size += self._file.write(data)
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
-        """Return all bytes, which stay as long as the view does.
+        """Return all bytes. They stay valid as long as the view exists.
 
-        Nothing is taken any more.
+        Afterwards no bytes can be appended.
         """
         self._file.flush()
         found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""
@@ -121,5 +121,5 @@ class Spool:
         return memoryview(found)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()

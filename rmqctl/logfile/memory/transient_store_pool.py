@@ -1,4 +1,7 @@
-"""Buffers as large as a commit log file, borrowed for the file that is written to (transientStorePoolEnable)."""
+"""Buffers as large as a commit log file, for the file that is written to.
+
+RocketMQ's transientStorePoolEnable turns them on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import deque
 
 
 class TransientStorePool:
-    """`count` buffers of `size` bytes each, made when first needed."""
+    """Up to `count` buffers of `size` bytes each, made when first needed."""
 
     def __init__(self, count: int, size: int) -> None:
         self.size = size
@@ -21,7 +24,10 @@ class TransientStorePool:
         return self._left + len(self._free)
 
     def borrow(self) -> bytearray | None:
-        """Return a buffer; None when all are lent: the file is then written directly."""
+        """Return a buffer.
+
+        None if all are in use: the file is then written directly.
+        """
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -31,6 +37,6 @@ class TransientStorePool:
         return bytearray(self.size)
 
     def give_back(self, buffer: bytearray) -> None:
-        """Take back a buffer that is not needed any more."""
+        """Take back a buffer."""
         with self._lock:
             self._free.append(buffer)

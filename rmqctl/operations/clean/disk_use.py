@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.clean_config import ExpirySettings
 
 CANNOT_BE_READ = -1.0

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.errors import ChangeFailed
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.system.storage import Kind, tree_of
 from rmqctl.operations.clean.plan_types import allocated_bytes
 from rmqctl.operations.clean.receipts import NO_ROOM
 from rmqctl.store.config.store_path import LOCK
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Storage
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.storage import Storage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.operations.clean.plan_types import ExpiryPlan, FileDecision
     from rmqctl.operations.clean.receipts import Receipts
 

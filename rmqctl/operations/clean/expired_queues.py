@@ -15,7 +15,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from rmqctl.format.cq_unit import ext_offset, is_ext_address
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.clean.expired_log import LAST_STAYS, ONE_BEFORE_STAYS
 from rmqctl.operations.clean.plan_types import MinOffsetAdvance, fate_of
 from rmqctl.store.config.config_file import TOPICS_CONFIG

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest, Unreadable
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.clean.disk_budget import Room
 from rmqctl.operations.clean.expired_log import ExpiredLog
 from rmqctl.operations.clean.expired_queues import ExpiredQueues, stored_bytes

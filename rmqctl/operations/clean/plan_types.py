@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from rmqctl.logfile.mapped_file import MappedFile
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 FileKind = Literal["commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"]
 Trigger = Literal["time", "disk", "manual", "by hand"]

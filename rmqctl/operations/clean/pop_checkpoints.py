@@ -22,7 +22,7 @@ import msgspec
 
 from rmqctl.format.message import tags_code
 from rmqctl.format.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import bounded_json
 from rmqctl.store.config.store_path import CONFIG
 from rmqctl.store.config.topics import TIMER_TOPIC

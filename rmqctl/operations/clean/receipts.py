@@ -11,14 +11,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.format.timestamp import rfc3339
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
     from types import TracebackType
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

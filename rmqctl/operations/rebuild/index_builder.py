@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
     from rmqctl.store.read.index_service import IndexFile
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.logfile.storage import Entry, Kind, Storage
+from rmqctl.logfile.system.storage import Entry, Kind, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,10 +32,10 @@ from rmqctl.format.properties import LMQ_PREFIX
 from rmqctl.kernels import cq_unit_build, dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.mapped_file_queue import OFFSET_MAX, MappedFileQueue
-from rmqctl.logfile.staging_storage import StagingStorage
-from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.system.staging_storage import StagingStorage
+from rmqctl.logfile.system.storage import Kind, tree_of
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.operations.placeholder.blocks import PlaceholderBlocks
 from rmqctl.operations.rebuild.batch_queue_builder import BatchQueueBuilder
 from rmqctl.operations.rebuild.built_queue import BuiltQueue, QueueCounts, crc_of, keep_nothing

@@ -14,7 +14,7 @@ from rmqctl.format.checkpoint import CHECKPOINT as CHECKPOINT_LAYOUT
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import CQ_UNIT
 from rmqctl.format.properties import LMQ_PREFIX
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.operations.plan import RebuildQueue, RepairPlan, Step
 from rmqctl.operations.rebuild.built_queue import lead_into
 from rmqctl.store.config import store_path

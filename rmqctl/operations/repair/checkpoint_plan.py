@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import Unreadable
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import CHECKPOINT as CHECKPOINT_NAME
 from rmqctl.store.journal.changes import Install, Resize, Write
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.changes import Change
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.plan import AddLogFile, RebuildIndex, RebuildQueue, SetCheckpoint
 from rmqctl.operations.rebuild import rebuild_plan
 from rmqctl.operations.rebuild.rebuild import Rebuild, Selection

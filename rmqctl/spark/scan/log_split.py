@@ -19,7 +19,7 @@ from rmqctl.kernels.kernel_cache import find_folder
 from rmqctl.kernels.warm_up import KernelModule, cache_in, warm_up
 from rmqctl.logfile.column_reader import ColumnReader
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
+from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.parallel_scan import Part, cuts, scan_part
 

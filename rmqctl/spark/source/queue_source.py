@@ -17,7 +17,7 @@ from rmqctl.errors import Unreadable
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import EXT_ADDRESS_MAX
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.remote_storage import root_path, root_text, storage_of
+from rmqctl.logfile.system.remote_storage import root_path, root_text, storage_of
 from rmqctl.spark.source.item_rows import broker_of
 from rmqctl.spark.source.message_schema import arrow_schema, record_batch
 from rmqctl.spark.source.source_stores import stores_of
@@ -29,7 +29,7 @@ from rmqctl.store.read.consume_queue_ext import ConsumeQueueExt
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.broker_conf import BrokerConf
     from rmqctl.store.read.read_only_store import ReadOnlyStore
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.errors import BadRequest, NotAStore
-from rmqctl.logfile.remote_storage import is_remote, root_path, root_text
+from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 

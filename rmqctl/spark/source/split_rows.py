@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.format.message import Damage
 from rmqctl.kernels import filter_scan, row_scan, scan
 from rmqctl.logfile.column_reader import ColumnReader
-from rmqctl.logfile.remote_storage import root_path
+from rmqctl.logfile.system.remote_storage import root_path
 from rmqctl.spark.scan.coverage import Range, sequence_split
 from rmqctl.spark.scan.log_split import opened, warm_up_once
 from rmqctl.spark.scan.record_counts import RecordCounts, counts_of, total

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.config import config_types
 from rmqctl.store.config.fastjson import fastjson_loads
 

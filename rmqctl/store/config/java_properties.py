@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.storage import Kind, Storage, is_path_text
+from rmqctl.logfile.system.storage import Kind, Storage, is_path_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from rmqctl.store.config import bounded_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 SIZE_MAX = 64 * 1024 * 1024
 SIGNS_MAX = 4_000_000  # some 100,000 files of a journal

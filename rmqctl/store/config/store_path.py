@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import LayoutNotSupported, NotAStore, Unreadable
-from rmqctl.logfile.remote_storage import root_text, storage_of
-from rmqctl.logfile.storage import Kind, from_root
+from rmqctl.logfile.system.remote_storage import root_text, storage_of
+from rmqctl.logfile.system.storage import Kind, from_root
 
 if TYPE_CHECKING:
-    from rmqctl.logfile.storage import Entry, Storage
+    from rmqctl.logfile.system.storage import Entry, Storage
     from rmqctl.store.config.broker_conf import BrokerConf
 
 COMMITLOG = "commitlog"

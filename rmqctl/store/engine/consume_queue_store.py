@@ -20,7 +20,7 @@ from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.config.file_sizes import Geometry
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.read.read_only_store import ReadOnlyStore

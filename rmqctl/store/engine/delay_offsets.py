@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 

@@ -28,9 +28,9 @@ from rmqctl.kernels import dispatch_scan, index_build, scan
 from rmqctl.kernels.warm_up import warm_up
 from rmqctl.logfile.memory.allocate import AllocateMappedFileService
 from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.system.storage import Kind, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 
 class NewStore:

@@ -22,13 +22,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.mapped_file_queue import is_file_name
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config.store_path import ABORT, CHECKPOINT, COMMITLOG, INDEX, QUEUE_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.journal.manifest import Manifest, Moved, PreImage, Range
 
 STAGING, KEPT = "staging", "kept"

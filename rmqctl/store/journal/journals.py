@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from rmqctl.errors import ChangedSince, NeedsRecovery, StoreInUse, Unreadable
-from rmqctl.logfile.storage import Kind, Storage, tree_of
+from rmqctl.logfile.system.storage import Kind, Storage, tree_of
 from rmqctl.store.config.json_file import read_json
 from rmqctl.store.config.store_path import CHECKPOINT, COMMITLOG, LOCK
 from rmqctl.store.journal.journal_rules import KEPT, STAGING, fault_of, fault_on_disk

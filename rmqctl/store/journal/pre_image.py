@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Storage
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.storage import Storage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.manifest import PreImage, Range
 
 ZERO_BLOCK_SIZE = 4096

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import ChangeFailed, NoRoom, StoreInUse, Unreadable
 from rmqctl.logfile import file_tree
 from rmqctl.logfile.access.place import PRIVATE_FOLDER_MODE
-from rmqctl.logfile.storage import Kind, tree_of
+from rmqctl.logfile.system.storage import Kind, tree_of
 from rmqctl.store.config.json_file import can_be_read
 from rmqctl.store.config.store_path import COMMITLOG, LOCK
 from rmqctl.store.journal import pre_image
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from rmqctl.logfile.storage import Stamp
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.storage import Stamp
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.changes import Change, InPlace
     from rmqctl.store.journal.journals import JournalEntry
 

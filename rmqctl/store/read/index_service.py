@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from rmqctl.format import index_entry
 from rmqctl.format.index_entry import ENTRY_FIRST, INDEX_ENTRY, INDEX_HEADER, SLOT_SIZE, IndexEntry, IndexHeader
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 SLOTS_PER_BLOCK = 65536
 NAME_LENGTH = 17  # yyyyMMddHHmmssSSS

@@ -14,7 +14,7 @@ from rmqctl.format import checkpoint, properties
 from rmqctl.format.cq_unit import is_ext_address
 from rmqctl.format.message import Damage, Message, tags_code
 from rmqctl.logfile.mapped_file_queue import LINK_TEXT, MappedFileQueue
-from rmqctl.logfile.storage import Kind, Stamp
+from rmqctl.logfile.system.storage import Kind, Stamp
 from rmqctl.store.config import store_path
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.config_file import TOPIC_TABLE, TOPICS_CONFIG, ConfigFile, load_config, table
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.format.cq_unit import CqUnit
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
 
 Fingerprint = tuple[tuple[str, Stamp | None], ...]
 QUEUE_ID_DIGITS_MAX = 10

@@ -18,7 +18,7 @@ from rmqctl.format import properties
 from rmqctl.format.index_entry import ENTRY_FIRST, key_hash, tag_key_hash
 from rmqctl.format.message import Message
 from rmqctl.format.sys_flag import TransactionType, transaction_type
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqctl.format.index_entry import IndexEntry
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.store_path import StorePath
     from rmqctl.store.read.commit_log import CommitLog
     from rmqctl.store.read.index_service import IndexFile, IndexService

@@ -17,7 +17,7 @@ import numpy as np
 from rmqctl.format.cq_unit import BATCH_CQ_UNIT, CQ_UNIT
 from rmqctl.kernels import queue_simulate
 from rmqctl.kernels.queue_simulate import FILL_STATES
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.config.config_file import TOPICS_CONFIG, batch_topics
 from rmqctl.store.config.file_sizes import geometry_of_conf
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.format.columns import Rows
     from rmqctl.format.message import Message
     from rmqctl.format.profile import Profile
-    from rmqctl.logfile.storage import Storage
+    from rmqctl.logfile.system.storage import Storage
     from rmqctl.store.config.topics import QueueKey
     from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
     from rmqctl.store.read.consume_queue import UnitQueue

@@ -14,7 +14,7 @@ from rmqctl.format import checkpoint
 from rmqctl.format.message import Damage, Message
 from rmqctl.kernels import dispatch_scan, queue_offset_range, queue_simulate, scan
 from rmqctl.kernels.warm_up import warm_up
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 from rmqctl.store.config import store_path
 from rmqctl.store.dispatch.dispatch_requests import DispatchRequestBuilder
 from rmqctl.store.read.commit_log import ScanSummary

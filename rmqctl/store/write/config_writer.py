@@ -17,7 +17,7 @@ from rmqctl.store.config.fastjson import fastjson_dumps
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 
 def write_config(storage: WritableStorage, folder: Path, name: str, content: dict[str, Any]) -> None:

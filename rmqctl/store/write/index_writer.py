@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.dispatch.dispatch_requests import DispatchColumns
 
 MANY_SLOTS = 4096  # as many changed slots are written one by one; with more, the whole table is cheaper

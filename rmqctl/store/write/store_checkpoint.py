@@ -9,12 +9,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from rmqctl.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_SIZE, Checkpoint, decode
-from rmqctl.logfile.storage import Kind
+from rmqctl.logfile.system.storage import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.logfile.writable_storage import WritableStorage
+    from rmqctl.logfile.system.writable_storage import WritableStorage
 
 
 class StoreCheckpoint:

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.logfile.storage import DiskSpace, Storage
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.storage import DiskSpace, Storage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.cli.verbs.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.operations.repair.test_repair_crashes import Ran, failed, ran

@@ -15,7 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild
 from rmqctl.store.journal.transaction import undo_last
 from rmqctl.store.read.file_scan import RecordRun, ScanItem

@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 
 from rmqctl.format.message import PLACEHOLDER_SIGN, Message
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, Rmqctl, apply_damage, damage_cases, each_damage, expected, tree_hash, unpack
 from tests.support.log_maker import log_bytes, sample_records, write_log

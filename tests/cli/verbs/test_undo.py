@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.faulty_system import Crashed, Fault, FaultySystem, open_descriptors
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME, read_receipts
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 
 LOG = {"path": f"commitlog/{0:020d}", "bytes": 100}
 

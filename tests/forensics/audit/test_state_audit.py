@@ -18,7 +18,7 @@ from rmqctl.store.config.clean_config import ExpirySettings
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import GOLDEN_NAMES, expected
 from tests.forensics.audit.test_crosscheck import FIRST_FILE, LOG_FILE_SIZE, Golden, Said, notes, peek, poke, said
-from tests.logfile.test_storage import HOLDS_LOCK
+from tests.logfile.system.test_storage import HOLDS_LOCK
 
 HOUR_MS = 3_600_000
 PHYSIC, LOGICS, INDEX = 0, 8, 16

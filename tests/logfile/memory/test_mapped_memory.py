@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.memory.mapped_memory import OS_PAGE_SIZE, READY_AHEAD, READY_AT_ONCE, MappedMemory
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
-from rmqctl.logfile.writable_storage import WritableStorage
 
 SIZE = 64 * READY_AT_ONCE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
-from rmqctl.logfile.storage import DiskSpace, Storage
+from rmqctl.logfile.system.storage import DiskSpace, Storage
 from rmqctl.operations.clean.disk_use import CANNOT_BE_READ, disk_use, without
 
 SPACE = DiskSpace(total=1000, free=400, usable=350, device=7)  # 600 are used; 50 are kept for root

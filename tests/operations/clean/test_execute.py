@@ -16,7 +16,7 @@ import pytest
 
 from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, StoreInUse
 from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.clean.execute import Clean, Cleaned, Leftover, Pace, leftovers, locked, wait_for_lock
 from rmqctl.operations.clean.plan_types import ExpiryPlan, FileDecision
 from rmqctl.operations.clean.receipts import Receipts

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import Unreadable
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.operations.clean.pending_messages import Outstanding
 from rmqctl.operations.clean.plan_types import PendingCounts
 from rmqctl.operations.clean.unit_coverage import files_without_proof

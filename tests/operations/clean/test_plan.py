@@ -17,7 +17,7 @@ from rmqctl.errors import BadRequest
 from rmqctl.format.cq_unit import EXT_BASE
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.logfile.mapped_file import MappedFile
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.operations.clean.disk_use import DiskUse
 from rmqctl.operations.clean.plan import plan_expiry
 from rmqctl.operations.clean.plan_types import ExpiryPlan, MinOffsetAdvance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.operations.rebuild.planned_storage import Patch, PlannedFile, PlannedStorage
 
 

@@ -28,7 +28,7 @@ import pytest
 
 from rmqctl.cli.main import run
 from rmqctl.format.message import Message
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.operations.rebuild.rebuild import Rebuild, Selection
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.journal.journals import JournalState

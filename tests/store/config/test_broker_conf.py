@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.config.clean_config import HOUR_MS
 from rmqctl.store.config.config_file import ConfigFile, load_config, table

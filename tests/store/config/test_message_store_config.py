@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.forensics.verify import verify
 from rmqctl.format.profile import PROFILE_4_7, PROFILE_4_9, PROFILE_5_3, Profile
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.config.broker_conf import BrokerConf, read_broker_conf
 from rmqctl.store.config.file_sizes import Geometry, geometry_of_conf
 from rmqctl.store.config.topics import SCHEDULE_TOPIC

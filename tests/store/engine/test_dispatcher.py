@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.format.index_entry import INDEX_HEADER
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore

@@ -15,8 +15,8 @@ import pytest
 
 from rmqctl.format.columns import UNITS
 from rmqctl.format.cq_unit import PRE_BLANK_SIZE
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.operations.append.appender import Appender, Refused
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
@@ -137,8 +137,8 @@ def test_a_log_that_cannot_be_read_leaves_no_gap_in_the_queues(tmp_path: Path, m
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmqctl.logfile.storage.Storage.read_into", fail)
-        patch.setattr("rmqctl.logfile.storage.Storage.read", fail)
+        patch.setattr("rmqctl.logfile.system.storage.Storage.read_into", fail)
+        patch.setattr("rmqctl.logfile.system.storage.Storage.read", fail)
         with pytest.raises(OSError, match="cannot be read"):
             store.dispatch()
     with pytest.raises(OSError, match="cannot be read"):

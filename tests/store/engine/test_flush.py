@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.memory.transient_store_pool import TransientStorePool
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.engine.flush import (
     CommitRealTimeService,
     FlushDiskWatcher,

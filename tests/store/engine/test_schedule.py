@@ -350,7 +350,7 @@ def test_a_full_disk_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmqctl.logfile.writable_storage.WritableStorage.replace_file", full)
+        patch.setattr("rmqctl.logfile.system.writable_storage.WritableStorage.replace_file", full)
         with pytest.raises(OSError, match="No space"):
             service.persist()
     service.persist()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.logfile.storage import Storage
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.storage import Storage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal import pre_image
 from rmqctl.store.journal.changes import InPlace, Resize, Write, Zero
 from rmqctl.store.journal.transaction import Journal, undo_last

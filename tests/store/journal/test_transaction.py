@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import ChangedSince, ChangeFailed, NeedsRecovery, NoRoom, RmqctlError, StoreInUse, Unreadable
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.store.journal.changes import Change, Delete, Install, Resize, Write, Zero
 from rmqctl.store.journal.journals import JournalState, kept_bytes, list_journals
 from rmqctl.store.journal.transaction import Journal, drop, undo_last

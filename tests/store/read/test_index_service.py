@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.format.index_entry import INDEX_ENTRY, IndexEntry, key_hash
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.system.storage import Kind, Storage
 from rmqctl.store.read.index_service import IndexFile, IndexService
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from tests.conftest import expected

@@ -17,7 +17,7 @@ from rmqctl.store.config.topics import SCHEDULE_TOPIC
 from rmqctl.store.read.consume_queue import BatchConsumeQueue
 from rmqctl.store.read.read_only_store import ReadOnlyStore, has_key
 from tests.conftest import expected, tree_hash
-from tests.logfile.test_storage import HOLDS_LOCK
+from tests.logfile.system.test_storage import HOLDS_LOCK
 from tests.support.cqext_store import SMALL_NAMES
 from tests.support.log_maker import BLANK, Record, encode, log_bytes, write_log
 

@@ -16,7 +16,7 @@ from rmqctl.format.message import BAD_BODY_CRC, Damage, Message
 from rmqctl.kernels.dispatch_scan import DELAYED, HAS_UNIQUE, MULTI_DISPATCH, WRONG_COMPRESSION, WRONG_PORT
 from rmqctl.logfile.column_reader import Columns
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.dispatch.dispatch_requests import DispatchColumns, DispatchRequestBuilder
 from rmqctl.store.dispatch.dispatch_rules import queue_destinations
 from rmqctl.store.read.commit_log import CommitLog, ScanSummary

@@ -16,7 +16,7 @@ from rmqctl.format.profile import PROFILE_4_9, PROFILE_5_3, Profile
 from rmqctl.kernels.dispatch_scan import DISPATCH_COLUMNS
 from rmqctl.kernels.queue_simulate import FILL_STATES, fill
 from rmqctl.logfile.mapped_file_queue import MappedFileQueue
-from rmqctl.logfile.storage import Storage
+from rmqctl.logfile.system.storage import Storage
 from rmqctl.store.recovery.simulated_queue import RecoveredQueue, UnitReader
 
 UNITS = 5

@@ -12,8 +12,8 @@ from rmqctl.errors import NeedsRecovery
 from rmqctl.forensics.verify import verify
 from rmqctl.format.cq_unit import EXT_BASE, is_ext_address
 from rmqctl.format.profile import PROFILE_4_9
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.config.broker_conf import BrokerConf
 from rmqctl.store.config.file_sizes import Geometry
 from rmqctl.store.engine.message_store import MessageStore

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rmqctl.format.columns import UNITS
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from rmqctl.logfile.writable_mapped_file_queue import WritableMappedFileQueue
-from rmqctl.logfile.writable_storage import WritableStorage
 from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.write.consume_queue_writer import ConsumeQueueWriter
 from tests.store.engine.test_message_store import created, message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.remote_storage import is_remote, root_path, root_text
+from rmqctl.logfile.system.remote_storage import is_remote, root_path, root_text
 
 
 @pytest.mark.parametrize(

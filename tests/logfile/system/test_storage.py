@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.logfile.storage import Kind, Storage
+from rmqctl.logfile.system.storage import Kind, Storage
 
 HOLDS_LOCK = """
 import fcntl, sys

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import BadRequest
-from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage
+from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.fs
 
-    from rmqctl.logfile.storage import Closeable, DiskSpace
+    from rmqctl.logfile.system.storage import Closeable, DiskSpace
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<rest>.+)", re.DOTALL | re.IGNORECASE)
 _SCHEME = re.compile(r":[a-z][a-z0-9+.-]+:")
@@ -183,7 +183,7 @@ class RemoteStorage(Storage):
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`.
 
-        How many bytes it got, fewer at the file's end. Raises OSError.
+        Returns the number of bytes, which is lower at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
@@ -194,7 +194,7 @@ class RemoteStorage(Storage):
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return None: locks do not reach a remote store."""
+        """Return None, because locks do not reach a remote store."""
         del path
         return None
 
@@ -205,7 +205,7 @@ class RemoteStorage(Storage):
         return number
 
     def _at(self, path: Path) -> str:
-        """Return what the file system calls a path in the store."""
+        """Return the file system's name of a path in the store."""
         return "/".join((self._inner, *path.relative_to(self.root).parts))
 
 

@@ -1,7 +1,7 @@
-"""The operating system, for reading. Nothing else in rmqctl lists, opens, reads or locks a file.
+"""The operating system, for reading.
 
-Files are read with `pread`, not mapped: a failing disk or a file cut under us is then an OSError that can be reported,
-not a SIGBUS, and the memory in use stays flat.
+Nothing else in rmqctl lists, opens, reads or locks a file. Files are read with `pread`, not mapped. A failing disk, or
+a file that is cut meanwhile, is then an OSError that can be reported, not a SIGBUS, and memory use stays flat.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a directory entry is, links resolved as far as they are followed."""
+    """The kind of a directory entry, with links resolved as far as they are followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -34,10 +34,10 @@ class Kind(Enum):
 
 
 class Closeable(Protocol):
-    """Something that holds a descriptor, and opens it again when it needs it."""
+    """An object with a descriptor, which it opens again when it needs it."""
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
 
 
 class Entry(NamedTuple):
@@ -55,10 +55,10 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times,
 
 
 class Stamp(NamedTuple):
-    """What a name itself stands for, a link not followed (it is OTHER).
+    """The state of a name itself, without following a link (it is OTHER).
 
-    Size in bytes, time in ns since 1970, mode as chmod takes it. A time after TIME_NS_MAX reads as that, one as long
-    before 1970 likewise.
+    The size is in bytes, the time in ns since 1970, the mode as chmod takes it. A time after TIME_NS_MAX becomes
+    TIME_NS_MAX, one before -TIME_NS_MAX becomes that.
     """
 
     kind: Kind
@@ -71,7 +71,10 @@ class Stamp(NamedTuple):
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a file system: all, not used, and those of them that a user may still use; `device` is its number."""
+    """Bytes of a file system: all, unused, and usable by a user.
+
+    `device` is its number.
+    """
 
     total: int
     free: int
@@ -88,8 +91,8 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Symbolic links that lead out of the trusted folders (`root`, and what `trust` adds) are not followed unless
-    `follow_links`. `named` are the folders that the user named: the store's, and those of the log that lie elsewhere.
+    Symbolic links that lead out of the trusted folders (`root`, and those that `trust` adds) are only followed with
+    `follow_links`. `named` are the folders that the user named: the store's, and those of a log elsewhere.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
@@ -101,18 +104,21 @@ class Storage:
         self._opened: dict[int, Closeable] = {}
 
     def trust(self, folder: Path) -> None:
-        """Let links lead into `folder` too: a commit log root that the user named."""
+        """Allow links to lead into `folder`, too.
+
+        It is a commit log root that the user named.
+        """
         self.named.append(folder)
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
-        """Return `path` as findings name it: relative to the store where it lies inside."""
+        """Return `path` as findings name it: relative to the store if it is inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return what is at `path`, and whether a link on the way leads out.
+        """Return the entry at `path`, and whether a link on the way leads out.
 
-        Raises OSError other than 'no such file'.
+        Raises OSError, except for 'no such file'.
         """
         try:
             if not self._is_inside(path.parent):
@@ -133,7 +139,7 @@ class Storage:
     def listing(self, folder: Path) -> list[Entry]:
         """Return the entries of a folder by name.
 
-        An empty list when there is no such folder. Raises OSError.
+        The list is empty if the folder does not exist. Raises OSError.
         """
         if self.entry(folder).kind is not Kind.DIRECTORY:
             return []
@@ -141,9 +147,9 @@ class Storage:
         return [entry for entry in entries if entry.kind is not Kind.MISSING]  # a live broker deletes files
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Return what is at `path`.
+        """Return the state of `path`.
 
-        None: nothing. Raises OSError other than 'no such file'.
+        None: nothing exists there. Raises OSError, except for 'no such file'.
         """
         try:
             found = self._status(path)
@@ -155,9 +161,9 @@ class Storage:
         return Stamp(kind, found.st_size, mtime_ns, mode, found.st_uid, found.st_gid, found.st_dev)
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """Return the room on the disk of `path`.
+        """Return the free space on the disk of `path`.
 
-        None where nothing is there, or it cannot be asked.
+        None if nothing exists there, or if the system does not tell it.
         """
         try:
             found = self._disk(path)
@@ -169,7 +175,10 @@ class Storage:
         )
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder, sorted. Raises OSError."""
+        """Return the names in a folder, sorted.
+
+        Raises OSError.
+        """
         name, held = reached(folder)
         if held is None:
             return sorted(os.listdir(folder))
@@ -183,7 +192,7 @@ class Storage:
     def open(self, path: Path) -> int:
         """Open a regular file for reading.
 
-        Raises OSError for anything else, and for a link that leads out; never waits.
+        Raises OSError for anything else, and for a link that leads out. It never waits.
         """
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
@@ -198,9 +207,9 @@ class Storage:
         return regular(descriptor, path)
 
     def duplicate(self, descriptor: int) -> int:
-        """Return another descriptor of the same open file: it stays readable when the file is deleted.
+        """Return another descriptor of the open file.
 
-        Raises OSError.
+        The file stays readable after its deletion. Raises OSError.
         """
         try:
             return os.dup(descriptor)
@@ -208,7 +217,7 @@ class Storage:
             raise with_path(error, descriptor) from error
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(descriptor)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
@@ -232,7 +241,7 @@ class Storage:
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`.
 
-        How many bytes it got, fewer at the file's end or before a bad sector. Raises OSError.
+        Returns the number of bytes, which is lower at the file's end or before a bad sector. Raises OSError.
         """
         got = 0
         try:
@@ -244,9 +253,9 @@ class Storage:
         return got
 
     def read_start(self, path: Path, size: int) -> bytes:
-        """Return the first `size` bytes of a regular file.
+        """Return the first `size` bytes of a regular file, or all if it is shorter.
 
-        Fewer where it is shorter. Raises OSError.
+        Raises OSError.
         """
         descriptor = self.open(path)
         try:
@@ -257,7 +266,7 @@ class Storage:
     def read_file(self, path: Path, limit: int) -> bytes:
         """Return all of a small regular file.
 
-        Raises OSError, also where it has more than `limit` bytes.
+        Raises OSError, also if it has more than `limit` bytes.
         """
         data = self.read_start(path, limit + 1)
         if len(data) > limit:
@@ -265,7 +274,7 @@ class Storage:
         return data
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the first position >= `position` that is not in a hole of a sparse file.
+        """Return the first position >= `position` outside the holes of a sparse file.
 
         None: only a hole is left.
         """
@@ -279,9 +288,9 @@ class Storage:
             raise with_path(error, descriptor) from error
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return the PID of the process that holds the fcntl lock on byte 0 (a running broker's).
+        """Return the PID of the process with the fcntl lock on byte 0 (a running broker).
 
-        None when nobody does.
+        None if no process has it.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -300,7 +309,7 @@ class Storage:
     def keep_open(self, file: Closeable) -> None:
         """Note a file that stays open.
 
-        The one that was opened longest ago is closed when there are too many.
+        If too many files are open, the one that was opened first is closed.
         """
         self._opened.pop(id(file), None)
         self._opened[id(file)] = file
@@ -308,12 +317,15 @@ class Storage:
             self._opened.pop(next(iter(self._opened))).close()
 
     def _status(self, path: Path, *, follow: bool = False) -> os.stat_result:
-        """Return what the system says of a name. Raises OSError."""
+        """Return the system's status of a name.
+
+        Raises OSError.
+        """
         name, held = reached(path)
         return os.stat(name, dir_fd=held, follow_symlinks=follow)
 
     def _disk(self, path: Path) -> os.statvfs_result:
-        """Return what the system says of the disk that a file or folder is on.
+        """Return the system's status of the disk of a file or folder.
 
         Raises OSError.
         """
@@ -329,7 +341,7 @@ class Storage:
     def _is_inside(self, folder: Path) -> bool:
         """Return whether a folder really lies where it may.
 
-        The store's own folder was named by the user.
+        The user named the store's own folder.
         """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
@@ -347,7 +359,7 @@ class Storage:
     def _real_path(self, path: Path) -> Path:
         """Return where a path leads.
 
-        What lies above a folder that the user named was followed before this process changed its user.
+        Links above a folder that the user named were followed before this process changed its user.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -357,9 +369,9 @@ class Storage:
 
 
 def is_path_text(text: str) -> bool:
-    """Tell whether a text can name a file: no NUL, nothing that has no bytes.
+    """Return whether a text can be a path: no NUL, and it can be encoded.
 
-    The system's calls fail with other errors on those.
+    For other texts, the system's calls raise other errors than OSError.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -368,7 +380,10 @@ def is_path_text(text: str) -> bool:
 
 
 def with_path(error: OSError, descriptor: int) -> OSError:
-    """Return the error with the path of the file: the system reports what failed on a descriptor without one."""
+    """Return the error with the path of the file.
+
+    An error of a descriptor has no path.
+    """
     try:
         path = _path_of(descriptor)
     except OSError:
@@ -377,7 +392,10 @@ def with_path(error: OSError, descriptor: int) -> OSError:
 
 
 def _path_of(descriptor: int) -> str:
-    """Return the path of an open file. Raises OSError."""
+    """Return the path of an open file.
+
+    Raises OSError.
+    """
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     if not path.endswith(" (deleted)"):
         return path
@@ -391,7 +409,7 @@ def _path_of(descriptor: int) -> str:
 def regular(descriptor: int, path: Path) -> int:
     """Return the descriptor of what was opened at `path`.
 
-    Raises OSError where that is no regular file, and closes it.
+    Raises OSError if it is not a regular file, and closes it.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -400,7 +418,7 @@ def regular(descriptor: int, path: Path) -> int:
 
 
 def entry_of(path: Path, found: os.stat_result) -> Entry:
-    """Return the entry of a name of which the system says `found`."""
+    """Return the entry of a name whose status is `found`."""
     return Entry(
         path.name,
         path,
@@ -423,10 +441,10 @@ def _kind(mode: int) -> Kind:
 
 
 def from_root(root: Path, path: str) -> Path:
-    """Return a folder that lies below `root` as a path that begins with it.
+    """Return a folder below `root` as a path that begins with `root`.
 
-    Any other as it is. Two paths of one folder, as of a relative STORE and the absolute names in its broker.conf, would
-    be two folders to whoever compares them: to a journal, to a finding.
+    Any other folder stays as it is. A relative STORE and the absolute names in its broker.conf give two paths of one
+    folder. Comparisons, in a journal or a finding, would take them for two folders.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),
@@ -438,9 +456,9 @@ def from_root(root: Path, path: str) -> Path:
 
 
 def tree_of(storage: Storage, path: Path) -> Iterator[tuple[Path, Stamp]]:
-    """Yield `path` and all that is below it, what a folder holds before the folder.
+    """Yield `path` and all that is below it.
 
-    Nothing where nothing is. Raises OSError.
+    The contents of a folder come before the folder. If nothing exists at `path`, it yields nothing. Raises OSError.
     """
     waiting: list[tuple[Path, Stamp | None]] = [
         (path, None)

@@ -1,22 +1,22 @@
-"""Files that count only when all of them are there.
+"""Files that count only when all of them exist.
 
-Who puts them in their place has them on the disk first, all at once.
+They are synced together before they are put in place.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class StagingStorage(WritableStorage):
-    """Write access to a folder of files that nobody looks for yet: nothing waits for the disk.
+    """Write access to a folder of files that no reader looks for yet.
 
-    All methods raise OSError.
+    No call waits for the disk. All methods raise OSError.
     """
 
     def sync(self, descriptor: int) -> None:

@@ -1,8 +1,9 @@
-"""The operating system, for writing. What reads never imports this.
+"""The operating system, for writing. Code that only reads never imports this.
 
-A full disk must be an OSError that can be reported: files are written with `pwrite`, or through a mapping whose blocks
-were allocated before, since a store into a hole of a full disk is a SIGBUS. (Where blocks are copied when they are
-written again, as in ZFS or in Btrfs with snapshots, that is no promise; a broker, which maps holes, has none either.)
+A full disk must be an OSError that can be reported. So files are written with `pwrite`, or through a mapping whose
+blocks were allocated before, because a store into a hole on a full disk raises SIGBUS. (If the file system copies
+blocks that are written again, as ZFS does, or Btrfs with snapshots, allocation guarantees nothing; a broker, which maps
+holes, has no guarantee either.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.logfile.access import place
-from rmqctl.logfile.storage import Entry, Kind, Stamp, Storage, entry_of, regular, with_path, within_time
+from rmqctl.logfile.system.storage import Entry, Kind, Stamp, Storage, entry_of, regular, with_path, within_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class WritableStorage(Storage):
-    """Read and write access to the files of one store. All methods raise OSError.
+    """Read and write access to the files of one store.
 
-    Below `root`, and the folders that `trust` adds, no link is followed, not even one that comes meanwhile, unless
-    `follow_links`. With `beneath`, `root` itself is such a folder below that one. A new file belongs to the owner of
-    its folder.
+    All methods raise OSError. Below `root`, and below the folders that `trust` adds, no link is followed, not even one
+    that appears meanwhile, unless `follow_links` is set. With `beneath`, `root` itself is such a folder below that one.
+    A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -50,7 +51,7 @@ class WritableStorage(Storage):
         return found
 
     def entry(self, path: Path) -> Entry:
-        """Return what is at `path`, no link followed."""
+        """Return the entry at `path`, without following a link."""
         if self.follow_links or self._is_named(path):
             return super().entry(path)
         try:
@@ -68,23 +69,23 @@ class WritableStorage(Storage):
         return super().names(folder) if self.follow_links else place.names(folder, self._roots)
 
     def open(self, path: Path) -> int:
-        """Open a regular file for reading; never waits."""
+        """Open a regular file for reading. It never waits."""
         return super().open(path) if self.follow_links else regular(place.open_for_reading(path, self._roots), path)
 
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.
 
-        Never follows a link in the file's place.
+        It never follows a link in place of the file.
         """
         with self._in(path) as (name, folder):
             return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
 
     def create(self, path: Path, size: int) -> int:
-        """Make a file of `size` zero bytes, its folders too where they are missing.
+        """Create a file of `size` zero bytes, with its missing folders.
 
-        A descriptor for reading and writing. A file appears at its full size, or not at all, where the system can do
-        that: no broker loads one that is shorter. One that is there at this size and was never written, left behind by
-        a failure, is taken.
+        Returns a descriptor for reading and writing. If the system supports it, the file appears at its full size or
+        not at all: no broker loads a shorter one. An existing file of this size that was never written, left behind by
+        a failure, is used.
         """
         self.make_folder(path.parent)
         try:
@@ -124,9 +125,9 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Return a file that gets its name when it has its size.
+        """Return a file that gets its name after it has its size.
 
-        None where the system has no such thing. Raises OSError when it fails else.
+        None if the system does not support that. Raises OSError for any other failure.
         """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
@@ -173,7 +174,10 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def allocate(self, descriptor: int, position: int, size: int) -> None:
-        """Have the blocks of [position, position + size) on the disk, so that writing there needs no more room; bytes stay as they are."""
+        """Allocate the blocks of [position, position + size) on disk.
+
+        Writing there then needs no more room. Bytes stay unchanged.
+        """
         fallocate = getattr(os, "posix_fallocate", None)
         if fallocate is None:  # macOS
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -183,9 +187,9 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
-        """Return the first `size` bytes of a file as memory that can be written where blocks are allocated.
+        """Return the first `size` bytes of a file as memory.
 
-        `sync` syncs it, too.
+        It can be written where blocks are allocated. Its `sync` flushes it.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -193,9 +197,9 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Have pages of a file's mapping at hand whose blocks are allocated.
+        """Populate pages of a file's mapping whose blocks are allocated.
 
-        A page fault each costs more than what is written to it.
+        Single page faults cost more than the data that is written.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
@@ -207,14 +211,17 @@ class WritableStorage(Storage):
             raise with_path(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())), descriptor)
 
     def sync(self, descriptor: int) -> None:
-        """Have what was written on the disk."""
+        """Flush what was written to disk."""
         try:
             getattr(os, "fdatasync", os.fsync)(descriptor)
         except OSError as error:
             raise with_path(error, descriptor) from error
 
     def set_modified(self, descriptor: int, time_ms: int) -> None:
-        """Have a file say that it was written last at `time_ms`, ms since 1970, or as near to it as TIME_NS_MAX allows."""
+        """Set a file's time of modification to `time_ms`, in ms since 1970.
+
+        TIME_NS_MAX limits the time.
+        """
         time_ns = within_time(time_ms * 1_000_000)
         try:
             os.utime(descriptor, ns=(time_ns, time_ns))
@@ -229,7 +236,7 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def sync_file(self, path: Path) -> None:
-        """Have a file on the disk, with its times."""
+        """Flush a file to disk, with its times."""
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
             try:
@@ -238,12 +245,15 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def set_mtime(self, path: Path, mtime_ns: int) -> None:
-        """Have a file or folder say that it was changed last at `mtime_ns`, ns since 1970."""
+        """Set the modification time of a file or folder to `mtime_ns`, in ns since 1970."""
         with self._in(path) as (name, folder):
             os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=self.follow_links)
 
     def check_may_change(self, path: Path) -> None:
-        """Raise OSError where this process may not write to a file, or change the names of a folder, or give it its time back."""
+        """Raise OSError if this process may not change a file or folder.
+
+        It must be able to write a file, or change the names in a folder, and to restore its time.
+        """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
             if stat.S_ISDIR(status.st_mode):
@@ -256,9 +266,9 @@ class WritableStorage(Storage):
             )
 
     def set_owner(self, path: Path, like: Stamp) -> None:
-        """Give a file or folder to whom `like` belongs.
+        """Give a file or folder to the owner of `like`.
 
-        Only root may: for others it stays as it is.
+        Only root can do that; for others, the owner stays unchanged.
         """
         if os.geteuid() == 0:
             with self._in(path) as (name, folder):
@@ -282,7 +292,7 @@ class WritableStorage(Storage):
     def make_file(self, path: Path) -> int:
         """Create an empty file in place of any other, and return a descriptor.
 
-        Durable with a sync of it and of its folder.
+        It is durable after a sync of the file and of its folder.
         """
         with self._in(path) as (name, folder):
             return self._make_file(name, folder)
@@ -290,7 +300,7 @@ class WritableStorage(Storage):
     def _make_file(self, name: str, folder: int) -> int:
         """Create a file in place of any other.
 
-        Never opens an existing file, which may have another name elsewhere.
+        It never opens an existing file, which may have another name elsewhere.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
@@ -304,7 +314,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """Make a folder; durable with the next sync of the one above."""
+        """Make a folder; durable after the next sync of the folder above."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -315,7 +325,7 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename within a file system; durable with a sync of both folders.
+        """Rename within a file system; durable after a sync of both folders.
 
         False: the target is in another file system.
         """
@@ -329,17 +339,17 @@ class WritableStorage(Storage):
         return True
 
     def remove_file(self, path: Path) -> None:
-        """Delete a name; durable with the next sync of its folder."""
+        """Delete a name; durable after the next sync of its folder."""
         with self._in(path) as (name, folder):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder; durable with the next sync of the one above."""
+        """Delete an empty folder; durable after the next sync of the folder above."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Return what this process may still write to the disk of a folder."""
+        """Return how many bytes this process may still write to the disk of a folder."""
         disk = self.disk_space(folder)
         if disk is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
@@ -361,7 +371,7 @@ class WritableStorage(Storage):
                 raise
 
     def sync_folder(self, folder: Path) -> None:
-        """Have the folder's entries on the disk."""
+        """Flush the entries of a folder to disk."""
         with self._in(folder) as (name, above):
             descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | self._no_link, dir_fd=above)
             try:
@@ -370,15 +380,18 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def unlink(self, path: Path) -> None:
-        """Delete a file, durably; one that does not exist is no error."""
+        """Delete a file durably.
+
+        A file that does not exist is not an error.
+        """
         if self.entry(path).kind is not Kind.MISSING:
             self.remove_file(path)
             self.sync_folder(path.parent)
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """Replace a small file's content: after a crash it is the old or the new one.
+        """Replace the content of a small file.
 
-        Who may use it stays as it is.
+        After a crash, it is the old or the new one. Owner and mode stay unchanged.
         """
         self.make_folder(path.parent)
         old = self.stamp(path)
@@ -409,15 +422,15 @@ class WritableStorage(Storage):
         return -(-100 * used // max(used + disk.f_bavail, 1))
 
     def process_id(self) -> int:
-        """Return the number of this process, as 5.x writes it into `abort`."""
+        """Return the number of this process. 5.x writes its own into `abort`."""
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
         """Take RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`.
 
-        The descriptor that holds it. None: another process has it. Closing any descriptor of the file drops the lock:
-        nothing else in this process may open it meanwhile. A file that is there stays as it is, its time too: nobody
-        reads it.
+        Returns the descriptor that holds it. None: another process has it. To close any descriptor of the file drops
+        the lock, so nothing else in this process may open it meanwhile. An existing file stays unchanged, with its
+        time: nothing reads its content.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -441,12 +454,12 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether the user named this folder: it may be a link."""
+        """Return whether the user named this folder; then it may be a link."""
         return path in self.named and self._beneath is None
 
     @property
     def _roots(self) -> list[Path]:
-        """Return the folders below which no link is followed."""
+        """Return the folders below which links are not followed."""
         return [] if self.follow_links else [self._beneath, *self.named] if self._beneath is not None else self.named
 
     def _check_lies_beneath(self, path: Path) -> None:
@@ -460,12 +473,12 @@ class WritableStorage(Storage):
         return 0 if self.follow_links else os.O_NOFOLLOW
 
     def _in(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Return the name of `path` in its folder, and a descriptor of that."""
+        """Return the name of `path` in its folder, and a descriptor of the folder."""
         self._check_lies_beneath(path)
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Return what `_in` returns, for a name that is to be made or removed.
+        """Do what `_in` does, for a name that is to be made or removed.
 
         `path` may also be a folder that the user named: then it is a name in the folder above.
         """
@@ -482,7 +495,7 @@ def _give(descriptor: int, folder: int) -> None:
 
 @contextmanager
 def _closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close a descriptor that is not going to be handed out."""
+    """Close a descriptor if the block fails."""
     try:
         yield
     except OSError:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.logfile import writable_storage
-from rmqctl.logfile.writable_storage import WritableStorage
+from rmqctl.logfile.system import writable_storage
+from rmqctl.logfile.system.writable_storage import WritableStorage
 from tests.support.faulty_system import Fault, FaultySystem, every_fault, open_descriptors
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.logfile.access.owner import owners_in
-from rmqctl.logfile.storage import Storage, tree_of
+from rmqctl.logfile.system.storage import Storage, tree_of
 
 DEEPER_THAN_PYTHON_CALLS = 1100
 

@@ -1,0 +1,234 @@
+"""A run of `clean`: the plan, the question, and the deletion."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from rmqctl.cli.output.render import remark
+from rmqctl.cli.shared.confirm import confirm, plan_shown
+from rmqctl.cli.shared.interruption import Interruption
+from rmqctl.cli.shared.run_as import act_as_owner, note_owner
+from rmqctl.cli.shared.verb import flush_output
+from rmqctl.cli.views.clean_view import print_plan, words_of_deletion, words_of_plan
+from rmqctl.cli.views.repair_view import check_complete
+from rmqctl.errors import ExitCode, StoreInUse
+from rmqctl.text import quoted
+
+if TYPE_CHECKING:
+    from rmqctl.cli.views.clean_metrics import CleanMetrics
+    from rmqctl.operations.clean.disk_use import DiskUse
+    from rmqctl.operations.clean.execute import Cleaned, Leftover
+    from rmqctl.operations.clean.plan_types import ExpiryPlan
+    from rmqctl.store.config.clean_config import ExpirySettings
+    from rmqctl.store.read.read_only_store import Fingerprint, ReadOnlyStore
+
+T = TypeVar("T")
+
+IN_USE_HINT = "a broker deletes its expired files itself, and keeps the space of those that others delete"
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """The options of `rmqctl clean`; sizes in bytes, times in epoch ms."""
+
+    reserved_hours: int | None
+    when: tuple[int, ...] | None
+    max_disk_percent: int | None
+    force_percent: int | None
+    manual: bool
+    keep_bytes: int | None
+    keep_files: int | None
+    batch: int | None
+    interval: int
+    max_bytes_per_second: int | None
+    now: int | None
+    by: Literal["mtime", "store-timestamp"]
+    protect_unconsumed: bool
+    unused_topics: bool
+    lock_wait: float
+    log_json: Path | None
+    metrics: Path | None
+    dry_run: bool
+    yes: bool
+
+
+def _settings(usual: ExpirySettings, asked: CleanOptions) -> ExpirySettings:
+    """Return the settings: those of the options, otherwise those of broker.conf."""
+    from rmqctl.store.config.clean_config import HOUR_MS
+
+    reserved_ms = asked.reserved_hours * HOUR_MS if asked.reserved_hours is not None else None
+    return usual._replace(
+        reserved_ms=_given(reserved_ms, usual.reserved_ms),
+        delete_when=_given(asked.when, usual.delete_when),
+        max_disk_percent=_given(asked.max_disk_percent, usual.max_disk_percent),
+        force_percent=_given(asked.force_percent, usual.force_percent),
+        keep_bytes=_given(asked.keep_bytes, usual.keep_bytes),
+        keep_files=_given(asked.keep_files, usual.keep_files),
+        batch=_given(asked.batch, usual.batch),
+        by=asked.by,
+        manual=asked.manual,
+        protect_unconsumed=asked.protect_unconsumed,
+        unused_topics=asked.unused_topics,
+    )
+
+
+def _given(value: T | None, usual: T) -> T:
+    return usual if value is None else value
+
+
+class _Looked(NamedTuple):
+    """What was read of the store.
+
+    The fingerprint is taken first, so that a later change is noticed.
+    """
+
+    fingerprint: Fingerprint
+    disks: list[DiskUse]
+    plan: ExpiryPlan
+    left: list[Leftover]
+    now_ms: int
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.plan.going or self.plan.folders or self.left)
+
+
+class CleanRun:
+    """The plan, the question, and the deletion."""
+
+    def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
+        self._store = store
+        self._root = store.path.root
+        self._asked = asked
+        self._output = output
+        self._gauges = gauges
+
+    def run(self) -> int:
+        """Run, and return the exit code."""
+        store, asked = self._store, self._asked
+        check_complete(store)
+        looked, holder = self._look(), store.lock_holder()
+        is_refused = holder is not None and not asked.dry_run
+        is_shown = asked.dry_run or (not asked.yes and looked.has_work)
+        if is_shown or self._output != "table":
+            with plan_shown(dry_run=asked.dry_run):
+                print_plan(store.path.root, looked.plan, looked.disks, looked.left, looked.now_ms, self._output)
+            self._note_kept()
+        if is_shown or (looked.has_work and not is_refused):  # else what cron mails is one line
+            for warning in looked.plan.warnings:
+                remark(f"note: {warning}")
+        in_use = f"a broker, or another rmqctl (pid {holder}), has the store open"
+        if is_refused:
+            raise StoreInUse(f"{in_use}: nothing was deleted", path=str(self._root), hint=IN_USE_HINT)
+        if holder is not None:
+            remark(f"note: {in_use}: without --dry-run nothing is deleted (exit 11)")
+        if asked.dry_run and looked.has_work:
+            note_owner(self._root, store.path.commitlogs)
+        if asked.dry_run or not looked.has_work:
+            self._sum_up(words_of_plan(self._root, looked.plan, looked.left))
+            return int(ExitCode.FINDINGS if looked.has_work else ExitCode.CLEAN)
+        confirm(f"Delete what goes of {self._root}? This cannot be undone.", yes=asked.yes)
+        return self._delete(looked)
+
+    def _note_kept(self) -> None:
+        """Report what else uses disk space."""
+        from rmqctl.store.journal.journals import kept_bytes, list_journals
+
+        kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
+        if kept:
+            remark(
+                f"note: rmqctl keeps the bytes that repairs changed, {kept} bytes; `rmqctl undo {quoted(self._root)} "
+                "--drop` frees them"
+            )
+
+    def _look(self) -> _Looked:
+        from rmqctl.operations.clean.disk_use import disk_use
+        from rmqctl.operations.clean.execute import leftovers
+        from rmqctl.operations.clean.plan import plan_expiry
+        from rmqctl.store.config.clean_config import known_to
+        from rmqctl.store.config.store_path import CONSUMEQUEUE
+        from rmqctl.store.read.version_guess import guess_profile
+
+        store, storage = self._store, self._store.storage
+        profile, fingerprint = guess_profile(store), store.fingerprint()
+        now_ms = self._asked.now if self._asked.now is not None else time.time_ns() // 1_000_000
+        disks = [disk_use(storage, path, profile) for path in store.path.commitlogs]
+        logics = disk_use(storage, store.path.part(CONSUMEQUEUE), profile)
+        settings = _settings(known_to(profile, store.conf.expiry), self._asked)
+        plan, left = (
+            plan_expiry(store, settings, profile, now_ms=now_ms, disks=disks, logics_disk=logics),
+            leftovers(storage, self._root),
+        )
+        self._gauges.set("expired_files", len(plan.going))
+        self._gauges.set("expired_bytes", plan.allocated_bytes + sum(one.allocated_bytes for one in left))
+        self._gauges.set("waiting_messages", plan.waiting.total)
+        self._gauges.set("kept_files", sum(not file.goes for file in plan.files if file.kind == "commitlog"))
+        self._gauges.set("log_min_offset_bytes", plan.min_phy_offset)
+        self._gauges.set_disks([(disk.path, disk.used_percent) for disk in (*disks, logics)])
+        return _Looked(fingerprint, [*disks, logics], plan, left, now_ms)
+
+    def _delete(self, looked: _Looked) -> int:
+        from rmqctl.forensics.audit.cleaned import RECEIPTS_NAME
+        from rmqctl.logfile.system.writable_storage import WritableStorage
+        from rmqctl.operations.clean.execute import Clean, Pace, locked
+        from rmqctl.operations.clean.receipts import Receipts
+
+        root, asked, storage = self._root, self._asked, WritableStorage.like(self._store.storage)
+        elsewhere = [asked.log_json] if asked.log_json else []
+        self._store.close()  # a file that is open keeps its space
+        with (
+            Interruption() as interruption,
+            Receipts(storage, root / RECEIPTS_NAME, *elsewhere) as receipts,
+            ExitStack() as held,
+        ):
+            receipts.open(elsewhere)  # the store's owner may not write there
+            self._gauges.hold(asked.metrics)
+            act_as_owner(root, self._store.path.commitlogs)
+            held.enter_context(locked(storage, root))
+            self._store.check_as_it_was(looked.fingerprint)
+            pace = Pace(asked.interval, asked.max_bytes_per_second, _sleep_in(interruption))
+            clean = Clean(storage, root, looked.plan, receipts, pace, lambda: interruption.noted)
+            try:
+                clean.run()
+            finally:
+                self._measure(clean.done, looked.plan)
+                for line in receipts.zero_tail:
+                    remark(line)
+            self._sum_up(words_of_deletion(root, looked.plan, clean.done))
+        if interruption.noted:
+            raise KeyboardInterrupt
+        return int(ExitCode.CLEAN)
+
+    def _measure(self, done: Cleaned, plan: ExpiryPlan) -> None:
+        self._gauges.set("deleted_files", done.files)
+        self._gauges.set("deleted_bytes", done.allocated_bytes)
+        left = next((file for file in plan.going[done.files :] if file.kind == "commitlog"), None)
+        self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
+
+    def _sum_up(self, line: str) -> None:
+        """Report the run in one line, before any other remark on it."""
+        if self._output != "table":
+            remark(line)
+            return
+        try:
+            print(line)
+            flush_output()
+        except OSError:
+            remark(line)
+            raise
+
+
+def _sleep_in(interruption: Interruption) -> Callable[[float], None]:
+    """Sleep, unless a signal ends the wait."""
+
+    def sleep(seconds: float) -> None:
+        if not interruption.noted:
+            with interruption.waiting():
+                time.sleep(seconds)
+
+    return sleep

@@ -1,0 +1,1 @@
+"""The operating system: what reads, lists, writes, syncs and locks files."""
