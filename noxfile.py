@@ -42,7 +42,7 @@ def spark(session: nox.Session) -> None:
 @nox.session
 def interop(session: nox.Session) -> None:
     """Run the tests against the real RocketMQ; needs a JDK and Maven."""
-    session.run("python", "-m", "pytest", "-m", "interop", *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "interop", "-n", "4", *session.posargs)
 
 
 @nox.session

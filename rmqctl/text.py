@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 
 def counted(number: int, noun: str) -> str:
-    """Return `1 message`, `2 messages`: a number and its noun, whose plural is regular."""
+    """Return `1 message`, `2 messages`: a number and its regular noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

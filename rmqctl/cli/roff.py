@@ -33,7 +33,7 @@ def roff_of(markdown: str) -> Iterator[str]:
 
 
 def _blocks(markdown: str) -> Iterator[list[str]]:
-    """Yield blocks of lines: a heading, a paragraph, a list, a table, an indented block."""
+    """Yield blocks of lines: heading, paragraph, list, table, indented block."""
     for is_empty, run in groupby(markdown.split("\n"), key=lambda line: not line.strip()):
         if not is_empty:
             yield list(run)

@@ -47,7 +47,10 @@ def has_bad_compression(message: Message) -> bool:
 
 
 def begins_as_zlib(start: bytes) -> bool:
-    """Return whether these are the first bytes of a zlib stream without a dictionary (RFC 1950)."""
+    """Return whether these bytes begin a zlib stream without a dictionary.
+
+    The rule is that of RFC 1950.
+    """
     return (
         len(start) > 1
         and start[0] & 0x8F == 0x08

@@ -1,4 +1,7 @@
-"""Fixed layouts as numpy arrays: a dtype from the field table that also gives the struct."""
+"""Fixed layouts as numpy arrays.
+
+The field table that gives the struct also gives the dtype.
+"""
 
 from __future__ import annotations
 

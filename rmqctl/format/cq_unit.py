@@ -89,7 +89,10 @@ class CqUnit(NamedTuple):
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Return whether a tagsCode is an address into consumequeue_ext (ConsumeQueueExt.isExtAddr)."""
+    """Return whether a tagsCode is an address into consumequeue_ext.
+
+    The rule is ConsumeQueueExt.isExtAddr.
+    """
     return tags_code <= EXT_ADDRESS_MAX
 
 

@@ -1,4 +1,4 @@
-"""A message to be stored becomes the log's record, byte for byte as a broker writes it.
+"""Encode a message as the log's record, byte for byte as a broker does.
 
 Most of the record is made before its place is known. `placed` adds QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and
 `__CRC32#` over all, as CommitLog does under its lock. `rmqctl.format.message` has the layout.

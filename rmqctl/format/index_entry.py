@@ -1,4 +1,6 @@
-"""The index file: a header, a table of hash slots, and entries that hang together by their predecessor's number.
+"""The index file: a header, a table of hash slots, and entries.
+
+Each entry has the number of the entry that was in its slot before.
 
 Header:
 

@@ -221,7 +221,10 @@ call_crc32: Any = intrinsic(_generate_call)
 
 
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Numba's intrinsic (uint64, not 0) -> the number of its lowest zero bits, as int64."""
+    """Numba's intrinsic (uint64, not 0) -> the number of trailing zero bits.
+
+    The result is an int64.
+    """
     del typing_context, number
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -194,7 +194,7 @@ def _name_at(buffer: Bytes, start: int, end: int) -> int:
 
 @inline_kernel
 def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
-    """Return where the name of the property at `start` ends, and where its value does.
+    """Return where the property at `start` ends: its name, and its value.
 
     Both positions are equal if it has no value.
     """

@@ -73,7 +73,7 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
-    """Check the entries of a block, and return the new last_offset and the number of events.
+    """Check a block's entries; return the new last_offset and event count.
 
     `block` is bytes, and its first entry has the number `first`. `heads` (int32) has the newest entry of each slot so
     far. `last_offset` is where the last entry in order before the block leads to. `following` is where the first entry

@@ -536,7 +536,7 @@ def encode(
     out: Bytes,
     rows: Rows,
 ) -> tuple[int, int, int]:
-    """Write the records of plain lines from `position` on into `out`, one after the other.
+    """Write the records of plain lines to `out`, from `position` on.
 
     `rows` (LINE_COLUMNS) describes them. `lines` and `out` are uint8 and writable; the last line may have no newline.
     `place` fills in QUEUEOFFSET, PHYSICALOFFSET and STORETIMESTAMP. `counter` counts the new UNIQ_KEYs. Stops at a line

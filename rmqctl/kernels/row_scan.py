@@ -1,4 +1,6 @@
-"""What a row shows of many records at once, beyond the columns of `rmqctl.kernels.scan`.
+"""The part of a row that the columns of `rmqctl.kernels.scan` lack.
+
+It is read for many records at once.
 
 These are the rest of the head, and the positions of texts. Texts come as spans, and `gather` copies the bytes of many
 spans one after the other, as in Arrow's arrays. Nothing is decoded here: the code that makes the texts checks for
@@ -245,7 +247,9 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 
 
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
-    """Return the properties of `rows`, as `rmqctl.format.properties.decode` finds them.
+    """Return the properties of `rows`, equal to those that `decode` finds.
+
+    `decode` is `rmqctl.format.properties.decode`.
 
     The result is (offsets, PAIR_COLUMNS), in the form of `gather`.
     """

@@ -152,7 +152,7 @@ def walk(
     *,
     check_bodies: bool,
 ) -> int:
-    """Fill `columns` (RECORD_COLUMNS) with the good messages at the start of `buffer`.
+    """Fill `columns` (RECORD_COLUMNS) with the good messages at the start.
 
     Returns their number. `buffer` is uint8 and contiguous; its first byte is at physical offset `base`, and `room`
     bytes are left in its file from there. Stops at the first place that is not a good message, at the buffer's end, or

@@ -1,4 +1,6 @@
-"""What the tails of records share: most are compared, 64 bytes at once, not parsed.
+"""What the tails of records share.
+
+Most tails are compared with it, 64 bytes at once, and not parsed.
 
 A tail is what follows a record's body: topic, length of the properties, properties. Producers send one topic and the
 same property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for each

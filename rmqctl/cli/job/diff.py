@@ -73,12 +73,12 @@ COLUMNS = {
 @progress_option
 @options_in(asked=JobOptions)
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
-    """Compare two copies of one log, such as a master's and its slave's: missing, extra or different records.
+    """Compare two copies of one log, such as a master's and its slave's.
 
-    Records at the same physical offset are compared: size, topic, queue, queue offset, store time, body checksum, and
-    damage. If one log begins later (files expired) or ends earlier (it is behind), stderr and JSON report the records
-    that only the other log has; they are not differences. Exits with 1 if there are differences or damage, or if the
-    logs have no offset in common.
+    Shows missing, extra and different records. Records at the same physical offset are compared: size, topic, queue,
+    queue offset, store time, body checksum, and damage. If one log begins later (files expired) or ends earlier (it is
+    behind), stderr and JSON report the records that only the other log has; they are not differences. Exits with 1 if
+    there are differences or damage, or if the logs have no offset in common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask

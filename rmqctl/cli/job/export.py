@@ -47,12 +47,13 @@ from rmqctl.errors import BadRequest, Unreadable
 def command(
     stores: tuple[Path, ...], target: Path, file_format: str, body: str, raw: bool, output: str, asked: JobOptions
 ) -> int:
-    """Write the messages of the log to files: Parquet in folders topic=T/day=D (UTC), JSON Lines, or CSV.
+    """Write the messages of the log to files: Parquet, JSON Lines, or CSV.
 
-    Only whole messages are written. They go to a hidden folder beside DIR first, which is renamed to DIR when the whole
-    log is read: an incomplete export never appears. If an export is killed, the next one to the same DIR removes that
-    folder. Every executor must see the folder under the same path. A character that a folder name must not have is
-    written as %XX, as Hive does; readers of such folders decode it. Exits with 1 if the log is damaged.
+    Parquet files go to folders topic=T/day=D (UTC). Only whole messages are written. They go to a hidden folder beside
+    DIR first, which is renamed to DIR when the whole log is read: an incomplete export never appears. If an export is
+    killed, the next one to the same DIR removes that folder. Every executor must see the folder under the same path. A
+    character that a folder name must not have is written as %XX, as Hive does; readers of such folders decode it. Exits
+    with 1 if the log is damaged.
     """
     from rmqctl.spark.question.export import COLUMNS, PARQUET_COLUMNS, new_folder, remove_leftovers, write
     from rmqctl.spark.question.log_records import ask

@@ -55,13 +55,13 @@ COLUMNS = columns_of(
 @progress_option
 @options_in(asked=JobOptions)
 def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
-    """List messages of the log that no queue reaches, by queue: no consumer ever receives them.
+    """List messages of the log that no queue reaches, by queue.
 
-    WHY is `missing-unit` if consumers should receive them (`rmqctl verify` reports missing-unit or unit-mismatch;
-    `rmqctl rebuild` repairs it). It is `deleted-topic` if neither config/topics.json nor the offset of a group names
-    the topic, and the topic has no queue. It is `superseded` for messages from before a topic was deleted and created
-    again. Prepared and rolled back messages are in no queue by design. Exits with 1 for missing-unit, or if the log is
-    damaged.
+    No consumer ever receives these messages. WHY is `missing-unit` if consumers should receive them (`rmqctl verify`
+    reports missing-unit or unit-mismatch; `rmqctl rebuild` repairs it). It is `deleted-topic` if neither
+    config/topics.json nor the offset of a group names the topic, and the topic has no queue. It is `superseded` for
+    messages from before a topic was deleted and created again. Prepared and rolled back messages are in no queue by
+    design. Exits with 1 for missing-unit, or if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.lost import COLUMNS as NEEDED

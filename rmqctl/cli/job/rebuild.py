@@ -88,11 +88,12 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Rebuild queues and index from the log, byte for byte as `rmqctl rebuild` does; Spark's tasks read the logs.
+    """Rebuild queues and index from the log; Spark's tasks read the log.
 
-    Stores are rebuilt one after the other: the plan, the question, and the change, which `rmqctl undo` takes back. A
-    problem with one store does not stop the others; the exit code is that of the worst one. rmqctl checks all stores
-    before it starts Spark. Ctrl-C leaves the current store unchanged.
+    The result is, byte for byte, that of `rmqctl rebuild`. Stores are rebuilt one after the other: the plan, the
+    question, and the change, which `rmqctl undo` takes back. A problem with one store does not stop the others; the
+    exit code is that of the worst one. rmqctl checks all stores before it starts Spark. Ctrl-C leaves the current store
+    unchanged.
 
     Every executor must see STORE under the same path, and have the libraries of rmqctl (numba, numpy, ...) installed;
     rmqctl sends itself. Tasks only read. Queues and index are written on this machine, beside the old ones, and put in

@@ -48,7 +48,9 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
 @progress_option
 @options_in(asked=JobOptions)
 def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
-    """Run QUERY, a SELECT in Spark's SQL, over the views messages, damage, queues and index.
+    """Run QUERY, a SELECT in Spark SQL, over views of the store.
+
+    The views are messages, damage, queues and index.
 
     messages: broker store path physicalOffset size topic queueId queueOffset bodyCrc bodyLength flag sysFlag
     bornTimestamp bornHost storeTimestamp storeTime storeHost reconsumeTimes preparedTransactionOffset msgId tagsCode

@@ -40,10 +40,11 @@ DIGITS = 3
 @progress_option
 @options_in(asked=JobOptions)
 def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
-    """Count messages and bytes by broker, topic and queue: how many, how large, since when, how fast.
+    """Count messages and bytes by broker, topic and queue.
 
-    stats counts the whole messages of the log, as `rmqctl dump` prints them, in a queue or not. The rate is that
-    between the first and the last message. Exits with 1 if the log is damaged.
+    Also shows the sizes, the first and the last store time, and the rate. stats counts the whole messages of the log,
+    as `rmqctl dump` prints them, in a queue or not. The rate is that between the first and the last message. Exits with
+    1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.stats import COLUMNS as NEEDED

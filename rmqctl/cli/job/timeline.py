@@ -71,7 +71,7 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
 @progress_option
 @options_in(asked=JobOptions)
 def command(stores: tuple[Path, ...], interval_ms: int, by: str, output: str, asked: JobOptions) -> int:
-    """Count the messages that were stored in each interval, by broker, or also by topic.
+    """Count the messages stored in each interval, by broker or also by topic.
 
     Times are store times in UTC. An interval begins at a multiple of its length. An interval without messages has no
     line. Exits with 1 if the log is damaged.

@@ -44,7 +44,7 @@ def command(
     output: str,
     progress_mode: str,
 ) -> int:
-    """Check whether a store is whole, as `rmqctl verify` does; Spark's tasks read the log.
+    """Check a store as `rmqctl verify` does; Spark's tasks read the log.
 
     Every executor must see STORE under the same path, or STORE is a URL (s3://bucket/store). Executors need the
     libraries of rmqctl (numba, numpy, ...); rmqctl sends itself. The queues and the index are read on this machine.

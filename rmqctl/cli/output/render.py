@@ -1,4 +1,6 @@
-"""What goes to stdout (tables, JSON, JSON Lines, CSV) and to stderr (remarks, progress).
+"""What rmqctl prints.
+
+Tables, JSON, JSON Lines and CSV go to stdout; remarks and progress go to stderr.
 
 Only this file knows rich and tabulate.
 """
@@ -262,7 +264,7 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that takes two counts: how many are done, and how many there are.
+    """Yield a function that shows how many of how many items are done.
 
     It shows them on stderr as `mode` (auto, json, none) asks.
     """

@@ -15,7 +15,9 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-z]{0,3})", re.IGNORECASE | re
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of `500000000000`, `500GB` (powers of 1000) or `465.5GiB` (powers of 1024).
+    """Return the bytes of a size such as `500000000000`, `500GB` or `465.5GiB`.
+
+    GB and the like are powers of 1000, GiB and the like are powers of 1024.
 
     Raises ValueError.
     """

@@ -33,7 +33,10 @@ QUEUE_ID = click.IntRange(0, 65535)  # below QUEUE_NUMS_MAX of rmqctl.store.writ
 
 @dataclass(frozen=True)
 class AppendOptions:
-    """How `rmqctl append` writes, and the sizes (bytes, counts) of a new store's files."""
+    """How `rmqctl append` writes, and the file sizes of a new store.
+
+    Sizes are in bytes or in counts of entries.
+    """
 
     broker_conf: Path | None
     batch: int

@@ -110,11 +110,11 @@ SECONDS = click.FloatRange(0, 86_400)
 @output_option("table", "json", "jsonl", "csv")
 @options_in(asked=CleanOptions)
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str, asked: CleanOptions) -> int:
-    """Delete expired files, by the rules of a broker: by age, by disk usage, or by a limit.
+    """Delete expired files, by the rules of a broker.
 
-    clean deletes files of the log, the oldest first, and never the last one. Queues, extensions and the index follow
-    the log. It moves each file out of the store, then deletes it, and writes a receipt. An interrupted run leaves no
-    gap in the log; the next run finishes it.
+    Files expire by age, by disk usage, or by a limit that you set. clean deletes files of the log, the oldest first,
+    and never the last one. Queues, extensions and the index follow the log. It moves each file out of the store, then
+    deletes it, and writes a receipt. An interrupted run leaves no gap in the log; the next run finishes it.
 
     There is no undo. --dry-run shows for each file whether it is deleted, and why, and what consumers have not read
     yet. The broker must be down (otherwise exit 11): it deletes its own files, and it would keep the disk space of

@@ -20,7 +20,10 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 )
 @click.argument("code", required=False)
 def command(code: str | None) -> int:
-    """Explain a finding, a term or an exit code, and what to do. Without CODE: list all of them."""
+    """Explain a finding, a term or an exit code, and what to do.
+
+    Without CODE, explain lists all of them.
+    """
     from rmqctl.forensics.finding import CATALOGUE, TERMS
 
     if code is None:

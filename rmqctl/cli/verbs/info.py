@@ -29,10 +29,10 @@ UNIT_STEP = 1024
 @store_argument
 @output_option("table", "json")
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
-    """Show what a store holds: files, offsets, times, topics, checkpoint, and the broker version.
+    """Show what a store holds: files, offsets, times, topics, version.
 
-    info reads folders, small files and the two ends of the log. It does not scan the log; `verify` checks whether the
-    store is whole.
+    The version is that of the broker; the offsets include the checkpoint's. info reads folders, small files and the two
+    ends of the log. It does not scan the log; `verify` checks whether the store is whole.
     """
     from rmqctl.forensics.survey import survey
 

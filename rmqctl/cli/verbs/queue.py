@@ -68,10 +68,11 @@ def command(
     output: str,
     asked: QueueOptions,
 ) -> int:
-    """List the queues; with TOPIC, the queues of a topic; with QUEUEID, the units of one queue.
+    """List the queues of a store, or the units of one queue.
 
-    minOffset is the first message that the log still holds. A unit has the offset of its message in the log, the size
-    of the message, and its tags code: the hash of its tags, or the delivery time of a delayed message.
+    With TOPIC, the queues of this topic are listed; with TOPIC and QUEUEID, the units of this queue. minOffset is the
+    first message that the log still holds. A unit has the offset of its message in the log, the size of the message,
+    and its tags code: the hash of its tags, or the delivery time of a delayed message.
     """
     if queue_id is None and asked != QueueOptions():
         raise click.UsageError(

@@ -103,12 +103,12 @@ def command(
     progress_mode: str,
     asked: RecoverOptions,
 ) -> int:
-    """Repair a store after a crash or damage, as a broker's start would, but with fewer losses.
+    """Repair a store as a broker's start would, but with fewer losses.
 
-    The log ends where the broker's own recovery would end it, and bytes after that are zeroed. Queues and index are
-    changed to match the log, `abort` is removed, and the checkpoint is set. The plan shows what is lost, and what a
-    plain restart of the broker would lose. rmqctl keeps everything that it overwrites or deletes: `rmqctl undo`
-    restores it.
+    Use it after a crash or damage. The log ends where the broker's own recovery would end it, and bytes after that are
+    zeroed. Queues and index are changed to match the log, `abort` is removed, and the checkpoint is set. The plan shows
+    what is lost, and what a plain restart of the broker would lose. rmqctl keeps everything that it overwrites or
+    deletes: `rmqctl undo` restores it.
 
     These count as lost: messages after the new end of the log, damaged messages, and messages that only a queue still
     points to. `already gone` (`missing` in JSON) counts lost messages whose bytes no file of the log has, because a

@@ -30,7 +30,10 @@ def steps_of(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, An
 
 
 def journal_row(storage: Storage, entry: JournalEntry) -> dict[str, Any]:
-    """Return the row of a change: number, verb, state, time, kept bytes, summary, changes."""
+    """Return the row of a change as `rmqctl undo` lists it.
+
+    The row has the number, verb, state, time, kept bytes, summary and changes.
+    """
     from rmqctl.format.timestamp import rfc3339
     from rmqctl.store.journal.journals import kept_bytes
 

@@ -1,4 +1,7 @@
-"""A rebuild for `rmqctl rebuild` and `rmqctl job rebuild`: the plan, the question, and the change."""
+"""A rebuild run: the plan, the question, and the change.
+
+`rmqctl rebuild` and `rmqctl job rebuild` share it.
+"""
 
 from __future__ import annotations
 

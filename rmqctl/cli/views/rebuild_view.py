@@ -1,4 +1,4 @@
-"""The plan or result of `rebuild`: the queues, the index, and their peculiarities."""
+"""The plan or result of `rebuild`: queues, index, and their peculiarities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `rmqctl recover` shows: its plan, and what a plain restart of the broker would do."""
+"""What `rmqctl recover` shows.
+
+It shows its plan, and what a plain restart of the broker would do.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def print_plan(plan: RecoveryPlan, *, explain: bool) -> None:
-    """Print the summary, then the repair itself; `explain`: with every step and queue."""
+    """Print the summary, then the repair.
+
+    With `explain`, print every step and queue.
+    """
     repair, restart = plan.repair, plan.restart
     print_fields(
         (

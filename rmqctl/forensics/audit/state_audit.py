@@ -128,7 +128,7 @@ def _moment(milliseconds: int) -> str:
 
 
 def audit_config(store: ReadOnlyStore, ends: Mapping[QueueKey, int] | None = None) -> Iterator[Finding]:
-    """Check config/*.json: files are readable, offsets are not past their queue's end.
+    """Check that config/*.json is readable and no offset is past its queue.
 
     `ends` are the planned ends of the queues; None: the present ends.
     """

@@ -26,7 +26,10 @@ WINDOW_MIN, WINDOW_MAX = 16, 16384
 
 
 class QueueCursor:
-    """Units of one queue, and the runs [start, end) of queue offsets that messages confirmed."""
+    """The units of one queue, and the queue offsets that messages confirmed.
+
+    Confirmed offsets are kept as runs [start, end).
+    """
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue

@@ -1,1 +1,4 @@
-"""Memory through which files are written: allocated ahead, mapped, or from a pool."""
+"""Memory through which files are written.
+
+It is allocated ahead, mapped, or taken from a pool.
+"""

@@ -1,4 +1,6 @@
-"""The pages of a file as memory, several times as fast for small appends as writes.
+"""The pages of a file as memory.
+
+For small appends, it is several times as fast as writes.
 
 A store into a hole on a full disk raises SIGBUS, so blocks are allocated before. A page fault for each page costs more
 than the data written to it, so many pages are populated at once. While the caller appends, a thread makes the next

@@ -426,7 +426,9 @@ class WritableStorage(Storage):
         return os.getpid()
 
     def lock(self, path: Path) -> int | None:
-        """Take RocketMQ's lock: fcntl on byte 0, length 1, of a file with the content `lock`.
+        """Take RocketMQ's lock.
+
+        The lock is fcntl on byte 0, length 1, of a file with the content `lock`.
 
         Returns the descriptor that holds it. None: another process has it. To close any descriptor of the file drops
         the lock, so nothing else in this process may open it meanwhile. An existing file stays unchanged, with its

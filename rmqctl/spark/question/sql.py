@@ -120,7 +120,10 @@ def _nearest(error: Exception) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of Spark's as JSON has it: bytes as base64, times as RFC 3339, structs and maps as objects."""
+    """Return a value of Spark as JSON has it.
+
+    Bytes become base64, times RFC 3339, structs and maps objects.
+    """
     simple: dict[type, Callable[[Any], Any]] = {
         bytearray: lambda data: base64.b64encode(data).decode(),
         bytes: lambda data: base64.b64encode(data).decode(),

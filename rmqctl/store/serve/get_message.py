@@ -1,4 +1,6 @@
-"""DefaultMessageStore.getMessage: messages of a queue from an offset on, and where a consumer goes on.
+"""DefaultMessageStore.getMessage.
+
+It returns messages of a queue from an offset on, and where a consumer continues.
 
 | the queue has [min, max) | status | next_begin_offset |
 |---|---|---|

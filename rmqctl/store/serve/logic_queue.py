@@ -60,7 +60,10 @@ class LogicQueue:
         return None if units is None else map(self._resolved, units)
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file; 0 for a batch consume queue, as 5.x has it."""
+        """Return the first queue offset of the next file.
+
+        A batch consume queue has 0, as in 5.x.
+        """
         if not isinstance(self.queue, ConsumeQueue):
             return 0
         per_file = self.queue.queue.file_size // CQ_UNIT.size

@@ -141,13 +141,16 @@ class MessageReader:
             return 0 if queue is None else queue.min_offset
 
     def get_max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the offset after a queue's last message; 0 for a queue that does not exist."""
+        """Return the offset after a queue's last message.
+
+        A queue that does not exist has 0.
+        """
         with self._lock:
             end = self._writing.queue_end((topic, queue_id))
             return 0 if end is None else end.max_offset
 
     def get_offset_in_queue_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the queue offset that stands for a time; offset_by_time.py has the rules."""
+        """Return the queue offset for a time; offset_by_time.py has the rules."""
         with self._lock:
             log = self._log()
             queue = self._queue((topic, queue_id), log)

@@ -33,12 +33,14 @@ public final class Put {
         int count = Program.number("count");
         MessageMaker messages = new MessageMaker();
         long begin = System.nanoTime();
+        long end = 0;
         for (int i = 0; i < count; i++) {
-            put(store, messages.next());
+            end = put(store, messages.next());
         }
         double seconds = Program.secondsSince(begin);
 
         // a store that shuts down before its queues are complete keeps the abort file
+        RealStore.awaitCommit(store, end);
         RealStore.awaitDispatch(store);
         store.flush();
         Map<String, Object> document = new LinkedHashMap<>();
@@ -53,23 +55,28 @@ public final class Put {
         return document;
     }
 
-    private static void put(DefaultMessageStore store, MessageExtBrokerInner message) throws InterruptedException {
-        PutMessageStatus status = store.putMessage(message).getPutMessageStatus();
-        if (status != PutMessageStatus.PUT_OK) {
-            retry(store, message, status);
+    /** Puts a message and returns the physical offset of its end. */
+    private static long put(DefaultMessageStore store, MessageExtBrokerInner message) throws InterruptedException {
+        PutMessageResult result = store.putMessage(message);
+        if (result.getPutMessageStatus() != PutMessageStatus.PUT_OK) {
+            result = retry(store, message, result);
         }
+        AppendMessageResult appended = result.getAppendMessageResult();
+        return appended.getWroteOffset() + appended.getWroteBytes();
     }
 
-    private static void retry(DefaultMessageStore store, MessageExtBrokerInner message, PutMessageStatus answer)
-        throws InterruptedException {
+    private static PutMessageResult retry(
+        DefaultMessageStore store, MessageExtBrokerInner message, PutMessageResult answer) throws InterruptedException {
         long begin = System.nanoTime();
-        PutMessageStatus status = answer;
-        while (status != PutMessageStatus.PUT_OK) {
-            if (!BUSY.contains(status.name()) || System.nanoTime() - begin > GIVE_UP_NS) {
+        PutMessageResult result = answer;
+        while (result.getPutMessageStatus() != PutMessageStatus.PUT_OK) {
+            String status = result.getPutMessageStatus().name();
+            if (!BUSY.contains(status) || System.nanoTime() - begin > GIVE_UP_NS) {
                 throw new IllegalStateException("the store refuses a message: " + status);
             }
             Thread.sleep(RETRY_MS);
-            status = store.putMessage(message).getPutMessageStatus();
+            result = store.putMessage(message);
         }
+        return result;
     }
 }

@@ -47,6 +47,13 @@ final class RealStore {
         awaitDispatch(store);
     }
 
+    /** Waits until the log has all up to an offset: a store with a transient pool copies messages into it later. */
+    static void awaitCommit(DefaultMessageStore store, long end) throws InterruptedException {
+        while (store.getMaxPhyOffset() < end) {
+            Thread.sleep(DISPATCH_POLL_MS);
+        }
+    }
+
     static void awaitDispatch(DefaultMessageStore store) throws InterruptedException {
         while (store.dispatchBehindBytes() > 0) {
             Thread.sleep(DISPATCH_POLL_MS);
