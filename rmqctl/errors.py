@@ -32,7 +32,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.REPAIRED: "repaired: findings were fixed",
     ExitCode.PARTIAL: "partial: some input could not be read",
     ExitCode.NOT_A_STORE: "not a message store",
-    ExitCode.IN_USE: "in use by a broker",
+    ExitCode.IN_USE: "a broker, or another rmqctl, has the store open",
     ExitCode.NOT_CONFIRMED: "not confirmed, nothing changed",
     ExitCode.LAYOUT: "layout not supported (RocksDB, DLedger)",
     ExitCode.BUG: "a bug of rmqctl",

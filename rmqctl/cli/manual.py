@@ -20,7 +20,7 @@ from rmqctl.cli.main import VERBS, rmqctl
 from rmqctl.cli.roff import escaped, roff_of
 from rmqctl.cli.shared.run_as import WHICH_USER, WHICH_USER_DRY_RUN, takes_as_root
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
+from rmqctl.errors import EXIT_CODE_MEANINGS
 
 TOPICS = {
     "rmqctl-store": ("info", "verify", "dump", "queue", "query", "config", "checkpoint"),
@@ -71,7 +71,7 @@ def _docstring(module: str) -> str:
 
 
 def _has_columns(paragraph: str) -> bool:
-    return bool(re.search(r"\S {2,}\S|^ *\||^ {2,}|^\(?\d", paragraph, re.MULTILINE))
+    return not paragraph.startswith("|") and bool(re.search(r"\S {2,}\S|^ {2,}|^\(?\d+[.)] ", paragraph, re.MULTILINE))
 
 
 def _as_it_is(paragraph: str) -> str:
@@ -107,10 +107,11 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
                 "\n".join(f".TP\n\\fB{escaped(verb)}\\fR\n{escaped(text)}" for verb, (_, text) in VERBS.items()),
             )
         )
-    codes = command.exit_codes if isinstance(command, Verb) else tuple(ExitCode)
+    codes = command.exit_code_meanings() if isinstance(command, Verb) else EXIT_CODE_MEANINGS
     parts.append(
         _section(
-            "EXIT STATUS", "\n".join(f".TP\n\\fB{int(code)}\\fR\n{escaped(EXIT_CODE_MEANINGS[code])}" for code in codes)
+            "EXIT STATUS",
+            "\n".join(f".TP\n\\fB{int(code)}\\fR\n{escaped(meaning)}" for code, meaning in codes.items()),
         )
     )
     parts.append(_section("SEE ALSO", ", ".join(_see_also(name))))

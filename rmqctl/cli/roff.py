@@ -1,7 +1,7 @@
 """A small subset of Markdown as roff, for the man pages of section 7.
 
 Known are `# NAME - summary` (the first line), `## SECTION`, paragraphs, lists (`- item`), and indented blocks and
-tables (`|`), which are shown as they are. Text in backquotes and between ** is bold.
+tables (`|`), which are shown as they are. Text in backquotes and between ** is bold; text between * is in italics.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ def roff_of(markdown: str) -> Iterator[str]:
                 yield from (".IP \\(bu 2", _inline(item))
         else:
             yield from (".PP", _inline(" ".join(line.strip() for line in block)))
+
+
+def _in_font(marked: str) -> str:
+    """Return marked text without its marks, in bold or in italics."""
+    is_bold = marked.startswith(("`", "**"))
+    return f"\\f{'B' if is_bold else 'I'}{escaped(marked.strip('`*'))}\\fR"
 
 
 def _blocks(markdown: str) -> Iterator[list[str]]:
@@ -73,8 +79,7 @@ def _aligned(block: list[str]) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Return a paragraph with roff's bold for backquotes and **."""
-    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*)", text)
-    bold = (f"\\fB{escaped(piece.strip('`*'))}\\fR" if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
-    line = "".join(bold)
+    """Return a paragraph with roff's bold for backquotes and **, and its italics for *."""
+    pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|(?<![\w/*])\*[^*\s][^*]*\*(?![\w*]))", text)
+    line = "".join(_in_font(piece) if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
     return f"\\&{line}" if line.startswith((".", "'")) else line

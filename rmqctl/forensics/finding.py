@@ -89,223 +89,260 @@ class Explanation(NamedTuple):
 
 _RESTART = "A broker that scans this place at its start ends the log here and drops everything after it."
 _CLIENT = (
-    "Brokers serve the message, but Java clients reject it, and with it all that follow it in the same pull: "
-    "consumers may hang here or "
-    "skip messages. Once the group has consumed up to the message, set its offset to the next one; a slave's copy may "
-    "be intact."
+    "Brokers serve the message, but Java clients reject it together with all messages that follow it in the same "
+    "pull. Consumers may stop here or skip messages. When the group has consumed all messages before this one, set "
+    "its offset to the next one. A slave's copy of the message may be intact."
 )
-_REBUILD = "The log is whole: the queues can be built again from it."
-_INDEX = "Only look-ups by key suffer; the index can be built again from the log."
+_REBUILD = "The log is whole: `rmqctl rebuild` can build the queues again from it."
+_INDEX = "Only look-ups by key suffer. `rmqctl rebuild` can build the index again from the log."
 
 CATALOGUE: dict[str, Explanation] = {
     "bad-magic": Explanation(
-        "RocketMQ does not write this magic code: a record was overwritten, or no record starts here.", _RESTART
+        "No record of RocketMQ has this magic code. Either a record was overwritten, or no record begins here.",
+        _RESTART,
     ),
-    "bad-size": Explanation("TOTALSIZE is too small for a record, or larger than what is left of the file.", _RESTART),
-    "bad-length": Explanation("The lengths of body, topic and properties do not add up to TOTALSIZE.", _RESTART),
+    "bad-size": Explanation(
+        "TOTALSIZE is too small for a record, or larger than the rest of the file.",
+        _RESTART,
+    ),
+    "bad-length": Explanation(
+        "The lengths of body, topic and properties do not add up to TOTALSIZE.",
+        _RESTART,
+    ),
     "bad-body-crc": Explanation(
-        "The body is not what its producer sent: its CRC-32 differs from BODYCRC. Where one flipped bit explains it, "
-        "the detail names it.",
-        _RESTART + " With an empty body brokers do not look.",
+        "The body is not what its producer sent: its CRC-32 differs from BODYCRC. If one flipped bit explains the "
+        "difference, the detail names the bit.",
+        _RESTART + " Brokers do not check the checksum of an empty body.",
     ),
     "bad-property-crc": Explanation(
-        "The record's CRC-32 (property __CRC32#, 5.2 and later) differs: some byte of the record changed.",
-        "Brokers check this only with forceVerifyPropCRC. Compare the message with the producer's copy, or a slave's.",
+        "The CRC-32 of the record differs from its property __CRC32# (5.2 and later): some byte of the record changed.",
+        "Brokers check this only with forceVerifyPropCRC. Compare the message with the producer's copy, or with a "
+        "slave's.",
     ),
     "bad-physical-offset": Explanation(
-        "The record says that it belongs elsewhere: stale bytes of an earlier life of the file, or a file under a "
-        "wrong name.",
-        "No broker checks this: brokers serve the record. Compare the name of the file with its neighbours.",
+        "The record's own physical offset is not the offset where the record lies. These are old bytes of a reused "
+        "file, or the file has a wrong name.",
+        "No broker checks this: brokers serve the record. Compare the name of the file with the names of the files "
+        "before and after it.",
     ),
     "bad-port": Explanation(
-        "A host of the record has a port outside 0 to 65535: a bit of the record changed; no checksum covers this "
+        "A host of the record has a port outside 0 to 65535: a bit of the record changed. No checksum covers this "
         "field.",
         _CLIENT,
     ),
     "bad-compression": Explanation(
-        "SYSFLAG says that the body is compressed, but the body does not begin as its compression type (zlib, lz4, "
-        "zstd) does, or the "
-        "type is unknown: a bit of SYSFLAG changed; BODYCRC does not cover it.",
+        "SYSFLAG says that the body is compressed. But the body does not begin as its compression type (zlib, lz4, "
+        "zstd) does, or the type is unknown: a bit of SYSFLAG changed. BODYCRC does not cover SYSFLAG.",
         _CLIENT,
     ),
     "bad-queue-offset": Explanation(
-        "The QUEUEOFFSET of one record is wrong: its queue leads to it from another place, and the records before and "
-        "after it agree "
-        "with the queue. A bit of the record changed; no checksum covers this field.",
-        "Brokers deliver the message at its place in the queue and never look at this field, but consumers see the "
-        "wrong offset. The "
-        "queue is right: `recover` and `rebuild` keep the message at its place, and leave the record as it is.",
+        "The QUEUEOFFSET of one record is wrong: the record's unit is at another place in the queue, and the "
+        "records before and after it agree with the queue. A bit of the record changed; no checksum covers this "
+        "field.",
+        "Brokers deliver the message at its place in the queue and never read this field, but consumers see the "
+        "wrong offset. The queue is right: `recover` and `rebuild` keep the message at its place, and leave the "
+        "record as it is.",
     ),
     "bad-blank-size": Explanation(
-        "A blank record, which ends a file, has a wrong size: the blank is damaged, or was written over a record.",
-        "4.x treats the blank as the end of the file; 5.3 ends the log here if the size is too large.",
+        "The blank record at the end of a file has a wrong size. The blank is damaged, or it was written over "
+        "another record.",
+        "4.x treats the blank as the end of the file. 5.3 ends the log here if the size is too large.",
     ),
     "bad-entry": Explanation(
-        "The header of 48 bytes that DLedger puts before a record is damaged, or it does not continue where the entry "
-        "before it ended. "
-        "The record after the header is still read if it is whole.",
-        "A broker that scans this place at its start ends its log here, and gets what follows from the other members "
-        "of its group, as "
-        "far as they have it.",
+        "DLedger puts a header of 48 bytes before each record. This header is damaged, or it does not continue "
+        "where the entry before it ended. The record after the header is still read if it is whole.",
+        "A broker that scans this place at its start ends its log here. It gets what follows from the other members "
+        "of its group, if they have it.",
     ),
     "no-blank": Explanation(
-        "A file ends without a blank record although the log goes on: it was cut, or its end was never written.",
+        "A file ends without a blank record although the log continues in the next file. The file was cut, or its "
+        "end was never written.",
         _RESTART,
     ),
     "torn-properties": Explanation(
-        "The last byte of PROPERTIES is zero: the record was not written to its end (a torn write leaves zeros), or "
-        "it was zeroed.",
-        "No broker checks this: it would serve the message without its last properties. Compare it with its "
-        "producer's or a slave's.",
+        "The last byte of PROPERTIES is zero. The record was not written to its end (a torn write leaves zeros), or "
+        "its end was zeroed later.",
+        "No broker checks this: a broker serves the message without its last properties. Compare the message with "
+        "the producer's copy, or with a slave's.",
     ),
     "hole": Explanation(
-        "Zeros where a record should be, whole records after: pages that never reached the disk, a zeroed sector, or "
-        "a log that was cut "
-        "here before and still has stale records after its end (then they are older than those before).",
+        "There are zeros where a record should be, and whole records after them. Some pages never reached the disk, "
+        "or a sector was zeroed. Or the log was cut here before, and old records remain after its end: then their "
+        "store times are older than those before the zeros.",
         _RESTART,
     ),
     "bytes-behind-end": Explanation(
-        "The log ends, but the bytes after its end are not zero: a torn write, or what a truncation left.",
-        "Stale records there can come back to life (RocketMQ's issue 10666); truncate the log's tail.",
+        "The bytes after the log's end are not zero. They come from a torn write, or from before a truncation.",
+        "Old records there can become part of the log again (RocketMQ's issue 10666): truncate the log's tail.",
     ),
     "file-gap": Explanation(
-        "Files of the sequence are missing.",
-        "Brokers start all the same, and consumers silently get none of the messages in there; 4.x may hang at its "
-        "start when its queues "
-        "are gone, too. Look for the file; `recover --keep-going` puts a file full of placeholders in its place.",
+        "One or more files in the middle of the sequence are missing.",
+        "Brokers start, and consumers get none of the messages of the missing files, without an error. If the "
+        "queues are missing as well, 4.x may wait forever at its start. Look for the files. `recover --keep-going` "
+        "puts files full of placeholders in their place.",
     ),
     "file-overlap": Explanation(
         "Two files claim the same offsets.",
-        "Keep the right file and move the other away: a broker reads both, in the order of their names.",
+        "Keep the right file and move the other one away: a broker reads both, in the order of their names.",
     ),
     "file-length": Explanation(
-        "The file is not as long as the others: it was cut, or only partly copied.", "No broker loads such a store."
+        "The file does not have the same length as the others: it was cut, or only partly copied.",
+        "No broker loads such a store.",
     ),
     "queue-in-both-folders": Explanation(
-        "A topic has queues in consumequeue/ and in batchconsumequeue/: the same queue in both, or different ones. "
-        "All queues of a topic "
-        "have the type that topics.json names.",
+        "A topic has queues in consumequeue/ and in batchconsumequeue/. All queues of a topic must have the type "
+        "that topics.json names.",
         "No broker of 5.x starts, and rmqctl changes nothing in such a store. Move away the topic's folder of the "
-        "wrong type: the one in "
-        "batchconsumequeue/, unless topics.json has queue.type=BatchCQ for the topic. Then `rebuild` makes the other "
-        "queues again.",
+        "wrong type. This is the folder in batchconsumequeue/, unless topics.json has queue.type=BatchCQ for the "
+        "topic. Then let `rebuild` build the missing queues.",
     ),
     "bad-journal": Explanation(
-        "A journal in STORE/.rmqctl, from which `undo` takes a change back, is not as rmqctl writes it. It is "
-        "damaged, or it was forged to "
-        "have files changed that rmqctl never changes.",
-        "No verb follows it, and those that change the store refuse to run (exit 4). `rmqctl undo STORE --list` shows "
-        "which change it is: "
-        "`--drop-damaged NAME` forgets one that came to its end; otherwise look at its folder, and take it away by "
-        "hand. Where the log "
-        "lies elsewhere, give --broker-conf with the file that names its folders.",
+        "A journal in STORE/.rmqctl is not as rmqctl writes it. `undo` needs the journal to take a change back. The "
+        "journal is damaged, or someone forged it so that `undo` changes other files.",
+        "No verb uses the journal, and verbs that change the store refuse to run (exit 4). `rmqctl undo STORE "
+        "--list` shows which change it belongs to. If that change was finished, `--drop-damaged NAME` forgets it. "
+        "Otherwise, look at the journal's folder and remove it by hand. If the log lies outside the store, give "
+        "--broker-conf with the file that names the log's folders.",
     ),
     "foreign-file": Explanation(
-        "A file or folder that RocketMQ does not create.",
-        "In commitlog/ such a file prevents a 4.x broker from starting: move it away.",
+        "RocketMQ does not create this file or folder.",
+        "A file like this in commitlog/ prevents a 4.x broker from starting: move it away.",
     ),
     "link-not-followed": Explanation(
-        "A symbolic link leads out of the store and was not followed.", "If the link is intended, use --follow-links."
+        "A symbolic link leads out of the store and was not followed.",
+        "If the link is intended, use --follow-links.",
     ),
     "unreadable": Explanation(
-        "A file or folder cannot be read, or became shorter during the read.",
-        "The answer is incomplete: correct the permissions or copy the disk, then try again.",
+        "A file or folder cannot be read, or became shorter while it was read.",
+        "The answer is incomplete. Correct the permissions or copy the disk, then try again.",
     ),
-    "missing-unit": Explanation("Messages in the log have no unit in their queue: consumers never see them.", _REBUILD),
+    "missing-unit": Explanation(
+        "Messages in the log have no unit in their queue: consumers never get them.",
+        _REBUILD,
+    ),
     "unit-mismatch": Explanation(
-        "A unit does not point at the message with its topic, queue and queue offset.", _REBUILD
+        "A unit does not point to the message with its topic, queue and queue offset.",
+        _REBUILD,
     ),
     "unit-size": Explanation(
-        "A unit does not have the size of its record: a consumer receives a torn message.", _REBUILD
+        "The size in a unit is not the size of its record: a consumer receives a torn message.",
+        _REBUILD,
     ),
     "unit-tags-code": Explanation(
         "The tags code of a unit is not that of its message: tag filters drop the message, or its delay is wrong.",
         _REBUILD,
     ),
-    "unit-order": Explanation("Physical offsets in a queue do not ascend.", _REBUILD),
-    "unit-hole": Explanation("An unused unit between used ones: a broker may end the queue here.", _REBUILD),
-    "unit-behind-end": Explanation("Bytes after a queue's end that are no unit.", _REBUILD),
+    "unit-order": Explanation(
+        "The physical offsets in a queue do not ascend.",
+        _REBUILD,
+    ),
+    "unit-hole": Explanation(
+        "There is an unused unit between used ones: a broker may end the queue here.",
+        _REBUILD,
+    ),
+    "unit-behind-end": Explanation(
+        "There are bytes after the end of a queue, and they are not a unit.",
+        _REBUILD,
+    ),
     "dangling-unit": Explanation(
         "Units point after the end of the log: their messages, or the last file of the log, were removed.",
-        "A restart cuts them off.",
+        "The next start of a broker removes these units.",
     ),
     "unit-lost-message": Explanation(
-        "Units point at damaged bytes of the log: these messages are lost.",
-        "The finding for the log at that offset says why.",
+        "Units point to damaged bytes of the log: these messages are lost.",
+        "Another finding, for the log at the same offset, says why.",
     ),
-    "ext-missing": Explanation("A unit's address leads to no unit of consumequeue_ext.", _REBUILD),
-    "index-length": Explanation("The index file is not as long as the others.", _INDEX),
-    "index-header": Explanation("The header of an index file contradicts its content.", _INDEX),
+    "ext-missing": Explanation(
+        "The address in a unit leads to no unit of consumequeue_ext.",
+        _REBUILD,
+    ),
+    "index-length": Explanation(
+        "The index file does not have the same length as the others.",
+        _INDEX,
+    ),
+    "index-header": Explanation(
+        "The header of an index file contradicts the content of the file.",
+        _INDEX,
+    ),
     "index-chain": Explanation(
-        "An entry's predecessor, or a slot, is not what the entries before say: look-ups miss keys.", _INDEX
+        "The chain of entries with one slot is broken: the predecessor in an entry, or the number in a slot, is "
+        "wrong. Look-ups miss keys.",
+        _INDEX,
     ),
-    "index-order": Explanation("Entries of the index point back in the log.", _INDEX),
+    "index-order": Explanation(
+        "The physical offsets of the entries do not ascend.",
+        _INDEX,
+    ),
     "index-time": Explanation(
-        "The time of an entry is not that of its message: look-ups with a time range miss the message.", _INDEX
+        "The time of an entry is not that of its message: look-ups with a time range miss the message.",
+        _INDEX,
     ),
-    "index-dangling": Explanation("Entries lead to no message of the log with that key.", _INDEX),
+    "index-dangling": Explanation(
+        "Entries lead to no message of the log with that key.",
+        _INDEX,
+    ),
     "index-missing": Explanation(
         "Messages with keys are not in the index: look-ups by key miss them.",
-        _INDEX + " Normal where messageIndexEnable=false (give --broker-conf).",
+        _INDEX + " This is normal if the broker runs with messageIndexEnable=false: give --broker-conf.",
     ),
     "log-start-missing": Explanation(
-        "Queues point to messages before the log's first file, and these are too young to have expired: the file was "
-        "lost, "
-        "or deleted by hand or for want of disk.",
-        "Look for the file. If it was deleted on purpose, there is nothing to do. What `rmqctl clean` deleted is no "
-        "finding, as long as "
-        "its receipts are in the store (rmqctl-clean.log). The receipts came with the store: `verify "
-        "--ignore-receipts` ignores them. "
-        "The retention is fileReservedTime of --broker-conf, or 72 h.",
+        "Queues point to messages before the log's first file. These messages are too young to have expired, so "
+        "their file was lost, or someone deleted it.",
+        "Look for the file. If it was deleted on purpose, there is nothing to do. Files that `rmqctl clean` deleted "
+        "are no finding as long as its receipts (rmqctl-clean.log) are in the store. Receipts can be wrong, because "
+        "they are copied with the store: `verify --ignore-receipts` ignores them. The retention is fileReservedTime "
+        "in --broker-conf, or 72 h.",
     ),
     "log-missing": Explanation(
-        "No file of the commit log, but queues.",
-        "Look for the commit log (storePathCommitLog in broker.conf): a broker would destroy the queues.",
+        "There are queues, but no file of the commit log.",
+        "Look for the commit log (storePathCommitLog in broker.conf). Do not start a broker: it would delete the "
+        "queues.",
     ),
     "abort": Explanation(
         "`abort` exists and no broker on this host has the store open: the store was not shut down cleanly.",
-        "The next start of a broker runs the abnormal recovery, and a shutdown in order takes `abort` away. Where "
-        "verify finds nothing "
-        "else, and no broker runs anywhere on the store, deleting the file says that it is whole.",
+        "The next start of a broker runs the abnormal recovery. The next clean shutdown removes `abort`. If "
+        "`verify` finds nothing else and no broker uses the store, you may delete `abort`: this marks the store as "
+        "cleanly shut down.",
     ),
     "checkpoint-missing": Explanation(
         "There is no checkpoint, or it is too short.",
-        "An abnormal recovery then scans the whole log and drops the open index file.",
+        "An abnormal recovery then scans the whole log and deletes the last index file, which is not full yet.",
     ),
     "checkpoint-length": Explanation(
-        "The checkpoint does not have 4096 bytes.", "Brokers map 4096 bytes: the file was cut, or overwritten."
+        "The checkpoint does not have 4096 bytes.",
+        "Brokers map 4096 bytes. The file was cut, or overwritten.",
     ),
     "checkpoint-behind": Explanation(
         "The checkpoint is zero or older than the last message, although the store was shut down cleanly.",
-        "Safe but slow: an abnormal recovery scans more of the log, or all of it, and drops the open index file.",
+        "This is safe but slow: an abnormal recovery scans more of the log, or all of it, and deletes the last "
+        "index file, which is not full yet.",
     ),
     "checkpoint-ahead": Explanation(
         "The checkpoint is later than the last message, or negative.",
         "An abnormal recovery may begin too late and miss queue units.",
     ),
     "config-invalid": Explanation(
-        "A file of config/ is not valid JSON, or has a value of a type that a broker rejects.",
-        "A broker deletes the file and reads its .bak; when that is bad, too, it does not start or starts with an "
-        "empty configuration.",
+        "A file of config/ is not valid JSON, or it has a value of a type that a broker rejects.",
+        "A broker deletes the file and reads its .bak. If the .bak is not valid either, the broker does not start, "
+        "or starts with an empty configuration.",
     ),
     "offset-beyond-queue": Explanation(
-        "A group's offset, or a delay level's, is after the end of its queue: messages were lost, or the queue was "
-        "cut.",
-        "The group would skip new messages up to that offset: reset the offset of the group.",
+        "The offset of a group, or of a delay level, is after the end of its queue: messages were lost, or the "
+        "queue was cut.",
+        "The group would skip new messages up to its offset: reset the offset of the group.",
     ),
 }
 
 TERMS: dict[str, Explanation] = {
     "placeholder": Explanation(
-        "A message that `recover --keep-going` wrote in place of one that is damaged or missing, of its size and in "
-        "its place in "
-        "the queue. Its property RMQCTL_DAMAGED has the finding (there is none where there is no room for it); its "
-        "body is the "
-        "message's own where that is whole, else "
-        '{"RMQCTL_DAMAGED":"..."} and spaces; its PREPAREDTRANSACTIONOFFSET is 5930485633935736832.',
-        "Consumers get it: have them look for the property, and skip or ask the producer. `rmqctl dump -o jsonl` "
-        "shows it with the "
-        "property; `rmqctl undo` removes all placeholders of a recovery. Bytes that no queue knows of are filled with "
-        "placeholders that no consumer receives.",
+        "A message that `recover --keep-going` wrote in place of a damaged or missing message. It has the same size "
+        "and the same place in the queue. Its property RMQCTL_DAMAGED names the finding; the property is missing if "
+        "it does not fit into the record. The body stays if it is whole. Otherwise, it becomes "
+        '{"RMQCTL_DAMAGED":"..."} and spaces. PREPAREDTRANSACTIONOFFSET is 5930485633935736832, a value that marks '
+        "placeholders.",
+        "Consumers receive placeholders: let them check for the property, and skip the message or ask the producer "
+        "for it. `rmqctl dump -o jsonl` shows placeholders with the property. `rmqctl undo` removes all "
+        "placeholders of a recovery. Bytes that no queue points to are filled with placeholders that no consumer "
+        "receives.",
     ),
 }

@@ -1,27 +1,30 @@
-"""The commit log's record.
+"""One record of the commit log.
 
-The head, with IPv4 hosts (a V6 bit of SYSFLAG makes its host 20 bytes; all that follows moves by 12):
+A record begins with this head. Here, both hosts have IPv4 addresses. If a V6 bit of SYSFLAG is set, its host has 20
+bytes instead of 8, and all later fields move by 12 bytes.
 
 {table}
 
-Behind it: BODY, TOPIC (its length in 1 byte, V1, or 2 bytes, V2), PROPERTIES (its length in 2 bytes).
+Three fields of variable length come after the head: BODY; TOPIC, with a length field of 1 byte in V1 and 2 bytes in V2;
+and PROPERTIES, with a length field of 2 bytes.
 
-A record is valid iff
-(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x);
-(2) TOTALSIZE fits into what is left of the file, every length is >= 0, and head and lengths add up to TOTALSIZE;
-(3) PHYSICALOFFSET is the record's own position (no broker checks that; it finds stale data);
-(4) BODYCRC is the CRC-32 AND 0x7FFFFFFF of the body (0 for an empty one; brokers do not look at that);
-(5) the property `__CRC32#`, where there is one (5.2 and later), matches the whole record;
-(6) the last byte of PROPERTIES is not zero (no broker checks that; a torn write leaves zeros, and no property ends so); but in a
-    record for light queues 5.2.0 to 5.3.0 leave room for `__CRC32#` even where they write none: 20 bytes, zero or stale.
+A record is valid if all of these conditions are true:
 
-A blank ends a file: TOTALSIZE is what is left of the file, MAGICCODE is CBD43194; bytes after these 8 are stale.
-Eight zero bytes are no record: nothing was written there yet.
+(1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
+(2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
+(3) PHYSICALOFFSET is the record's own position. Otherwise these are old bytes of a reused file. No broker checks this.
+(4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
+(5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
+(6) The last byte of PROPERTIES is not zero: a torn write leaves zeros there. No broker checks this.
+    Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
 
-A flipped bit cannot be seen in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (but its V6 bits), BORNTIMESTAMP, BORNHOST,
-STORETIMESTAMP, STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES: nothing covers them, unless
-the record has `__CRC32#`, which covers all. Queues and index (`verify --level 2` and `3`) give several of them a second
-witness.
+A blank ends a file. Its TOTALSIZE is the length of the rest of the file, and its MAGICCODE is CBD43194. The bytes after
+these 8 have no meaning. Eight zero bytes are not a record: nothing was written there yet.
+
+A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
+STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be seen, because no checksum covers
+these fields. Only records with `__CRC32#` are covered completely. Queues and index hold several of these fields, too:
+`verify --level 2` and `--level 3` compare them.
 """
 
 from __future__ import annotations

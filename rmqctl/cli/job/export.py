@@ -75,7 +75,7 @@ def command(
     if output == "json":
         print_document("job.export", document)
     else:
-        print_fields(document.items())
+        print_fields((document | {"stores": ", ".join(run.names)}).items())
     return finish(run, read)
 
 

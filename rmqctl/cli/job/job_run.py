@@ -138,9 +138,10 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     `found`: the job has findings.
     """
     read_counts = [scan.counts for scan in read]
-    for counts in read_counts:
+    names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) == len(run.stores) > 1 else [""]
+    for name, counts in zip(names, read_counts, strict=True):
         remark(
-            f"read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, "
+            f"{name}read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, "
             f"{counted(counts.blanks, 'blank')}, "
             f"{counted(counts.damages, 'damaged place')}"
         )

@@ -12,6 +12,7 @@ from rmqctl.cli.job.spark_options import spark_options, stores_argument
 from rmqctl.cli.shared.option_class import options_in
 from rmqctl.cli.shared.options import output_option, progress_option
 from rmqctl.cli.shared.verb import SCAN_VERB, Verb
+from rmqctl.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,8 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select
 
+    if " " not in query and Path(query).is_dir():
+        raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
     with job_run("sql", stores, asked) as run:
         for name, source in OTHER_VIEWS.items():
             if is_named(name, query):

@@ -53,6 +53,13 @@ class Verb(click.Command):
         self.examples = examples
         self.exit_codes = tuple(sorted(exit_codes))
 
+    def exit_code_meanings(self) -> dict[ExitCode, str]:
+        """Return the exit codes of this verb, each with its meaning."""
+        meanings = {code: EXIT_CODE_MEANINGS[code] for code in self.exit_codes}
+        if any("--dry-run" in parameter.opts for parameter in self.params):
+            meanings[ExitCode.FINDINGS] += "; with --dry-run: something to do"
+        return meanings
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write examples and exit codes after the options."""
         if self.examples:
@@ -61,7 +68,7 @@ class Verb(click.Command):
                     formatter.write_text(f"# {what}")
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         with formatter.section("Exit status"):
-            formatter.write_dl([(str(int(code)), EXIT_CODE_MEANINGS[code]) for code in self.exit_codes])
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in self.exit_code_meanings().items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb.

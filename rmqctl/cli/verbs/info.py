@@ -57,8 +57,8 @@ def _fields(document: dict[str, Any]) -> list[tuple[str, Any]]:
     holder = "not held" if lock["heldBy"] is None else f"held by {_process(lock['heldBy'])}: a broker runs"
     fields = [
         ("store", document["store"]),
-        ("written by", f"RocketMQ {version['guess']} ({', '.join(version['signs'])})"),
-        ("  taken for", f"{version['profile']}: as that `append` and `recover` go on, unless --profile says otherwise"),
+        ("written by", f"RocketMQ {version['guess']} (shown by: {', '.join(version['signs'])})"),
+        ("  treated as", f"{version['profile']} by `append` and `recover`, unless --profile says otherwise"),
         ("queues in", "files; the log is a DLedger group's" if document["layout"] == "DLedger" else document["layout"]),
         ("lock", holder if lock["file"] else "no lock file"),
         ("abort", "present: a broker runs, or died" if document["abort"] else "absent: shut down cleanly"),

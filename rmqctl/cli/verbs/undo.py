@@ -60,16 +60,17 @@ def command(
     A change keeps what it deletes or overwrites in STORE/.rmqctl, until you undo or drop it. A change that was
     interrupted (the process was killed, the disk was full) is undone in the same way.
 
-    rmqctl follows a journal only into the store, and into log folders that --broker-conf names. A journal that leads
-    anywhere else, or that cannot be read, counts as damaged: --list shows it and exits with 4, and no new change of the
-    store begins while it exists. A newer change can still be undone. --drop-damaged forgets a damaged journal of a
-    change that was finished; --drop keeps it.
+    All paths in a journal must be in the store, or in log folders that --broker-conf names. A journal with any other
+    path, or one that cannot be read, counts as damaged: --list shows it and exits with 4. While a damaged journal
+    exists, rmqctl begins no new change of the store. A newer change can still be undone. --drop-damaged forgets the
+    damaged journal of a finished change; --drop does not.
 
-    If a broker or `rmqctl append` has written to the store since, undo would lose that: it refuses and exits with 1. An
-    append cannot be undone: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+    If a broker or `rmqctl append` has written to the store after the change, undo would lose these messages. It
+    refuses, and exits with 1. undo does not take back an append: to remove the appended messages, give `rmqctl truncate
+    STORE --to OFFSET` the offset at which the log ended before.
 
-    Exits with 0 if a change was undone or dropped; with 1 after --dry-run if there is a change to undo. While a broker
-    has the store open, only --list works; anything else exits with 11.
+    Exits with 0 if a change was undone or dropped. With --dry-run, exits with 1 if there is a change to undo. While a
+    broker has the store open, only --list works; every other call exits with 11.
     """
     if sum((only_list, is_drop, drop_damaged is not None, force)) > 1:
         raise click.UsageError("give only one of --list, --drop, --drop-damaged and --force")
@@ -82,9 +83,10 @@ def command(
         _check_is_store(store)
     forgets = is_drop or drop_damaged is not None
     chosen = _to_forget(entries, drop_damaged) if forgets else entries[-1:]
+    if not only_list:
+        check_not_in_use(storage, store)
     if only_list or not is_touched:
         return _list(storage, store, entries, output)
-    check_not_in_use(storage, store)
     changed = _check_forget(store, entries, chosen) if forgets else _check_undo(storage, chosen, force=force)
     rows = (
         journal_rows(storage, chosen)

@@ -126,8 +126,9 @@ def _remark_summary(report: VerifyReport) -> None:
         remark("no broker loads this store as it is: a file has a wrong length")
     elif report.broker_stops_at is not None:
         remark(
-            f"a broker whose start scans {report.broker_stops_at} ends the log there, and drops what follows: "
-            f"{counted(report.behind_damage_messages, 'good message')}, {counted(report.behind_damage_bytes, 'byte')}"
+            f"if a broker's start scans offset {report.broker_stops_at}, it ends the log there and drops "
+            f"{counted(report.behind_damage_messages, 'good message')} ({counted(report.behind_damage_bytes, 'byte')}) "
+            "after it; `rmqctl recover STORE --dry-run` shows whether the next start does"
         )
 
 

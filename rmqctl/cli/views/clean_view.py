@@ -36,7 +36,7 @@ KEYS = (
 )
 TOPICS_SHOWN = 20
 COLUMNS: dict[str, Callable[[Row], Any]] = {
-    "": lambda row: "goes" if row["goes"] else "stays",
+    "PLAN": lambda row: "goes" if row["goes"] else "stays",
     "BYTES": itemgetter("bytes"),
     "FILE": itemgetter("path"),
     "WAITING": lambda row: row["unconsumed"] + row["scheduled"] + row["half"] + row["dead"] or None,
@@ -161,9 +161,9 @@ def _print_tables(plan: ExpiryPlan, disks: Sequence[DiskUse], now_ms: int) -> No
         (
             ("time", f"{rfc3339(now_ms)} ({now_ms}), hour {plan.hour} in {plan.time_zone}"),
             ("disks", ", ".join(f"{disk.path} {_percent(disk)}" for disk in disks)),
-            ("because", plan.reason),
+            ("reason", plan.reason),
             ("log from", " then ".join(map(str, dict.fromkeys((plan.min_phy_offset, plan.new_min_phy_offset))))),
-            ("waiting in what goes", waiting or "nothing"),
+            ("waiting messages", f"{waiting} in the files that go" if waiting else "none in the files that go"),
             *([("read by no group", _unread(plan.unread))] if plan.unread else []),
         )
     )

@@ -167,7 +167,7 @@ class Truncation:
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
         self._losses.units(key, queue.max_offset - first.queue_offset)
-        why = f"{queue.max_offset - first.queue_offset} units point after the log's end, {self._to}"
+        why = f"{counted(queue.max_offset - first.queue_offset, 'unit')} of messages after the log's end, {self._to}"
         if isinstance(queue, ConsumeQueue):
             return first.queue_offset, [*cut_steps(queue, first.queue_offset, why)]
         return first.queue_offset, [Step(RebuildQueue(*key), why)]

@@ -1,29 +1,31 @@
-"""Light message queues (LMQ, since 4.9.3): which messages go to which place.
+"""Light message queues (LMQ, since 4.9.3): which messages get which places.
 
-A message names its light queues in INNER_MULTI_DISPATCH. The broker writes its queue offsets there into
-INNER_MULTI_QUEUE_OFFSET, and dispatch makes a unit of each (MultiDispatch, LmqDispatch,
-ConsumeQueue.multiDispatchLmqQueue). What differs between versions, as the real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4,
-5.2.0, 5.3.3 and 5.5.0 do it:
+The property INNER_MULTI_DISPATCH of a message names its light queues. The broker writes the message's queue offsets in
+them into INNER_MULTI_QUEUE_OFFSET. Dispatch adds one unit to each of them (MultiDispatch, LmqDispatch,
+ConsumeQueue.multiDispatchLmqQueue). Real stores of 4.9.4, 4.9.7, 5.1.1, 5.1.4, 5.2.0, 5.3.3 and 5.5.0 show these
+differences between versions:
 
 | | 4.9.3 to 5.1.0 | 5.1.1 | 5.1.2 to 5.1.4 | 5.2 and later |
 |---|---|---|---|---|
-| topics that LMQ leaves out | none | %RETRY% | and timer, schedule | all of `rmq_sys_`, too |
+| topics that LMQ leaves out | none | %RETRY% | also timer and schedule | also all of `rmq_sys_` |
 | half messages take offsets | no | no | no | yes |
 | 20 unused bytes end the properties | no | no | no | 5.2.0 to 5.3.0 |
 
-A message of a topic that is left out keeps the offsets of the message that it is a copy of, and gets no unit. A half
-message (sysFlag prepared or rollback) never gets one.
+A message of a topic that LMQ leaves out gets no unit in light queues. It keeps the offsets of the message that it is a
+copy of. A half message (sysFlag prepared or rollback) never gets a unit.
 
-Dispatch puts a unit at the end of a light queue, whatever the message's offset is, but for two cases: an offset between
-0 and the end was there already, and gets no unit; a queue that is new begins with the offset. So a queue offset of 0 in
-a queue that has units gets the next place (4.9.3 and 4.9.4 count from 0 again after each start; 5.5.0 keeps copied
-offsets in %DLQ%).
+Dispatch adds a unit at the end of a light queue, whatever offset the message has there. There are two exceptions. If
+the offset is greater than 0 and less than the queue's end, the queue has this message already, and gets no unit. If the
+queue is new, it begins at the offset of its first message. So a message with offset 0 gets the next place in a queue
+that has units. Such messages exist: 4.9.3 and 4.9.4 count from 0 again after each start, and 5.5.0 keeps copied offsets
+in %DLQ%.
 
-A name without %LMQ% is a queue of the topic of that name, with the queueId of the message. Up to 5.1.4 the broker
-counts its offsets as those of the topic's own messages; 5.2 and later write an empty offset for it. Of `x` alone there
-is no offset then, and of `%LMQ%a,x` one too few (Java's split): no unit in either. Of `x,%LMQ%a` the first offset is no
-number: dispatch ends there with an exception, again and again, and a recovery that comes to this message does not load
-the store (5.3.3).
+A name without the prefix %LMQ% is the name of a topic: it means the queue of this topic that has the message's queueId.
+Up to 5.1.4, the broker counts offsets in such a queue together with those of the topic's own messages. 5.2 and later
+write an empty offset for it. If `x` is the only name, the message then has no offset. With `%LMQ%a,x` it has one offset
+too few, because Java's split drops an empty last part. Dispatch adds no unit for either. With `x,%LMQ%a`, the first
+offset is not a number: dispatch ends there with an exception, at every attempt, and a broker whose recovery reaches
+this message does not load the store (5.3.3).
 """
 
 from __future__ import annotations

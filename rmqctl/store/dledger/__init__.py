@@ -1,1 +1,1 @@
-"""Logs that DLedger wrote."""
+"""The log that DLedger writes."""

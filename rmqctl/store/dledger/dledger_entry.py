@@ -1,16 +1,18 @@
-"""The header that DLedger puts before each record of its log (`dledger-ID/data/`).
+"""The header that DLedger puts before each record of its log.
 
-An entry is this header and one ordinary record. {table}
+The log lies in `dledger-ID/data/`. An entry is this header and one ordinary record.
 
-A file ends with a blank: magic -1 and the bytes that are left of the file, 4 bytes each.
+{table}
 
-A header is valid iff: (1) MAGIC is 1; (2) POS is the place of the entry in the log; (3) SIZE is BODYSIZE and the 48
+A file ends with a blank: the magic code -1 and the number of bytes left in the file, 4 bytes each.
+
+A header is valid if: (1) MAGIC is 1; (2) POS is the physical offset of the entry; (3) SIZE is BODYSIZE plus the 48
 bytes of the header, and the entry does not reach beyond its file; (4) channel, chainCrc and bodyCrc are 0, as brokers
-write them. The index rises by one from entry to entry, and the term never falls: that takes the entry before.
-PHYSICALOFFSET of the record is POS + 48.
+write them. From entry to entry, the index rises by one and the term never falls; to check this, the entry before is
+needed. The PHYSICALOFFSET of the record is POS + 48.
 
-Not read: DLedger's own index, and its checkpoint (`committedIndex`): entries after that may not be agreed on by the
-group.
+DLedger's own index and its checkpoint (`committedIndex`) are not read. The group may not have agreed on entries after
+`committedIndex`.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class EntryHeader(NamedTuple):
     body_size: int
 
     def problem(self, position: int, room: int) -> str:
-        """Return what is wrong with the header at physical offset `position`, with `room` bytes to the end of its file; empty: nothing."""
+        """Return what is wrong with the header; empty if it is valid.
+
+        The entry is at physical offset `position`; `room` is the number of bytes from there to the end of its file.
+        """
         if self.magic != MAGIC_ENTRY:
             return f"its magic code is {self.magic}, not {MAGIC_ENTRY}"
         if self.pos != position:

@@ -1,8 +1,10 @@
-"""The records of one file of DLedger's log: each has a header of 48 bytes before it, which is checked and passed.
+"""The records of one file of DLedger's log.
 
-Where an item begins, a header begins. Only where the header is damaged and its record is whole, the record is an item
-of its own: so the damage is the header alone, and the message is read. For the same reason a record is found by its own
-physical offset, as queue units and message ids have it.
+Each record has a header of 48 bytes before it. The reader checks the header and returns the record.
+
+An item begins where a header begins. There is one exception: if the header is damaged and its record is whole, the
+record is an item of its own. The damage is then only the header, and the message is read. A record can also be read at
+its own physical offset, because queue units and message ids hold that offset.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ _MAGIC = struct.Struct(">4xI")
 
 
 class EntryReader(RecordReader):
-    """Decodes records after headers.
+    """Decodes the records that follow the headers.
 
-    Positions are those of headers. All methods raise OSError when the file cannot be read.
+    A position is normally that of a header. All methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, window_size: int = WINDOW_SIZE) -> None:
@@ -34,9 +36,10 @@ class EntryReader(RecordReader):
         )
 
     def at(self, position: int) -> Message | Blank | Damage | None:
-        """Return the record of the entry at `position`, or the record there.
+        """Return the record of the entry at `position`.
 
-        Damage `bad-entry` where the entry's header is wrong.
+        If a record itself begins at `position`, that record is returned. If the header of the entry is wrong, the
+        result is Damage `bad-entry`.
         """
         room = self.file.size - position
         if room < BLANK_SIZE:
@@ -52,7 +55,11 @@ class EntryReader(RecordReader):
         return self._entry(position)
 
     def next_record(self, position: int, stop: int | None = None) -> int | None:
-        """Return the first position in [position, stop) of an entry with a whole record, of a whole record, or of the blank."""
+        """Return the next position in [position, stop) where an item begins.
+
+        This is the first position of an entry with a whole record, of a whole record, or of the blank. None: there is
+        no such position.
+        """
         stop = self.file.size if stop is None else stop
         found = super().next_record(position, min(stop + ENTRY_HEADER.size, self.file.size))
         if found is None:
@@ -82,17 +89,20 @@ class EntryReader(RecordReader):
         return decode_entry_header(self._window, self._load(position, ENTRY_HEADER.size))
 
     def _problem(self, position: int) -> str:
-        """Return what is wrong with the header at `position`, whatever is before it."""
+        """Return what is wrong with the header at `position`; empty if it is valid.
+
+        The entry before it is not considered.
+        """
         room = self.file.size - position
         if room < ENTRY_HEADER.size:
             return f"{room} bytes are left in the file, a header has {ENTRY_HEADER.size}"
         return self._header(position).problem(self.file.file_from_offset + position, room)
 
     def _sequence_problem(self, position: int, header: EntryHeader) -> str:
-        """Return what is wrong with an entry's index and term.
+        """Return what is wrong with an entry's index and term; empty if nothing is.
 
-        Both are compared with those of the entry before. That happens only where that entry was read last. After a
-        wrong index, the next entry may continue either number.
+        They are compared with the index and the term of the entry before, but only if that entry was the last one read.
+        After a wrong index, the next entry may continue either number: the wrong one or the expected one.
         """
         following, indexes, term = self._following or (-1, frozenset[int](), 0)
         is_next = following == position
@@ -124,9 +134,9 @@ class EntryReader(RecordReader):
         return Damage("bad-blank-size", physical_offset, 0, f"the blank says {size} bytes, {room} are left in the file")
 
     def _blank_behind(self, position: int) -> int | None:
-        """Return the place of the blank, after which only zeros follow.
+        """Return the position of the blank, after which only zeros follow.
 
-        None: no blank from `position` on.
+        None: there is no blank from `position` on.
         """
         end = self.file.data_end(position)
         for start in range(max(position, end - BLANK_SIZE), end):
@@ -137,7 +147,7 @@ class EntryReader(RecordReader):
 
 
 def _sized(item: Message | Blank | Damage | None, record_at: int, size: int) -> Damage:
-    """Return the damage of a record whose entry says how long it is."""
+    """Return the damage of a record whose size the entry's header gives."""
     if isinstance(item, Damage):
         return item._replace(size=size)
     return Damage("bad-magic", record_at, size, "the entry has a header, but no record")

@@ -1,4 +1,7 @@
-"""All queues of a store, written: RocketMQ's ConsumeQueueStore. A queue is made when its first message comes."""
+"""The consume queues of a store, open for writing.
+
+This is RocketMQ's ConsumeQueueStore. A queue is created when its first message comes.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,14 @@ SEE_VERIFY = "`rmqctl verify` shows what is wrong"
 
 
 class ConsumeQueueStore:
-    """Goes on with the queues of `before`, whose log ends at `log_end` (bytes).
+    """Continues the queues of the store `before`.
 
-    New files are as `geometry` says.
+    The log of this store ends at `log_end` (bytes). New files get the sizes in `geometry`. `offsets` has the next queue
+    offset of each existing queue.
 
-    `offsets` are the next queue offsets of the existing queues. Methods raise OSError; opening raises
-    NeedsRecovery where a queue points after the log, or has what no broker loads.
+    Methods raise OSError. Opening raises NeedsRecovery if a queue points after the log's end, has a file of a wrong
+    length, does not have the queue.type of config/topics.json, or has units whose addresses lead to no unit of its
+    extension.
     """
 
     def __init__(self, storage: WritableStorage, before: ReadOnlyStore, geometry: Geometry, log_end: int) -> None:
@@ -62,30 +67,33 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Return the position after the last record that a queue has (bytes); 0 without any."""
+        """Return the end of the last record that any queue has a unit for (bytes).
+
+        It is a physical offset; 0 if no queue has a unit.
+        """
         return max([writer.max_physical_offset for writer in self._queues.values()], default=0)
 
     def recover_topic_queue_table(self) -> None:
-        """Set the next queue offsets to where the queues end now.
+        """Set the next queue offsets to the current ends of the queues.
 
-        Queues may have lagged behind the log; new messages continue from their ends.
+        Queues may have lagged behind the log before they were filled. New messages continue from the ends.
         """
         self.offsets.update({key: writer.max_offset for key, writer in self._queues.items()})
 
     def find_or_create(self, key: QueueKey) -> ConsumeQueueWriter | BatchConsumeQueueWriter:
-        """Return the queue of (topic, queueId)."""
+        """Return the queue of (topic, queueId); create it if it does not exist."""
         if key not in self._queues:
             self._queues[key] = self._new_batch_queue(key) if key[0] in self.batch_topics else self._new_queue(key)
         return self._queues[key]
 
     def end_of(self, key: QueueKey) -> QueueEnd | None:
-        """Return where a queue ends; None: there is no such queue."""
+        """Return where a queue ends; None if the queue does not exist."""
         writer = self._queues.get(key)
         last = None if writer is None else writer.queue.last
         return None if writer is None or last is None else QueueEnd(writer.max_offset, last.end)
 
     def flush(self) -> None:
-        """Have all units on the disk."""
+        """Flush all units to disk."""
         for writer in list(self._queues.values()):
             writer.flush()
 
@@ -113,9 +121,9 @@ class ConsumeQueueStore:
         return BatchConsumeQueueWriter(files, max_physical_offset, queue.max_offset)
 
     def _extension(self, key: QueueKey, queue: ConsumeQueue | None = None) -> ConsumeQueueExtWriter | None:
-        """Return the writer of a queue's extension, whether the queue exists or is new.
+        """Return the writer of the extension of an existing or a new queue.
 
-        None where the store writes no extensions.
+        None if the store writes no extensions.
         """
         if not self._with_ext:
             return None
@@ -133,7 +141,10 @@ class ConsumeQueueStore:
         )
 
     def _check_lengths(self, queue: MappedFileQueue) -> None:
-        """Raise NeedsRecovery where a file has a wrong length: no broker loads its queue."""
+        """Raise NeedsRecovery if a file has a wrong length.
+
+        No broker loads a queue with such a file.
+        """
         for damage in queue.anomalies:
             if damage.code == "file-length":
                 raise NeedsRecovery(f"{damage.code}: {damage.detail}", path=damage.path, hint=SEE_VERIFY)

@@ -1,4 +1,7 @@
-"""config/delayOffset.json: how far each delay level of SCHEDULE_TOPIC_XXXX is delivered."""
+"""config/delayOffset.json: how far each delay level is delivered.
+
+The queues of SCHEDULE_TOPIC_XXXX are the delay levels.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,13 @@ UPDATES_PER_VERSION = 200  # delayOffsetUpdateVersionStep
 
 
 class DelayOffsets:
-    """The next queue offset of each level, from the file in `folder`.
+    """The next queue offset of each delay level, from the file in `folder`.
 
-    Levels that it does not name begin at 0. 5.x has a dataVersion, which goes on after 200 updates; `now` gives its
-    time in ms since 1970. Raises Unreadable where neither the file nor its .bak can be loaded: a broker goes on
-    without, and delivers everything once more.
+    A level that the file does not name begins at 0. In 5.x the file also has a dataVersion, which is advanced after
+    every 200 updates; `now` gives its time in ms since 1970.
+
+    Raises Unreadable if neither the file nor its .bak can be loaded. A broker continues without them, and delivers
+    everything once more.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, profile: Profile, now: Callable[[], int]) -> None:
@@ -42,7 +47,7 @@ class DelayOffsets:
         self._written = True
 
     def get(self, level: int) -> int:
-        """Return the offset that a level's delivery goes on with."""
+        """Return the queue offset at which the delivery of a level continues."""
         return self._offsets.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:

@@ -1,8 +1,10 @@
-"""From the log to queues and index: RocketMQ's CommitLogDispatcher, for batches of messages.
+"""From the log to queues and index: RocketMQ's CommitLogDispatcher.
 
-Ordinary and commit records get a unit in their queue, and in those of LMQ that they name; prepared and rollback records
-get none. The tags code is hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. All kinds but rollback
-are indexed.
+It works on batches of messages.
+
+Ordinary and commit records get a unit in their own queue, and in the LMQ queues that they name. Prepared and rollback
+records get no unit. The tags code is the hashCode of TAGS; for SCHEDULE_TOPIC_XXXX it is the time of delivery. Records
+of all kinds except rollback are indexed.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ MessageArrivingListener = Callable[[str, int, int, int, int], None]
 
 
 class Dispatcher:
-    """Hands messages on to queues (`queue_of` opens one) and to the index (None: it is off), then tells `arriving`, in log order.
+    """Gives messages to the queues and the index, and then calls `arriving`.
 
-    `message_at` decodes the message at a physical offset, for what columns do not have. Methods raise OSError.
+    Each queue, the index and `arriving` get their messages in log order. `queue_of` opens a queue. `index` is None if
+    the index is off. `message_at` decodes the message at a physical offset, for fields that the columns do not have.
+    Methods raise OSError.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Dispatcher:
         self.logics_timestamp = 0
 
     def dispatch(self, described: DispatchColumns) -> None:
-        """Take messages of the log, in log order."""
+        """Dispatch messages of the log. They must come in log order."""
         messages = described.messages
         rows = messages[have_units(messages)]
         by_queue = rows[np.argsort(rows["queue"], kind="stable")]
@@ -97,9 +101,9 @@ class Dispatcher:
         return codes
 
     def _delay_of(self, queue_id: int) -> int:
-        """Return the delay of the level whose queue this is, in ms.
+        """Return the delay, in ms, of the level that a queue belongs to.
 
-        The queue's number is the level's less 1 (ScheduleMessageService.queueId2DelayLevel).
+        The number of the queue is the level minus 1 (ScheduleMessageService.queueId2DelayLevel).
         """
         return self._delays_ms[min(max(queue_id, 0), len(self._delays_ms) - 1)]
 
@@ -119,13 +123,16 @@ class Dispatcher:
             writer.put(offset, unit, np.array([message.store_timestamp]), extended=False)
 
     def _light_tags_code(self, target: DispatchTarget, message: Message) -> int:
-        """Return the tagsCode of a unit in LMQ: a delivery time, where the message's own unit has one."""
+        """Return the tagsCode of a unit in an LMQ queue.
+
+        It is a time of delivery if the message's own unit has one, otherwise the tagsCode of the target.
+        """
         return message.store_timestamp + self._delay_of(message.queue_id) if target.scheduled else target.tags_code
 
     def _notify(self, messages: Rows, arriving: MessageArrivingListener) -> None:
-        """Call `arriving` for each message, and for each of its LMQ queues.
+        """Call `arriving` for each message and for each of its LMQ queues.
 
-        Every kind of message counts (ReputMessageService).
+        It is called for messages of every kind, as in ReputMessageService.
         """
         for at, row in enumerate(messages):
             key, time = self._key(int(row["queue"])), int(row["store_timestamp"])
@@ -143,6 +150,9 @@ class Dispatcher:
 
 
 def _consecutive(offsets: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of the stretches in which each offset is the one before and 1."""
+    """Yield [start, end) of each range of rows with consecutive offsets.
+
+    In such a range, each offset is the offset before plus 1.
+    """
     borders = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     yield from pairwise(borders)

@@ -30,7 +30,10 @@ WATCH_INTERVAL_SECONDS = 0.1
 
 
 class FlushIntervals(NamedTuple):
-    """flushIntervalCommitLog and its like: seconds and pages of 4 KiB, the broker's own by default."""
+    """The intervals (seconds) and least pages (4 KiB each) of the flush services.
+
+    They are flushIntervalCommitLog and similar settings. The default values are the broker's own.
+    """
 
     flush: float = 0.5
     flush_thorough: float = 10.0
@@ -41,7 +44,7 @@ class FlushIntervals(NamedTuple):
 
     @classmethod
     def of(cls, conf: WritingConf) -> FlushIntervals:
-        """Return the flush services that broker.conf asks for."""
+        """Return the intervals and the least pages that broker.conf sets."""
         return cls(
             conf.flush_interval_ms / 1000, conf.flush_thorough_ms / 1000, conf.commit_interval_ms / 1000,
             conf.commit_thorough_ms / 1000, conf.flush_least_pages, conf.commit_least_pages,
@@ -49,7 +52,10 @@ class FlushIntervals(NamedTuple):
 
 
 class _Service(ABC):
-    """A thread that works whenever it is woken, and at least every `interval` seconds, until it is told to stop."""
+    """A thread that works when it is woken, and at regular intervals.
+
+    It waits at most `interval` seconds between two rounds of work, and runs until `shutdown` is called.
+    """
 
     def __init__(self, name: str, interval: float) -> None:
         self._interval = interval
@@ -58,15 +64,15 @@ class _Service(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake_up(self) -> None:
-        """Wake the service up to work now."""
+        """Wake the service, so that it works now."""
         self._wake.set()
 
     def shutdown(self) -> None:
-        """Work once more, and stop."""
+        """Stop the thread, and then work once more."""
         self._stopped = True
         self._wake.set()
         self._thread.join()
@@ -80,13 +86,13 @@ class _Service(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do what there is to do now."""
+        """Do the work that is waiting."""
 
 
 class GroupCommitRequest(NamedTuple):
-    """A put that waits until the log is on the disk up to `next_offset` (bytes).
+    """A put that waits until the log is flushed up to `next_offset` (bytes).
 
-    `deadline` is of time.monotonic().
+    `deadline` is a time of time.monotonic().
     """
 
     next_offset: int
@@ -102,9 +108,9 @@ class GroupCommitRequest(NamedTuple):
 
 
 class GroupCommitService(_Service):
-    """Flushes for puts that wait.
+    """Flushes the log for puts that wait.
 
-    Requests gather in one list while those of the other are served.
+    New requests are collected in one list while the service works on the other list.
     """
 
     def __init__(self, queue: WritableMappedFileQueue, on_flushed: Callable[[], None]) -> None:
@@ -133,7 +139,7 @@ class GroupCommitService(_Service):
     def _flush_up_to(self, offset: int) -> PutMessageStatus:
         """Flush the log up to `offset`, in at most two rounds.
 
-        Two are needed where a put ends in the next file.
+        Two rounds are needed if the put ends in the next file.
         """
         try:
             for _ in range(2):
@@ -147,9 +153,10 @@ class GroupCommitService(_Service):
 
 
 class _Periodic(_Service):
-    """A service that flushes or commits by the rule of least pages.
+    """A service that flushes or commits when enough pages are waiting.
 
-    Now and then it flushes or commits everything, however few the pages are.
+    Every `thorough` seconds, and when the service stops, it flushes or commits everything, even fewer pages than
+    `least_pages`.
     """
 
     def __init__(
@@ -189,7 +196,10 @@ class FlushRealTimeService(_Periodic):
 
 
 class CommitRealTimeService(_Periodic):
-    """Brings the transient store pool's buffers into their files, and wakes who flushes."""
+    """Commits the buffers of the transient store pool to their files.
+
+    After a commit that wrote something, it wakes the service that flushes the log.
+    """
 
     def __init__(self, queue: WritableMappedFileQueue, intervals: FlushIntervals, flusher: _Service) -> None:
         def commit(least_pages: int) -> None:
@@ -202,7 +212,10 @@ class CommitRealTimeService(_Periodic):
 
 
 class FlushDiskWatcher(_Service):
-    """Tells puts whose time is over, whatever the disk does."""
+    """Reports FLUSH_DISK_TIMEOUT to puts whose deadline is over.
+
+    It does not wait for the disk.
+    """
 
     def __init__(self) -> None:
         super().__init__("FlushDiskWatcher", WATCH_INTERVAL_SECONDS)
@@ -210,7 +223,7 @@ class FlushDiskWatcher(_Service):
         self._requests: list[GroupCommitRequest] = []
 
     def watch(self, request: GroupCommitRequest) -> None:
-        """Tell it when its time is over."""
+        """Watch a request. It gets FLUSH_DISK_TIMEOUT after its deadline."""
         with self._lock:
             self._requests.append(request)
 

@@ -73,18 +73,19 @@ DISK_SPACE_CLEAN_FORCIBLY_PERCENT = 85  # diskSpaceCleanForciblyRatio: a fuller 
 
 
 def now_ms() -> int:
-    """Return milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class MessageStore:
     """The store at `root`, open for appending.
 
-    Methods raise OSError where the file system fails.
+    Methods raise OSError if the file system fails.
 
-    `arriving` is called for each message when queues and index have it; `stats`, where one is set, counts puts.
-    `shows_version` says whether the store shows which broker version wrote it.
-    Raises on opening: NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery.
+    `arriving` is called for each message when the queues and the index have the message. `stats`, if it is set, counts
+    puts. `shows_version` says whether the store shows which broker version wrote it.
+
+    Opening raises NotAStore, LayoutNotSupported, StoreInUse, NeedsRecovery or Unreadable.
     """
 
     def __init__(
@@ -129,7 +130,10 @@ class MessageStore:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready, which opening a store else does."""
+        """Compile or load the kernels before a store is opened.
+
+        Otherwise the opening of the store does this.
+        """
         warm_up(scan, dispatch_scan, index_build)
 
     @classmethod
@@ -138,7 +142,8 @@ class MessageStore:
     ) -> MessageStore:
         """Return a new, empty store.
 
-        Raises FileExistsError where something is there already, but for a store that never had a message.
+        Raises FileExistsError if something already exists there, unless it is a store that never had a message. Raises
+        LayoutNotSupported if broker.conf asks for DLedger or for queues in RocksDB.
         """
         if conf is not None and (conf.dledger or conf.queues_in_rocksdb or conf.queues_in_both):
             what = (
@@ -170,15 +175,18 @@ class MessageStore:
 
     @property
     def max_phy_offset(self) -> int:
-        """Return the position after the last record."""
+        """Return the physical offset after the last record."""
         return self._log.queue.max_offset
 
     def put_message(self, message: MessageExtBrokerInner, *, as_it_is: bool = False) -> PutMessageResult:
-        """Store one message (`as_it_is`: a copy, not delayed again).
+        """Store one message.
 
-        Queues and index follow with `dispatch`. On a full disk nothing is stored, and the status says so; when there is
-        room again, messages are taken again. After an OSError of `flush`, `flush_log` or `dispatch` none are: close the
-        store, and recover it.
+        `as_it_is`: the message is a copy, and is not delayed again. `dispatch` brings the message to the queues and the
+        index.
+
+        If the disk is full, nothing is stored, and the status reports this; when the disk has room again, messages are
+        accepted again. After an OSError of `flush`, `flush_log` or `dispatch`, no message is accepted: close the store,
+        and recover it.
         """
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_message(message, as_it_is=as_it_is)
@@ -196,7 +204,7 @@ class MessageStore:
         return results
 
     def put_messages(self, messages: Sequence[MessageExtBrokerInner]) -> PutMessageResult:
-        """Store a batch, whole or not at all."""
+        """Store all messages of a batch, or none of them."""
         begin = self.stats.now() if self.stats is not None else 0.0
         result = self._refusal() or self._log.put_messages(messages)
         if self.stats is not None:
@@ -204,16 +212,16 @@ class MessageStore:
         return result
 
     def encoding_rules(self) -> EncodingRules | None:
-        """Return the rules for records that `put_encoded` takes.
+        """Return the rules for the records that `put_encoded` stores.
 
-        None where a record depends on its offset (`__CRC32#`).
+        None if a record depends on its offset (`__CRC32#`).
         """
         return self._log.encoding_rules()
 
     def put_encoded(self, encoded: EncodedLines, begin: int) -> PutEncodedResult:
-        """Store records of its encoder from row `begin` on, or as many as the log's file has room for.
+        """Store records that were encoded by the rules of `encoding_rules`.
 
-        `stats` do not count them.
+        Records from row `begin` on are stored, as many as the file of the log has room for. `stats` do not count them.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -221,7 +229,7 @@ class MessageStore:
         return self._log.put_encoded(encoded, begin)
 
     def _refusal(self) -> PutMessageResult | None:
-        """Return why nothing is taken now; None: it is."""
+        """Return why no messages are accepted now; None if they are accepted."""
         failure = self._failure or self._log.queue.flush_error
         if failure is not None:
             return PutMessageResult(
@@ -238,9 +246,9 @@ class MessageStore:
         return None
 
     def dispatch(self) -> None:
-        """Bring topics.json, queues and index up to the log's end.
+        """Bring topics.json, the queues and the index up to the log's end.
 
-        After an OSError the store takes no more messages.
+        After an OSError the store accepts no more messages.
         """
         with self._once():
             end = self.max_phy_offset
@@ -255,10 +263,10 @@ class MessageStore:
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Run one dispatch or flush at a time; after a failure, raise that failure again.
+        """Run one dispatch or flush at a time; raise an earlier failure again.
 
-        After a failure, or after Ctrl-C, a queue or an index file may be written half. After a failed sync the system
-        may have dropped what it had not written, and the next sync would succeed all the same.
+        After a failure or Ctrl-C, a queue or an index file may be half written. After a failed sync, the system may
+        have dropped data that it had not written, and the next sync would still succeed.
         """
         with self._once_lock:
             if self._failure is not None:
@@ -296,7 +304,7 @@ class MessageStore:
     def schedule_message_service(self) -> ScheduleMessageService:
         """Return the service that delivers the store's delayed messages.
 
-        It goes on from the offsets in config/delayOffset.json. Raises Unreadable.
+        Delivery continues from the offsets in config/delayOffset.json. Raises Unreadable.
         """
         offsets = DelayOffsets(self._storage, self._root / store_path.CONFIG, self._settings.profile, now_ms)
         return ScheduleMessageService(
@@ -304,13 +312,13 @@ class MessageStore:
         )
 
     def queue_end(self, key: QueueKey) -> QueueEnd | None:
-        """Return where a queue ends; None: there is no such queue."""
+        """Return where a queue ends; None if the queue does not exist."""
         return self._queues.end_of(key)
 
     def index_written_out(self) -> AbstractContextManager[Path | None]:
         """Keep the index files complete on disk until the block ends.
 
-        Gives the path of the file that is being filled, or None without one.
+        The block gets the path of the file that is being filled, or None if there is no such file.
         """
         return self._index.written_out()
 
@@ -321,7 +329,7 @@ class MessageStore:
 
     @property
     def failure(self) -> OSError | None:
-        """Return what ended the writing; None: nothing did."""
+        """Return the error that ended the writing; None if there was none."""
         return self._failure or self._log.queue.flush_error
 
     @property
@@ -330,20 +338,26 @@ class MessageStore:
         return self._log.queue
 
     def note_flushed(self) -> None:
-        """Note that the log is on the disk up to `log_queue.flushed_where`."""
+        """Note in the checkpoint that the log is flushed, if all of it is.
+
+        This sets physicMsgTimestamp in memory; `flush` writes the checkpoint.
+        """
         last = self._log.queue.last
         if last is not None and self._log.queue.flushed_where >= self._log.queue.max_offset:
             self.checkpoint.set_physic(last.store_timestamp)
 
     def flush_log(self) -> None:
-        """Have the log on the disk. After an OSError the store takes no more messages."""
+        """Flush the log to disk.
+
+        After an OSError the store accepts no more messages.
+        """
         self._log.queue.commit()
         self._log.queue.flush()
 
     def flush(self) -> None:
-        """Have everything on the disk, and say so in the checkpoint.
+        """Flush everything to disk, and write the checkpoint.
 
-        After an OSError the store takes no more messages.
+        After an OSError the store accepts no more messages.
         """
         with self._once():
             self.flush_log()
@@ -355,11 +369,11 @@ class MessageStore:
             self.checkpoint.flush()
 
     def close(self, *, keeps_empty: bool = True) -> None:
-        """Dispatch, flush, close.
+        """Dispatch, flush and close.
 
-        The store is then as a broker leaves it when it is shut down cleanly. After an OSError it is closed, too, and
-        `abort` is still there. A second call does nothing. No thread may be putting any more. Without `keeps_empty` a
-        store that `create` made, and that has no message, is deleted again.
+        The store is then as a broker leaves it after a clean shutdown. After an OSError the store is closed, too, but
+        `abort` still exists. A second call does nothing. No thread may still put messages. Without `keeps_empty`, a
+        store that `create` made and that has no message is deleted again.
         """
         if self.running_flags & RunningFlags.NOT_WRITEABLE:
             return
@@ -387,7 +401,7 @@ class MessageStore:
     def _open(self, root: Path, settings: PutSettings, geometry: Geometry | None, held: ExitStack) -> None:
         """Open the parts of the store for writing.
 
-        `held` gets the callbacks that release them when the store is closed.
+        `held` gets the callbacks that close these parts together with the store.
         """
         before = self._before
         if before.path.has_abort:
@@ -430,7 +444,7 @@ class MessageStore:
         self._queues.recover_topic_queue_table()
 
     def _conf_as_open(self) -> BrokerConf:
-        """Return broker.conf with the sizes that the files have, or are going to have."""
+        """Return broker.conf with the sizes that the files have or will get."""
         sizes = self._geometry
         return self._before.conf._replace(
             commitlog_file_size=sizes.commitlog_file_size,
@@ -441,8 +455,8 @@ class MessageStore:
     def _end_of_log(self) -> int:
         """Return where the last record ends.
 
-        Raises NeedsRecovery where a broker's start would not read up to the end. A record that brokers pass, and serve,
-        is no reason: they go on after it.
+        Raises NeedsRecovery if a broker's start would not read up to the end. A record that brokers pass and still
+        serve is no reason for this error, because brokers continue after that record.
         """
         log = self._before.commit_log
         for damage in log.queue.anomalies:
@@ -502,7 +516,8 @@ def _storage_of(root: Path, conf: BrokerConf) -> WritableStorage:
 def _is_as_created(storage: WritableStorage, root: Path) -> bool:
     """Return whether a folder is empty, or a new store that `create` made.
 
-    Such a store never got a message. It has empty folders, a zero checkpoint, `lock`, and an empty `abort.bak`.
+    Such a store never got a message. It has nothing but empty folders, a checkpoint of zeros, `lock`, and an empty
+    `abort.bak`.
     """
     for entry in storage.listing(root):
         if entry.kind is Kind.DIRECTORY and entry.name in FOLDERS_OF_A_NEW_STORE:
@@ -529,10 +544,10 @@ def _check_layout(store: ReadOnlyStore) -> None:
 
 
 def _leave_signs(storage: WritableStorage, root: Path, profile: Profile) -> None:
-    """Leave the files that each start of a broker of the profile leaves.
+    """Create the files that each start of a broker of the profile leaves.
 
-    They show the broker's version. 5.x leaves `abort.bak` with the former content of `abort`, which is nothing after a
-    clean shutdown. 5.4 leaves the folder of an empty database.
+    They show the broker's version. 5.x leaves `abort.bak` with the previous content of `abort`; after a clean shutdown,
+    `abort.bak` is empty. 5.4 leaves the folder of an empty database.
     """
     if profile.writes_pid_into_abort:
         storage.replace_file(root / store_path.ABORT_BAK, b"")

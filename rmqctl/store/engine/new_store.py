@@ -1,4 +1,7 @@
-"""A store that is being created: where no message is ever put into it, it can go again."""
+"""A store that is being created.
+
+If no message is ever put into the store, it can be deleted again.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class NewStore:
-    """Remembers what stood in `folders` (the store's root, and those of its log) before the store was created.
+    """Remembers what existed in `folders` before the store was created.
 
-    Raises OSError.
+    The folders are the store's root and the folders of its log. Raises OSError.
     """
 
     def __init__(self, storage: WritableStorage, folders: Sequence[Path]) -> None:
@@ -28,7 +31,10 @@ class NewStore:
         self._stood = {path for folder in folders if folder not in self._made for path, _ in tree_of(storage, folder)}
 
     def remove(self) -> None:
-        """Delete what was created since; what stood there before stays. Raises OSError."""
+        """Delete what was created since, and keep what existed before.
+
+        Raises OSError.
+        """
         for folder in self._folders:
             if self._exists(folder):
                 self._empty(folder)
@@ -37,7 +43,7 @@ class NewStore:
                 self._storage.remove_folder(made)
 
     def _missing(self, folder: Path) -> Iterator[Path]:
-        """Yield the folder and those above it, as far as they do not exist."""
+        """Yield `folder` and the folders above it that do not exist."""
         while not self._exists(folder):
             yield folder
             folder = folder.parent

@@ -1,4 +1,4 @@
-"""Why a store takes no messages: RocketMQ's RunningFlags."""
+"""The reasons why a store accepts no messages: RocketMQ's RunningFlags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntFlag
 
 
 class RunningFlags(IntFlag):
-    """The bits as RocketMQ has them."""
+    """The flags, with the same bits as in RocketMQ."""
 
     NONE = 0
     NOT_READABLE = 1
@@ -17,5 +17,5 @@ class RunningFlags(IntFlag):
 
     @property
     def is_writeable(self) -> bool:
-        """Return whether messages are taken."""
+        """Return whether messages are accepted."""
         return not self & ~RunningFlags.NOT_READABLE

@@ -1,12 +1,16 @@
-"""ScheduleMessageService: delayed messages from SCHEDULE_TOPIC_XXXX to their real topics, when their time has come.
+"""ScheduleMessageService: delivers delayed messages when their time has come.
 
-Level n waits in queue n - 1; a unit's tagsCode is when its message is due. A level is delivered in order: what is not
-due, or is not taken, holds up what is after it. A message keeps body, flags, hosts, born time and all properties,
-DELAY among them (the broker clears that after it has encoded the properties), and gets a new offset and store time.
+A delayed message goes from SCHEDULE_TOPIC_XXXX to its real topic. Level n waits in queue n - 1; the tagsCode of a unit
+is the time when its message is due. A level is delivered in order: a message that is not due, or is not accepted, holds
+up all messages after it.
 
-Passed over are messages that the log has lost, those whose real topic is RMQ_SYS_TRANS_HALF_TOPIC, and those without
-REAL_TOPIC or REAL_QID; at the last ones 4.9.7 stays for ever. A crash delivers again what was delivered since the last
-`persist`.
+The delivered message keeps its body, flags, hosts, born time and all properties except `__CRC32#`. DELAY is kept, too,
+because the broker clears it only after it has encoded the properties. The message gets a new offset and a new store
+time.
+
+Three kinds of messages are passed over: those that the log has lost, those whose real topic is
+RMQ_SYS_TRANS_HALF_TOPIC, and those without REAL_TOPIC or a valid REAL_QID. 4.9.7 never gets past a message of the last
+kind. After a crash, the messages delivered since the last `persist` are delivered again.
 """
 
 from __future__ import annotations
@@ -34,9 +38,9 @@ QUEUE_ID_DIGITS_MAX = 9
 
 
 class ScheduleMessageService:
-    """Delivers by `put` what `reader` shows.
+    """The service that delivers the delayed messages of a store.
 
-    `delays_ms` are the levels' delays, from level 1 on.
+    `reader` reads the messages, and `put` stores them. `delays_ms` are the delays of the levels, from level 1 on.
     """
 
     def __init__(
@@ -52,9 +56,9 @@ class ScheduleMessageService:
         self._delays_ms = delays_ms
 
     def deliver_due(self, now_ms: int) -> int:
-        """Deliver dispatched messages that are due at a time (ms since 1970).
+        """Deliver the dispatched messages that are due at `now_ms`.
 
-        Returns how many messages. Raises OSError and Unreadable.
+        `now_ms` is in ms since 1970. Returns the number of delivered messages. Raises OSError and Unreadable.
         """
         return sum(self._deliver_level(level, now_ms) for level in range(1, len(self._delays_ms) + 1))
 
@@ -83,7 +87,7 @@ class ScheduleMessageService:
     def _units(self, queue_id: int, offset: int) -> list[CqUnit]:
         """Return the next units of a level's queue, from `offset` on.
 
-        Where the files no longer reach back to `offset`, they begin with the queue's first unit.
+        If the files no longer reach back to `offset`, the units begin with the queue's first unit.
         """
         units = self._reader.units(SCHEDULE_TOPIC, queue_id, offset, UNITS_AT_ONCE)
         if units or offset == self._reader.get_max_offset_in_queue(SCHEDULE_TOPIC, queue_id):
@@ -94,7 +98,8 @@ class ScheduleMessageService:
     def _is_due(self, unit: CqUnit, delay_ms: int, now_ms: int) -> bool:
         """Return whether a message is due now.
 
-        A time later than the level's delay allows is not valid: the message is due then, too (correctDeliverTimestamp).
+        A delivery time that is later than the level's delay allows is not valid. Such a message is due now
+        (correctDeliverTimestamp).
         """
         deliver_at = unit.tags_code
         if is_ext_address(deliver_at):  # its extension is lost
@@ -108,9 +113,9 @@ class ScheduleMessageService:
 
 
 def message_timed_up(message: Message) -> MessageExtBrokerInner | None:
-    """Return a scheduled message as it is stored in its real topic (messageTimeup).
+    """Return a scheduled message as it is stored in its real topic.
 
-    None: it names no real topic and queue to which it may be delivered.
+    This is messageTimeup. None if the message does not name a real topic and queue to which it may be delivered.
     """
     found = message.properties
     found.pop(properties.CRC32, None)

@@ -1,8 +1,9 @@
-"""The threads of a store that is open for long: flush, commit, dispatch, delivery.
+"""The threads of a store that stays open for a long time.
 
-And puts that do not wait for the disk.
+They flush, commit, dispatch and deliver. Puts need not wait for the disk.
 
-`rmqctl append` needs none of them: it flushes at its end. Who embeds the engine starts them beside `MessageStore`.
+`rmqctl append` needs none of these threads, because it flushes at its end. A program that embeds the engine starts them
+beside `MessageStore`.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ PERSIST_INTERVAL_SECONDS = 10.0  # flushDelayOffsetInterval
 
 
 class StoreServices:
-    """Services over `store`.
+    """The background services of `store`.
 
-    With `sync_flush` a put is told only when it is on the disk (FlushDiskType.SYNC_FLUSH). With `deliver` delayed
-    messages go to their topics when they are due, otherwise they wait for a broker. Raises Unreadable where it is not
-    known how far that went. What is not given is as the store's broker.conf says.
+    With `sync_flush`, the result of a put is given only when the message is flushed to disk (FlushDiskType.SYNC_FLUSH).
+    With `deliver`, delayed messages go to their topics when they are due; otherwise they wait for a broker. Raises
+    Unreadable if `deliver` is set and it is not known how far delivery had come. Arguments that are not given are taken
+    from the store's broker.conf.
 
-    A context manager: leaving it stops the threads, dispatches and flushes what is left, and closes the store.
+    A context manager: at its end it stops the threads, dispatches and flushes what is left, and closes the store.
     """
 
     def __init__(
@@ -98,18 +100,19 @@ class StoreServices:
             self._store.close()
 
     def async_put_message(self, message: MessageExtBrokerInner) -> Future[PutMessageResult]:
-        """Store a message.
+        """Store a message, and return a future of the result.
 
-        The future is done when it is stored and, with synchronous flush, on the disk or 5 s late.
+        The future is done when the message is stored. With synchronous flush, it is done when the message is flushed to
+        disk, or after 5 s if the flush takes longer.
         """
         return self._after_flush(self._store.put_message(message))
 
     def async_put_messages(self, messages: list[MessageExtBrokerInner]) -> Future[PutMessageResult]:
-        """Return the same for a batch."""
+        """Store a batch, and return a future as `async_put_message` does."""
         return self._after_flush(self._store.put_messages(messages))
 
     def put_message(self, message: MessageExtBrokerInner) -> PutMessageResult:
-        """Store a message and wait as `async_put_message` says."""
+        """Store a message, and wait for the future of `async_put_message`."""
         return self.async_put_message(message).result()
 
     def _after_flush(self, result: PutMessageResult) -> Future[PutMessageResult]:

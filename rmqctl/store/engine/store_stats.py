@@ -1,6 +1,8 @@
-"""How puts went: RocketMQ's StoreStatsService, recorded only where someone asked for it (`MessageStore.stats`).
+"""Statistics of puts: RocketMQ's StoreStatsService.
 
-Times are whole milliseconds in RocketMQ's own buckets: `[<=0ms]` are those under one.
+They are recorded only if `MessageStore.stats` is set.
+
+Times are whole milliseconds in RocketMQ's own buckets: `[<=0ms]` has the times under 1 ms.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _BUCKET_STARTS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_
 
 
 class StoreStats:
-    """Counts puts, from any thread. `clock` gives seconds."""
+    """A counter of puts, for any thread. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -39,7 +41,7 @@ class StoreStats:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> float:
-        """Return the time before a put, for `record`."""
+        """Return the time before a put, as `record` needs it."""
         return self._clock()
 
     def record(self, begin: float, results: Sequence[PutMessageResult]) -> None:
@@ -66,8 +68,8 @@ class StoreStats:
     def document(self) -> dict[str, Any]:
         """Return the statistics under RocketMQ's names.
 
-        `putMessageSizeMax` is rmqctl's own name. Sizes of records in bytes, times in ms; putTps is messages a second,
-        from the begin of the first put to the end of the last one.
+        Only `putMessageSizeMax` is rmqctl's own name. Sizes of records are in bytes, times in ms. putTps is the number
+        of messages per second, from the begin of the first put to the end of the last put.
         """
         with self._lock:
             times, sizes = sum(self._times.values()), sum(self._sizes.values())

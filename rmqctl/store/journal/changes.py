@@ -1,7 +1,7 @@
-"""What a repair does to an existing store, as a list of frozen changes.
+"""The changes that a repair makes to an existing store.
 
-Shown first, then carried out through a `Journal`. Paths are relative to the store's root
-(`commitlog/00000000000000000000`), or absolute for a commit log that lies elsewhere.
+They are frozen objects in a list. The list is shown first, and then a `Journal` carries it out. Paths are relative to
+the store's root (`commitlog/00000000000000000000`), or absolute for a commit log outside the root.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Write:
-    """Overwrite bytes of an existing file.
+    """A change that overwrites bytes of an existing file.
 
-    Its length and its mtime stay. `offset` is the place in the file.
+    The file keeps its length and its mtime. `offset` is the position in the file.
     """
 
     path: str
@@ -28,88 +28,91 @@ class Write:
         return len(self.data)
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a description of the change in one line."""
         return f"write {self.size} bytes at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change with names of JSON; not its bytes."""
+        """Return the change as a dict for JSON, without the bytes to write."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
 @dataclass(frozen=True)
 class Zero:
-    """Zero the bytes [begin, end) of an existing file; its length and its mtime stay."""
+    """A change that sets the bytes [begin, end) of an existing file to zero.
+
+    The file keeps its length and its mtime.
+    """
 
     path: str
     begin: int
     end: int
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a description of the change in one line."""
         return f"zero bytes {self.begin} to {self.end} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change with names of JSON."""
+        """Return the change as a dict for JSON."""
         return {"action": "zero", "path": self.path, "fileOffset": self.begin, "bytes": self.end - self.begin}
 
 
 @dataclass(frozen=True)
 class Resize:
-    """Cut an existing file to `size` bytes, or extend it by zeros.
+    """A change that cuts or extends an existing file to `size` bytes.
 
-    Its mtime stays.
+    New bytes are zeros. The file keeps its mtime.
     """
 
     path: str
     size: int
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a description of the change in one line."""
         return f"make {self.path} {self.size} bytes long"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change with names of JSON."""
+        """Return the change as a dict for JSON."""
         return {"action": "resize", "path": self.path, "bytes": self.size}
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Take a file or a whole folder away, into the journal."""
+    """A change that moves a file or a whole folder into the journal."""
 
     path: str
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a description of the change in one line."""
         return f"delete {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change with names of JSON."""
+        """Return the change as a dict for JSON."""
         return {"action": "delete", "path": self.path}
 
 
 @dataclass(frozen=True)
 class Install:
-    """Put a file or a folder, built in the journal's `staging`, in its place.
+    """A change that puts a file or a folder in its place.
 
-    What stood there goes into the journal.
+    The file or folder was built in the journal's `staging`. What existed in its place is moved into the journal.
     """
 
     path: str
     staged: Path
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return a description of the change in one line."""
         return f"install {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change with names of JSON."""
+        """Return the change as a dict for JSON."""
         return {"action": "install", "path": self.path}
 
 
 class BlockWrite(Protocol):
-    """Overwrite `size` bytes at `offset` of a file by `data`, which is made when it is asked for.
+    """A change that overwrites `size` bytes at `offset` of a file by `data`.
 
-    Blocks of placeholders.
+    `data` is made only when it is asked for. Such changes write blocks of placeholders.
     """
 
     @property

@@ -39,9 +39,9 @@ _QUEUE_FILE_PARTS = 4  # QUEUES, TOPIC, QUEUEID, FILE
 
 
 def may_write(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl changes bytes of a file at `path` in place.
+    """Return whether rmqctl ever changes the file at `path` in place.
 
-    `named` are the log's folders that the user named.
+    `named` are the folders of the log that the user named.
     """
     if path == CHECKPOINT or _is_named_log_file(path, named):
         return True
@@ -60,9 +60,9 @@ def may_write(path: str, named: Collection[str]) -> bool:
 
 
 def may_move(path: str, named: Collection[str]) -> bool:
-    """Return whether rmqctl deletes, replaces or puts something at `path`.
+    """Return whether rmqctl ever deletes, replaces or installs `path`.
 
-    `named` as for `may_write`.
+    `named` has the same meaning as in `may_write`.
     """
     if path in (CHECKPOINT, ABORT, INDEX) or _is_named_log_file(path, named):
         return True
@@ -71,17 +71,17 @@ def may_move(path: str, named: Collection[str]) -> bool:
 
 
 def fault_of(manifest: Manifest, named: Collection[str]) -> str:
-    """Return what in a journal rmqctl never does.
+    """Return the first fault of a journal: a thing that rmqctl never does.
 
-    Empty where there is nothing of the kind.
+    Empty if the journal has no fault.
     """
     return next(_faults(manifest, named), "")
 
 
 def fault_on_disk(storage: Storage, folder: Path, manifest: Manifest) -> str:
-    """Return what in the journal's folder is not as rmqctl leaves it.
+    """Return the first fault of the files in a journal's folder.
 
-    Empty where there is nothing of the kind. Raises OSError.
+    A file has a fault if it is not as rmqctl leaves it. Empty if there is no fault. Raises OSError.
     """
     for image in manifest.files:
         stamp = storage.stamp(folder / image.kept) if image.kept is not None else None
@@ -129,7 +129,7 @@ def _is_named_log_file(path: str, named: Collection[str]) -> bool:
 def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a relative path.
 
-    None of one that is not written as rmqctl writes it, or that leads anywhere else.
+    Empty if the path is not written as rmqctl writes paths, or may lead out of the store.
     """
     parts = tuple(path.split("/"))
     return () if any(name in ("", ".", "..") or "\0" in name for name in parts) else parts
@@ -146,9 +146,10 @@ def _is_ours(moved: Moved) -> bool:
 
 
 def _adds_up(image: PreImage) -> bool:
-    """Return whether the ranges lie in the file, in order, and the pieces in them.
+    """Return whether the ranges, the pieces and `kept` of a file fit together.
 
-    And whether just these are kept.
+    Ranges and pieces must lie in the file, in order. Each piece must lie in a range. `kept` must name a file of kept
+    bytes if there are pieces, and must be None otherwise.
     """
     in_order = _is_in_order(image.ranges, image.size) and _is_in_order(image.pieces, image.size)
     inside = all(any(begin <= first and last <= end for begin, end in image.ranges) for first, last in image.pieces)

@@ -44,7 +44,7 @@ _FOLDER_NAME = re.compile(r"([0-9]{4,9})-([a-z][a-z-]{0,40})")
 
 
 class JournalState(Enum):
-    """How far a change is."""
+    """The stages of a change."""
 
     NOT_BEGUN = "not begun"  # or taken back, or forgotten: only the folder is left
     BEGUN = "begun"
@@ -54,10 +54,11 @@ class JournalState(Enum):
 
 
 class JournalEntry(NamedTuple):
-    """A journal as it lies there; `manifest` and `done` as far as it got.
+    """A journal as it lies in the store.
 
-    A DAMAGED journal has neither, but a `fault`; `may_be_forgotten`: its change came to its end, so that the store is
-    whole without it.
+    `manifest` and `done` are None if the change did not come that far. A DAMAGED journal has neither of them, but has a
+    `fault`. `may_be_forgotten` says that the change of a damaged journal was completed, so that the store is whole
+    without this journal.
     """
 
     number: int
@@ -76,14 +77,14 @@ class JournalEntry(NamedTuple):
 
 
 def rmqctl_folder(root: Path) -> Path:
-    """Return where rmqctl keeps what is its own in a store."""
+    """Return the folder in a store where rmqctl keeps its own files."""
     return root / RMQCTL_FOLDER
 
 
 def has_traces(storage: Storage, root: Path) -> bool:
-    """Return whether anything is left of a change, were it an empty folder.
+    """Return whether anything is left of a change, even an empty folder.
 
-    Raises OSError.
+    Raises OSError, and Unreadable if something else has the name of that folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root))
     if folder is None:
@@ -95,8 +96,8 @@ def has_traces(storage: Storage, root: Path) -> bool:
 def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
     """Return the journals of a store, the oldest first.
 
-    One that is not as rmqctl writes it is DAMAGED. Raises OSError; Unreadable where the folder that they lie in is
-    none.
+    A journal that is not as rmqctl writes it is DAMAGED. Raises OSError, and Unreadable if the path of the journals'
+    folder is not a folder.
     """
     folder = _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / JOURNAL_FOLDER)
     if folder is None:
@@ -109,7 +110,8 @@ def list_journals(storage: Storage, root: Path) -> list[JournalEntry]:
 def next_number(entries: Sequence[JournalEntry]) -> int:
     """Return the number of the change after `entries`.
 
-    Raises Unreadable where no journal could have it: none would find that again.
+    Raises Unreadable if the number would have more than 9 digits, because rmqctl would not find a journal with such a
+    number again.
     """
     number = max((entry.number for entry in entries), default=0) + 1
     if number > NUMBER_MAX:
@@ -121,9 +123,9 @@ def next_number(entries: Sequence[JournalEntry]) -> int:
 
 
 def expired_folder(storage: Storage, root: Path) -> Path | None:
-    """Return where `clean` has what it is about to delete.
+    """Return the folder of the files that `clean` is about to delete.
 
-    None: nowhere. Raises OSError, Unreadable.
+    None if the folder does not exist. Raises OSError and Unreadable.
     """
     return _own_folder(storage, rmqctl_folder(root)) and _own_folder(storage, rmqctl_folder(root) / EXPIRED_FOLDER)
 
@@ -131,7 +133,7 @@ def expired_folder(storage: Storage, root: Path) -> Path | None:
 def refusal(root: Path, entry: JournalEntry) -> Unreadable:
     """Return the error that refuses to go on because of a damaged journal.
 
-    It names the journal's folder and what to do next.
+    The error names the path of the fault, and says what to do next.
     """
     if entry.fault is None:
         raise ValueError(f"{entry.folder} is not damaged")
@@ -156,9 +158,9 @@ def _by_hand(path: Path) -> str:
 
 
 def _own_folder(storage: Storage, path: Path) -> Path | None:
-    """Return a folder of rmqctl's own, if it exists.
+    """Return a folder of rmqctl's own; None if it does not exist.
 
-    Raises OSError, Unreadable where something else has its name.
+    Raises OSError, and Unreadable if something else has the folder's name.
     """
     try:
         return _folder(storage, path)
@@ -184,17 +186,17 @@ def _entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEnt
 
 
 def named_folders(storage: Storage) -> list[str]:
-    """Return the folders of the log that the user named, as journals have their paths.
+    """Return the folders of the log that the user named, as journals write them.
 
-    Relative to the store where they lie in it.
+    The path is relative to the store if the folder lies in the store.
     """
     return [storage.display(folder) for folder in storage.named[1:]]
 
 
 def _is_finished(storage: Storage, folder: Path) -> bool:
-    """Return whether the change came to its end, and no undo of it began.
+    """Return whether the change was completed, and no undo of it began.
 
-    What its files say does not matter.
+    The content of the journal's files is not read.
     """
     own = storage.stamp(folder)
     if own is None or own.kind is not Kind.DIRECTORY:
@@ -204,7 +206,10 @@ def _is_finished(storage: Storage, folder: Path) -> bool:
 
 
 def _sound_entry(storage: Storage, number: int, verb: str, folder: Path) -> JournalEntry:
-    """Raise Unreadable for a journal that is not as rmqctl writes it; OSError."""
+    """Return the entry of a journal that is as rmqctl writes it.
+
+    Raises Unreadable for any other journal. Raises OSError.
+    """
     for path in (folder, folder / KEPT, folder / STAGING):
         _folder(storage, path)
     if storage.stamp(folder / MANIFEST) is None:
@@ -236,24 +241,24 @@ def _read(storage: Storage, path: Path, of_type: Any) -> Any:
 
 
 def to_json(value: Manifest | FileStates) -> bytes:
-    """Return the JSON of a manifest or of file states, as it is written.
+    """Return a manifest or file states as the JSON bytes that are written.
 
-    Names that are not UTF-8 have lone surrogates, which only Python's own JSON accepts.
+    File names that are not UTF-8 have lone surrogates, which only Python's own JSON module accepts.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def words_of_unfinished(entry: JournalEntry) -> str:
-    """Return what is wrong with a store that has such a journal."""
+    """Return what is wrong with a store that has an unfinished change."""
     if entry.state is JournalState.UNDOING:
         return f"an undo of rmqctl {entry.verb} was interrupted: the store is half restored"
     return f"rmqctl {entry.verb} was interrupted: the store is half changed"
 
 
 def check_none_unfinished(storage: Storage, root: Path) -> None:
-    """Check that every journal in the store is whole, and its change too.
+    """Check that no journal is damaged and no change was left half done.
 
-    Raises NeedsRecovery where a change was left half done, Unreadable where a journal is damaged, OSError.
+    Raises NeedsRecovery if a change was left half done, Unreadable if a journal is damaged, and OSError.
     """
     entries = list_journals(storage, root)
     check_finished(root, entries)
@@ -265,8 +270,8 @@ def check_none_unfinished(storage: Storage, root: Path) -> None:
 def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
     """Check that no change was left half done.
 
-    A damaged journal of a change that came to its end is accepted. Raises NeedsRecovery, or Unreadable where a damaged
-    journal does not show that its change came to its end.
+    A damaged journal is accepted if it shows that its change was completed; otherwise Unreadable is raised. Raises
+    NeedsRecovery if a change was left half done.
     """
     for entry in entries:
         if entry.is_unfinished:
@@ -278,9 +283,10 @@ def check_finished(root: Path, entries: Iterable[JournalEntry]) -> None:
 
 
 def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
-    """Return what tells whether something was written since: of each path, and of every file below it.
+    """Return the states of paths, and of everything below them.
 
-    Raises OSError.
+    Two states of a path show whether something was written to it in between. The state of a file is its size in bytes
+    and its mtime in ns, that of a folder is (-1, 0), and that of a path that does not exist is None. Raises OSError.
     """
     found: FileStates = {}
     for path in paths:
@@ -292,9 +298,9 @@ def prints(storage: Storage, root: Path, paths: Iterable[str]) -> FileStates:
 
 
 def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStates:
-    """Return the state of files that a change does not touch, but any use does.
+    """Return the states of the log's files and of the checkpoint.
 
-    They are the log's files and the checkpoint. Raises OSError.
+    Any use of the store changes these files. Files that the change itself touches are left out. Raises OSError.
     """
     folders = [COMMITLOG, *sorted({str(Path(path).parent) for path in touched if Path(path).is_absolute()})]
     files = [
@@ -308,10 +314,11 @@ def watched_prints(storage: Storage, root: Path, touched: list[str]) -> FileStat
 
 
 def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str]:
-    """Return the paths that are not as the change left them, or that show that the store was used since.
+    """Return the paths that are no longer as a change left them.
 
-    Raises OSError. Of a change that was left half done nobody can say what it left: only what it does not touch is
-    looked at.
+    These are paths that the change touched, and paths that any use of the store changes. If the change was left half
+    done, nobody knows how it left the paths that it touched; of these paths, only missing files are returned. Empty if
+    an undo of the change has begun. Raises OSError.
     """
     if entry.manifest is None or entry.state is JournalState.UNDOING:
         return []
@@ -327,7 +334,10 @@ def changed_since(storage: Storage, root: Path, entry: JournalEntry) -> list[str
 
 
 def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
-    """Raise ChangedSince where an undo would lose what was written since, OSError."""
+    """Raise ChangedSince if an undo would lose what was written since.
+
+    Raises OSError.
+    """
     changed = changed_since(storage, root, entry)
     if changed:
         what = (
@@ -338,14 +348,15 @@ def check_unchanged(storage: Storage, root: Path, entry: JournalEntry) -> None:
 
 
 def first_of(paths: list[str]) -> str:
-    """Return the first of some paths, and how many there are besides."""
+    """Return the first path, and how many more there are, as text."""
     return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else paths[0]
 
 
 def check_not_in_use(storage: Storage, root: Path) -> None:
-    """Raise StoreInUse where a broker, or another rmqctl, holds the lock.
+    """Raise StoreInUse if a broker or another rmqctl holds the lock.
 
-    OSError. Not for who holds it: that would drop it.
+    Raises OSError. A process that holds the lock itself must not call this function, because the call would drop that
+    lock.
     """
     if storage.lock_holder(root / LOCK) is not None:
         raise in_use(root)
@@ -359,9 +370,9 @@ def in_use(root: Path) -> StoreInUse:
 
 
 def kept_bytes(storage: Storage, entry: JournalEntry) -> int:
-    """Return how much of the disk a journal takes: what it would free.
+    """Return how many bytes of disk the removal of a journal would free.
 
-    Files may have holes. Raises OSError.
+    Files may have holes, which do not count. Raises OSError.
     """
     return sum(
         storage.entry(path).allocated for path, stamp in tree_of(storage, entry.folder) if stamp.kind is Kind.FILE

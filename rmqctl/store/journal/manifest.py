@@ -1,6 +1,6 @@
-"""What journal.json says: what a change changes, and what that was before.
+"""The content of journal.json.
 
-`journals.py` reads it, `journal_rules.py` judges it.
+It says what a change changes, and what was there before. `journals.py` reads it, and `journal_rules.py` checks it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ FileStates = dict[str, tuple[int, int] | None]  # path -> size in bytes and mtim
 
 
 class PreImage(msgspec.Struct, frozen=True):
-    """What a file was: `size` in bytes, time in ns.
+    """The state of a file before a change in place.
 
-    `pieces`, those of `ranges` that are not zero, follow one another in `kept`.
+    `size` is in bytes, and `mtime_ns` in ns. `ranges` are the parts of the file that the change reaches. `pieces` are
+    the parts of `ranges` that are not zero; their bytes follow one another in the file `kept`.
 
-    `path` as in the changes; `kept` is relative to the journal's folder, None without pieces.
+    `path` is written as in the changes. `kept` is relative to the journal's folder, and None if there are no pieces.
     """
 
     path: str
@@ -38,11 +39,10 @@ class PreImage(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A path that was deleted or replaced.
+    """A path at which something was deleted, replaced or installed.
 
-    Where what stood there is kept, and where what was put there came from (both or one).
-
-    `kept` and `staged` are relative to the journal's folder. `is_link`: what stood there was a symbolic link.
+    `kept` is where the former content is kept. `staged` is where the new content came from. One of them may be None.
+    Both are relative to the journal's folder. `is_link` says that the former content was a symbolic link.
     """
 
     path: str
@@ -52,12 +52,12 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """journal.json.
+    """The content of journal.json.
 
-    Times: `time_ms` since 1970, those of `folders` in ns; `made` are folders that were missing above what was
-    installed.
+    `time_ms` is in ms since 1970, and the times of `folders` are in ns. `made` are the missing folders that were
+    created above installed paths.
 
-    `watched`: what the change does not touch and any use of the store does.
+    `watched` has the states of files that the change does not touch, but that any use of the store changes.
     """
 
     verb: str

@@ -1,6 +1,7 @@
-"""The bytes of a file before they are changed in place: kept in a file of the journal, and put back.
+"""The bytes of a file, kept before they are changed in place, and restored.
 
-Of each range only the blocks that are not zero are kept: the rest of the range is zeros when it is put back.
+They are kept in a file of the journal. Of each range, only the blocks that are not all zero are kept. The rest of the
+range is set to zero when the range is restored.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _ZEROS = bytes(BLOCK_SIZE)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return the same bytes as ranges in order that do not touch.
+    """Return ranges with the same bytes, in order, that do not touch.
 
-    Empty ones are left out.
+    Ranges that touch or overlap are joined, and empty ranges are left out.
     """
     found: list[Range] = []
     for begin, end in sorted(ranges):
@@ -38,7 +39,10 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[Range]:
-    """Yield the blocks of [begin, end) that are not all zero, neighbours in one. Raises OSError."""
+    """Yield the ranges of blocks in [begin, end) that are not all zero.
+
+    Neighbouring blocks are joined into one range. Raises OSError.
+    """
     blocks = ((at, min(at + ZERO_BLOCK_SIZE, end)) for at in _nonzero_blocks(storage, descriptor, begin, end))
     current: Range | None = None
     for block in blocks:
@@ -53,7 +57,10 @@ def nonzero_pieces(storage: Storage, descriptor: int, begin: int, end: int) -> I
 
 
 def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> Iterator[int]:
-    """Yield where blocks that are not all zero begin; counted from `begin`."""
+    """Yield the start of each block that is not all zero.
+
+    Blocks are counted from `begin`.
+    """
     position: int | None = begin
     while position is not None and position < end:
         data = storage.read(descriptor, position, min(BLOCK_SIZE, end - position))
@@ -71,9 +78,9 @@ def _nonzero_blocks(storage: Storage, descriptor: int, begin: int, end: int) -> 
 
 
 def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> None:
-    """Copy the pieces of the file at `path`, onto the disk.
+    """Copy the pieces of the file at `path` to `kept`, and flush them to disk.
 
-    The name is durable with a sync of its folder. Raises OSError.
+    The name of `kept` is durable only after a sync of its folder. Raises OSError.
     """
     source = storage.open(path)
     try:
@@ -88,9 +95,9 @@ def keep(storage: WritableStorage, path: Path, image: PreImage, kept: Path) -> N
 
 
 def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path | None) -> None:
-    """Give a file its length, the bytes of its ranges and its mtime back, onto the disk.
+    """Restore a file's length, the bytes of its ranges and its mtime.
 
-    May be done again. Raises OSError.
+    The file is flushed to disk. The function may be called again. Raises OSError.
     """
     descriptor = storage.open_for_writing(path)
     try:
@@ -110,9 +117,9 @@ def put_back(storage: WritableStorage, path: Path, image: PreImage, kept: Path |
 
 
 def is_as_it_was(storage: Storage, path: Path, image: PreImage, kept: Path | None) -> bool:
-    """Return whether a file has the length, the bytes and the mtime that it had: it was not changed yet, or is back.
+    """Return whether a file has its former length, bytes and mtime.
 
-    Raises OSError.
+    If so, the file was not changed yet, or it is restored. Raises OSError.
     """
     stamp = storage.stamp(path)
     if stamp is None or (stamp.size, stamp.mtime_ns) != (image.size, image.mtime_ns):
@@ -138,14 +145,17 @@ def _has_kept(storage: Storage, descriptor: int, pieces: list[Range], kept: Path
 
 
 def zero(storage: WritableStorage, descriptor: int, begin: int, end: int) -> None:
-    """Zero the bytes [begin, end) of a file; those that are zero are not written. Raises OSError."""
+    """Set the bytes [begin, end) of a file to zero.
+
+    Blocks that are zero already are not written. Raises OSError.
+    """
     for first, last in list(nonzero_pieces(storage, descriptor, begin, end)):
         for at in range(first, last, BLOCK_SIZE):
             storage.write(descriptor, at, _ZEROS[: min(BLOCK_SIZE, last - at)])
 
 
 def _gaps(image: PreImage) -> Iterator[Range]:
-    """Yield what of the ranges was zero."""
+    """Yield the parts of the ranges that were zero."""
     pieces = iter([*image.pieces, (image.size, image.size)])
     piece = next(pieces)
     for begin, end in image.ranges:
@@ -160,7 +170,7 @@ def _gaps(image: PreImage) -> Iterator[Range]:
 
 
 def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: int, *, of_kept: bool) -> None:
-    """Copy bytes from a file to what is kept of it, or back."""
+    """Copy the pieces from a file to the kept bytes, or back."""
     for at, kept_at, size in _parts(pieces):
         data = storage.read(source, kept_at if of_kept else at, size)
         if len(data) != size:
@@ -169,7 +179,10 @@ def _copy(storage: WritableStorage, source: int, pieces: list[Range], target: in
 
 
 def _parts(pieces: list[Range]) -> Iterator[tuple[int, int, int]]:
-    """Yield where each part of the pieces lies in the file and in what is kept of it, and its size; a block at most."""
+    """Yield (position in the file, position in kept bytes, size) of each part.
+
+    A part is one block of a piece, or less.
+    """
     kept_at = 0
     for begin, end in pieces:
         for at in range(begin, end, BLOCK_SIZE):

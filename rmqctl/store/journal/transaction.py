@@ -73,9 +73,10 @@ def nothing() -> None:
 class Journal:
     """A change of the store at `root`, made by `begin`.
 
-    A context manager: left without `execute`, it leaves nothing behind. It holds the store's lock until it is closed:
-    nothing else in this process may open the file `lock` meanwhile. What is built in `staging` can be installed by a
-    rename. With `goes_on` an earlier one of the same verb left something there.
+    A context manager: if it is left without `execute` or `suspend`, it leaves nothing behind. It holds the store's lock
+    until it is closed; meanwhile nothing else in this process may open the file `lock`. What is built in `staging` can
+    be installed by a rename. `goes_on` is true if an earlier change of the same verb was suspended and left its files
+    in `staging`.
     """
 
     goes_on = False
@@ -95,11 +96,13 @@ class Journal:
 
     @classmethod
     def begin(cls, root: Path, verb: str, summary: str, storage: WritableStorage, *, go_on: bool = False) -> Journal:
-        """Take the store's lock and make a folder for the change.
+        """Take the store's lock, and make a folder for the change.
 
-        `summary` is one line for people. With `go_on` it is the folder that the last journal was in, where that one was
-        of the same verb and was suspended. Raises StoreInUse, NeedsRecovery where another change was left half done,
-        Unreadable, ChangeFailed, OSError.
+        `summary` is one line for people. With `go_on`, the folder of the last journal is used if that journal has the
+        same verb and was suspended.
+
+        Raises NeedsRecovery if another change was left half done. Raises StoreInUse, Unreadable, ChangeFailed and
+        OSError.
         """
         root_mtime_ns = _present(storage, root).mtime_ns
         lock = None
@@ -128,7 +131,10 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the change; an OSError from before `execute` becomes a ChangeFailed, too."""
+        """End the change.
+
+        An OSError from before `execute` becomes a ChangeFailed, too. BrokenPipeError does not.
+        """
         try:
             if (
                 not self._is_over and isinstance(error, OSError) and not isinstance(error, BrokenPipeError)
@@ -144,15 +150,17 @@ class Journal:
     def execute(self, changes: Sequence[Change], commit: Callable[[], None] = nothing) -> None:
         """Carry out the changes, in order.
 
-        Afterwards they are on the disk, and can be taken back.
+        Afterwards they are flushed to disk, and can be undone.
 
-        `commit` is called when all is prepared and nothing changed yet: the last moment at which it can be left, by an
-        exception.
+        `commit` is called when everything is prepared and nothing is changed yet. This is the last moment to stop the
+        change, by an exception.
 
-        In-place changes of one file may overlap; no path may lie at or below one that is deleted or installed. Raises
-        ValueError for that, for a range beyond a file's end, and for something staged elsewhere; NoRoom: then nothing
-        was changed. ChangeFailed, where the system fails, a path does not exist, or this user may not change it, says
-        whether the store is as before.
+        In-place changes of one file may overlap. No path may lie at or below a path that is deleted or installed.
+
+        Raises ValueError for such a path, for a path that no journal may change, for a range beyond a file's end, and
+        for an installed file that was not built in the journal's folder. Raises NoRoom if the disk has too little room;
+        nothing was changed then. Raises ChangeFailed if the system fails, a path does not exist, or this user may not
+        change it; the error says whether the store is as before.
         """
         self._is_over = True
         try:
@@ -164,21 +172,25 @@ class Journal:
             raise
 
     def abandon(self) -> None:
-        """Remove everything that was staged, before `execute`. Raises OSError."""
+        """Remove everything that was staged. Call this only before `execute`.
+
+        Raises OSError.
+        """
         self._is_over = True
         _forget(self._storage, self._folder)
         _tidy(self._storage, self._root, self._root_mtime_ns)
 
     def suspend(self) -> None:
-        """Keep what is staged, before `execute`, for a change that continues it.
+        """Keep what is staged for a later change that continues this one.
 
-        Any other begins without it. Raises OSError.
+        Call this only before `execute`. A change that does not continue this one removes what is staged. Raises
+        OSError.
         """
         self._is_over = True
         self._storage.set_mtime(self._root, self._root_mtime_ns)
 
     def close(self) -> None:
-        """Give the store's lock back. A second call does nothing."""
+        """Release the store's lock. A second call does nothing."""
         if self._lock is not None:
             self._storage.close(self._lock)
             self._lock = None
@@ -207,7 +219,7 @@ class Journal:
     def _modes_at(self, path: str) -> file_tree.Modes:
         """Return the modes of what is at `path`.
 
-        If nothing is there, those of what is near it; otherwise those of the log.
+        If no file is there, return the modes of files near it, otherwise those of the log.
         """
         near = [
             self._root / path,
@@ -270,7 +282,10 @@ class Journal:
         return PreImage(path, stamp.size, stamp.mtime_ns, ranges, pieces, f"{KEPT}/bytes-{number}" if pieces else None)
 
     def _check_room(self, manifest: Manifest) -> None:
-        """Check the room on the disk; what is renamed into the journal needs none."""
+        """Check that the disk has room for the change.
+
+        What is renamed into the journal needs no room. Raises NoRoom.
+        """
         here = _present(self._storage, self._folder).device
         from_elsewhere = [
             self._storage.entry(path).allocated
@@ -312,9 +327,9 @@ class Journal:
 
 
 def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFailed:
-    """Return what the system said, and what that left.
+    """Return the error that reports what the system said, and the result.
 
-    It names what failed only where that has a path.
+    The error names the path that failed, if the system's error has one.
     """
     if error.filename and Path(error.filename).is_relative_to(root):
         return ChangeFailed(f"{error.strerror}; {state}", path=str(error.filename), hint=hint)
@@ -323,9 +338,10 @@ def _failed(root: Path, error: OSError, state: str, hint: str = "") -> ChangeFai
 
 
 def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
-    """Return the folder of the next change.
+    """Make the folder of the next change, and return it.
 
-    Where it cannot be made, nothing of it is left.
+    Folders of changes that have changed nothing are removed first. If the new folder cannot be made, nothing of it is
+    left.
     """
     entries = list_journals(storage, root)
     number = next_number([entry for entry in entries if entry.state is not JournalState.NOT_BEGUN])
@@ -344,7 +360,10 @@ def _new_folder(storage: WritableStorage, root: Path, verb: str) -> Path:
 
 
 def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path | None:
-    """Return the folder of the last journal, where that is one of this verb that changed nothing yet."""
+    """Return the folder of the last journal if `verb` may continue it.
+
+    That is so if the journal has the same verb and has changed nothing yet. None otherwise.
+    """
     last = next(reversed(list_journals(storage, root)), None)
     return last.folder if last is not None and last.state is JournalState.NOT_BEGUN and last.verb == verb else None
 
@@ -352,14 +371,14 @@ def _suspended_folder(storage: WritableStorage, root: Path, verb: str) -> Path |
 def undo_last(
     root: Path, storage: WritableStorage, *, force: bool = False, commit: Callable[[], None] = nothing
 ) -> JournalEntry | None:
-    """Undo the newest change, even one that was left half done.
+    """Undo the newest change, even a change that was left half done.
 
-    Returns the change that was undone; None: there is none.
+    Returns the change that was undone; None if there is none.
 
-    `commit` is called before anything is changed: it is the last moment to stop, by an exception.
+    `commit` is called before anything is changed. This is the last moment to stop the undo, by an exception.
 
-    Raises ChangedSince where the store is not as the change left it and not `force`, StoreInUse, Unreadable,
-    ChangeFailed where the system fails: then it can be called again.
+    Raises ChangedSince if the store is not as the change left it and `force` is false. Raises StoreInUse and
+    Unreadable. Raises ChangeFailed if the system fails; the undo can then be called again.
     """
     is_begun = False
 
@@ -410,12 +429,12 @@ def drop(
 ) -> list[JournalEntry]:
     """Forget changes, the oldest first: they can no longer be undone.
 
-    Returns the forgotten changes. Without `damaged`, forgets those whose journals are sound; a damaged journal whose
-    change came to its end stays. With `damaged`, the name of a folder, forgets that damaged journal. `commit` as for
-    `undo_last`.
+    Returns the forgotten changes. Without `damaged`, the changes of all sound journals are forgotten; a damaged journal
+    whose change was completed stays. With `damaged`, the name of a folder, only that damaged journal is forgotten.
+    `commit` is called as by `undo_last`.
 
-    Raises NeedsRecovery where a change was left half done, StoreInUse, Unreadable where a damaged one may be,
-    ChangeFailed where the system fails: then it can be called again.
+    Raises NeedsRecovery if a change was left half done, Unreadable if the change of a damaged journal may be half done,
+    and StoreInUse. Raises ChangeFailed if the system fails; `drop` can then be called again.
     """
     option = "--drop" if damaged is None else f"--drop-damaged {damaged}"
     with _failures_told(root, "not all was dropped", f"rmqctl undo {quoted(root)} {option} goes on with it"):
@@ -446,7 +465,7 @@ def _drop(root: Path, storage: WritableStorage, damaged: str | None, commit: Cal
 
 @contextmanager
 def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
-    """Raise ChangeFailed for an OSError."""
+    """Raise ChangeFailed if the block raises an OSError."""
     try:
         yield
     except OSError as error:
@@ -454,9 +473,10 @@ def _failures_told(root: Path, state: str, hint: str) -> Iterator[None]:
 
 
 def _take_lock(storage: WritableStorage, root: Path) -> int:
-    """Return the descriptor that holds it.
+    """Take the store's lock, and return its descriptor.
 
-    Where there is no `lock` file that is noted before one is made, so that it can go again.
+    If there is no file `lock` and no journal, this is noted before `lock` is made, so that `lock` can be removed again
+    later.
     """
     if storage.stamp(root / LOCK) is None and not list_journals(storage, root):
         storage.make_folder(rmqctl_folder(root), PRIVATE_FOLDER_MODE)
@@ -468,7 +488,11 @@ def _take_lock(storage: WritableStorage, root: Path) -> int:
 
 
 def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) -> None:
-    """Each change can be taken back on its own, in any order, also after the store was moved to another place."""
+    """Check that each change can be undone on its own, and in any order.
+
+    This must also be possible after the store was moved to another place. Raises ValueError if a path does not allow
+    it.
+    """
     moved = [Path(change.path) for change in changes if isinstance(change, Delete | Install)]
     in_place = {Path(change.path) for change in changes if not isinstance(change, Delete | Install)}
     taken = set(moved)
@@ -486,7 +510,10 @@ def _check_paths(root: Path, changes: Sequence[Change], named: Sequence[str]) ->
 
 
 def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
-    """Yield the bytes of a file of `size` bytes that the changes reach, one after the other."""
+    """Yield the byte ranges of a file that the changes reach, change by change.
+
+    The file has `size` bytes.
+    """
     for change in changes:
         if isinstance(change, Resize):
             yield min(size, change.size), size
@@ -501,7 +528,10 @@ def _ranges(size: int, changes: Iterable[InPlace]) -> Iterable[tuple[int, int]]:
 
 
 def _check_may_change(storage: WritableStorage, root: Path, manifest: Manifest) -> None:
-    """Raise ChangeFailed where a change, or an undo, would stop half way for want of a permission; OSError."""
+    """Raise ChangeFailed if a permission is missing for a change or an undo.
+
+    Otherwise the change or the undo would stop half way. Raises OSError.
+    """
     folders = [
         root / each.path for each in manifest.moved if _is_folder(storage, root / each.path)
     ]  # a moved folder's own `..` changes
@@ -527,7 +557,10 @@ def _is_folder(storage: WritableStorage, path: Path) -> bool:
 
 
 def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str, list[str]]:
-    """Return the nearest folder above that is there, and those that are not, the outermost first."""
+    """Return the nearest existing folder above, and the missing folders.
+
+    The missing folders come outermost first.
+    """
     missing = []
     above = Path(path).parent
     while storage.stamp(root / above) is None:
@@ -537,7 +570,7 @@ def _missing_above(storage: WritableStorage, root: Path, path: str) -> tuple[str
 
 
 def _apply(storage: WritableStorage, root: Path, folder: Path, manifest: Manifest, changes: Sequence[Change]) -> None:
-    """Carry out the changes, onto the disk."""
+    """Carry out the changes, and flush them to disk."""
     moved = {each.path: each for each in manifest.moved}
     for made in manifest.made:
         storage.make_folder(root / made)
@@ -589,7 +622,8 @@ def _sync_folders(storage: WritableStorage, folders: Iterable[Path]) -> None:
 def _undo(storage: WritableStorage, root: Path, entry: JournalEntry, root_mtime_ns: int) -> None:
     """Put everything back in its place.
 
-    May be done again. What was not changed, or is back, is not written to: that may be why it came to this.
+    The function may be called again. What was not changed, or is restored already, is not written to, because a failed
+    write to that place may be the reason for the undo.
     """
     manifest = entry.manifest
     if manifest is not None:
@@ -643,7 +677,7 @@ def _remove_if_empty(storage: WritableStorage, folder: Path) -> None:
 def _forget(storage: WritableStorage, folder: Path) -> None:
     """Remove a journal that is not needed any more.
 
-    Journal.json first, then the rest stands for nothing.
+    journal.json is removed first, because the rest means nothing without it.
     """
     if storage.stamp(folder / MANIFEST) is not None:
         storage.unlink(folder / MANIFEST)
@@ -652,9 +686,9 @@ def _forget(storage: WritableStorage, folder: Path) -> None:
 
 
 def _tidy(storage: WritableStorage, root: Path, root_mtime_ns: int) -> None:
-    """Remove all traces of rmqctl when no journal is left.
+    """Remove all traces of rmqctl if no journal is left.
 
-    Files that `clean` took out stay until they have a receipt. What is not rmqctl's stays, too.
+    Files that `clean` took out stay until they have a receipt. Files that are not rmqctl's stay, too.
     """
     folder = rmqctl_folder(root)
     if storage.stamp(folder) is not None and not list_journals(storage, root):

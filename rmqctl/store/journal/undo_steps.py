@@ -1,4 +1,4 @@
-"""What taking a change back does, step by step, in the order in which it is done."""
+"""The steps of an undo, in the order in which they are done."""
 
 from __future__ import annotations
 

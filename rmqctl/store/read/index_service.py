@@ -172,9 +172,9 @@ class IndexFile:
         yield from self.entries(max(end - count, ENTRY_FIRST), end)
 
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
-        """Yield the entries from number `first` to `end`, if the file has room for them.
+        """Yield the entries with numbers in [first, end) that the file has.
 
-        One read.
+        They are read in one read.
         """
         count = max(min(end, self.capacity) - first, 0)
         data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
@@ -182,9 +182,9 @@ class IndexFile:
             yield index_entry.decode_entry(data[at : at + INDEX_ENTRY.size])
 
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first slot, 4 bytes a slot) of the slot table.
+        """Yield blocks of the slot table: (number of the first slot, bytes).
 
-        A short file gives the part that it has.
+        A slot has 4 bytes. A short file gives the part of the table that it has.
         """
         for first in range(0, self.slots, SLOTS_PER_BLOCK):
             count = min(SLOTS_PER_BLOCK, self.slots - first)
@@ -233,7 +233,7 @@ class IndexService:
     def phy_offsets(self, topic: str, key: str) -> list[int]:
         """Return the distinct physical offsets of a key in the index, ascending.
 
-        Others may share the hash. Raises OSError.
+        Messages of other keys may be among them, because other keys may have the same hash. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
@@ -241,9 +241,8 @@ class IndexService:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 
-        The messages were stored in [begin, end] (ms).
-
-        IndexService.queryOffset. One message may stand there twice. Raises OSError.
+        Only messages stored in [begin, end] (ms) are returned, as in IndexService.queryOffset. A message may appear
+        twice. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []

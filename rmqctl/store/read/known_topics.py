@@ -1,10 +1,10 @@
 """The topics that exist in a store.
 
-In a store with a topics.json, a topic that is not in it was deleted.
+If a store has a topics.json, a topic that is not in it was deleted.
 
-4.x writes some of its own topics into no file, RMQ_SYS_TRANS_OP_HALF_TOPIC for one: 4.9.7 makes that queue again from
-the log, and needs it. A topic that a group has an offset in is in use, whatever topics.json says: a queue too many does
-no harm.
+There are two exceptions. 4.x does not write some of its own topics into any file, for example
+RMQ_SYS_TRANS_OP_HALF_TOPIC; 4.9.7 rebuilds the queue of this topic from the log, and needs it. A topic in which a group
+has an offset is in use, whatever topics.json says: one queue too many does no harm.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class KnownTopics:
-    """The topics of topics.json, of the groups' offsets, and the brokers' own.
+    """The topics of a store that were not deleted.
 
-    Without a good topics.json all topics.
+    These are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics. If
+    topics.json is missing or bad, all topics are taken to exist.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:

@@ -1,9 +1,9 @@
 """The segments of a log, read by several threads, in the order of the log.
 
-A segment other than a file's first begins at the first record in it. That is a guess: a message's body may hold what
-looks like a record in its own place. So each segment says where it began, and where it did not begin where the one
-before it ended, it is scanned once more from there: what comes out is the same as from one thread that goes from record
-to record.
+A segment that is not the first of its file begins at the first record found in it. This is a guess, because a message's
+body may hold bytes that look like a record in its own place. Therefore each segment says where it began. If it did not
+begin where the segment before it ended, it is scanned again from there. The result is the same as that of one thread
+that goes from record to record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ SEGMENTS_AHEAD = 2
 
 
 class _Segment(NamedTuple):
-    """A part of `whole`, and that file once more, for the thread that scans it."""
+    """A part [start, stop) of the file `whole`.
+
+    `file` is the same file, opened once more for the thread that scans the part.
+    """
 
     whole: MappedFile
     file: MappedFile
@@ -39,8 +42,8 @@ class _Segment(NamedTuple):
 class Part(NamedTuple):
     """The items of a part [start, stop) of a file.
 
-    `first` is where the first record begins (None: no record begins in the part). `position` is where the next item is.
-    Both are positions in the file; `ended` says that the file has no more items.
+    `first` is the position of the first record; None if no record begins in the part. `position` is the position of the
+    next item. Both are positions in the file. `ended` says that the file has no more items.
     """
 
     first: int | None
@@ -61,9 +64,9 @@ def scan_part(
 ) -> Part:
     """Return the items of `file` that begin in [start, stop).
 
-    With `exact`, the first item begins at `start`; otherwise at the first record found after it.
+    With `exact`, the first item begins at `start`; otherwise it begins at the first record found from `start` on.
 
-    No stretch has messages on both sides of the physical offset `border`.
+    No record run has messages on both sides of the physical offset `border`.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -78,11 +81,10 @@ def scan_part(
 class PartJoin:
     """Joins the parts of one file, in order.
 
-    A part begins at a guess. If it does not begin where the part before it ended, it must be read again.
+    The begin of a part is a guess. The guess is right if the part before it ended there; otherwise the part must be
+    read again. A wrong guess comes from bytes that look like a record in its own place, in a body or after a blank.
 
-    The guess is right where the part before ended there. It is wrong where a body, or what lies after a blank, holds
-    what looks like a record in its own place. `position` is where the next part must begin; `ended` says that the file
-    has no more items.
+    `position` is where the next part must begin. `ended` says that the file has no more items.
     """
 
     def __init__(self) -> None:
@@ -108,9 +110,11 @@ class PartJoin:
 class ParallelScan:
     """Scans `files` with `threads` threads.
 
-    `take` gets each stretch's columns there, and what it gives is kept. No stretch has messages on both sides of the
-    physical offset `border`. Without `check_bodies` one may have messages whose body's CRC is wrong. Use as a context
-    manager, and ask for the items of each file once, in order.
+    `take` is called in these threads with the columns of each record run, and its result is kept. No record run has
+    messages on both sides of the physical offset `border`. Without `check_bodies`, a record run may have messages whose
+    body has a wrong CRC.
+
+    Use this class as a context manager, and ask for the items of each file once, in order.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class ParallelScan:
             )
 
     def _column_reader(self) -> ColumnReader:
-        """Return the reader of the thread that asks."""
+        """Return the column reader of the calling thread."""
         if not hasattr(self._local, "reader"):
             self._local.reader = ColumnReader(check_bodies=self._check_bodies)
         reader: ColumnReader = self._local.reader

@@ -42,9 +42,9 @@ class ReadOnlyStore:
 
     With `storage` None, the files are read as they are on this machine.
 
-    Nothing here writes. Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects what lies in its folders
-    and does not belong there, and what cannot be read. `log_only`: nothing but the log is going to be read, so that
-    queues may be in RocksDB (there are none then), and the log may be DLedger's.
+    No method writes. Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects the entries of the store's
+    folders that do not belong there or cannot be read. `log_only` says that nothing but the log is going to be read:
+    the queues may then be in RocksDB (`queues` is empty then), and the log may be DLedger's.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Return every readable queue by (topic, queueId), found by listing folders.
+        """Return every readable queue by (topic, queueId).
 
-        No path is ever made from a message's topic.
+        Queues are found by listing folders. No path is ever made from a message's topic.
         """
         found: dict[QueueKey, UnitQueue] = {}
         for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
@@ -93,7 +93,7 @@ class ReadOnlyStore:
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        They do if there are several, all of one other size.
+        They do if there are several files, and all have one other size.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -107,9 +107,9 @@ class ReadOnlyStore:
             raise BadRequest(what, path=str(self.path.root), hint="check that this is the broker.conf of this store")
 
     def check_one_queue_type(self) -> None:
-        """Raise LayoutNotSupported where a topic has queues in both folders.
+        """Raise LayoutNotSupported if a topic has queues in both queue folders.
 
-        Which are right, only the store's owner knows.
+        The folders are consumequeue and batchconsumequeue. Only the store's owner knows which queues are right.
         """
         if not self.queues or not self.conflicting_queues:
             return
@@ -125,16 +125,15 @@ class ReadOnlyStore:
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
-        """Return the extensions of queues that have one and can be read."""
+        """Return the readable extensions of queues by (topic, queueId)."""
         found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
         return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
         """Return whether a queue may exist that was not read.
 
-        Its folder, or one above it, has no read permission or is a link.
-
-        Without `queue_id`: whether that holds for some queue of the topic.
+        This is so if its folder, or a folder above it, has no read permission or is a link. Without `queue_id`, return
+        whether this is so for any queue of the topic.
         """
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
@@ -171,16 +170,15 @@ class ReadOnlyStore:
     def tags_are_indexed(self) -> bool | None:
         """Return whether the index has entries for TAGS.
 
-        The first call finds out; the answer is kept.
-
-        None: it shows nothing. Raises Unreadable.
+        None if the index does not show this. The first call examines the index, and the answer is kept. Raises
+        Unreadable.
         """
         return tags_are_indexed(self)
 
     def reopen_queue(self, key: QueueKey) -> None:
-        """List the files of a queue again that someone fills meanwhile, or that is new.
+        """List the files of a queue again.
 
-        Raises OSError.
+        Use this for a queue that is new, or that another program is filling. Raises OSError.
         """
         if key in self.queues:
             self.queues[key].queue.refresh()
@@ -191,7 +189,7 @@ class ReadOnlyStore:
                 self.queues[key] = ConsumeQueue(*key, files)
 
     def reopen_index(self) -> None:
-        """List the index files again at the next look-up."""
+        """Close the index files, so that the next look-up lists them again."""
         self.index.close()
         del self.index
 
@@ -210,21 +208,24 @@ class ReadOnlyStore:
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """Return what config/topics.json says of each topic; empty without a good one."""
+        """Return the entry of each topic in config/topics.json.
+
+        Empty if topics.json is missing or bad.
+        """
         return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        Afterwards `foreign` has what cannot be read of them.
+        Afterwards `foreign` has everything there that cannot be read.
         """
         _ = self.queues, self.extensions
 
     @property
     def partly_read(self) -> bool:
-        """Return whether something that belongs to the store was not read so far.
+        """Return whether a part of the store was not read so far.
 
-        A link, a folder that is closed or not there.
+        The part is a link, a folder without read permission, or a commit log folder that does not exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
@@ -257,7 +258,7 @@ class ReadOnlyStore:
     def lock_holder(self) -> int | None:
         """Return the PID of the broker that has the store open on this host.
 
-        None: nobody, or on another host.
+        None if no broker has the store open, if the broker runs on another host, or if the lock file cannot be opened.
         """
         try:
             return self.storage.lock_holder(self.path.part(store_path.LOCK))
@@ -265,9 +266,9 @@ class ReadOnlyStore:
             return None
 
     def tags_code(self, message: Message) -> int:
-        """Return the tagsCode of a message: hashCode of TAGS.
+        """Return the tagsCode of a message.
 
-        Of a scheduled one the delivery time that its unit has.
+        This is the hashCode of TAGS. For a scheduled message, it is the delivery time that the message's unit has.
         """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
@@ -278,7 +279,7 @@ class ReadOnlyStore:
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
         """Return the tagsCode of a scheduled message's unit.
 
-        Where the unit has an address, the tagsCode is in the extension.
+        If the unit has an address, the tagsCode is in the extension.
         """
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
@@ -297,9 +298,8 @@ class ReadOnlyStore:
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
         """Yield the messages of `topic` that have `key`, in log order.
 
-        They have it among KEYS or as UNIQ_KEY; the index leads to them.
-
-        Where the index leads to bytes that hold no record any more, the Damage: it may have been such a message.
+        The index leads to them, and they have `key` among their KEYS or as UNIQ_KEY. If the index leads to bytes that
+        no longer hold a record, the Damage is yielded, because the lost record may have been such a message.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -331,8 +331,8 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        These are commit log folders that do not exist, and wrong entries in place of a single file or of config, links
-        out of the store included.
+        These are commit log folders that do not exist, and wrong entries at the place of a single file or of the folder
+        config. A link out of the store is a wrong entry.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
@@ -347,7 +347,7 @@ class ReadOnlyStore:
         ]
 
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
-        """Yield (topic, queueId, files) for what can be read in a queue folder.
+        """Yield (topic, queueId, files) of each readable queue in a queue folder.
 
         Everything else there goes to `foreign`.
         """
@@ -403,7 +403,10 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Note a folder that cannot be listed: what is below it is not known."""
+        """Note a folder that cannot be listed.
+
+        It is not known what lies below this folder.
+        """
         self._unread.add(folder.relative_to(self.path.root).parts)
 
     def _not_ours(self, path: Path, kind: Kind) -> Damage:

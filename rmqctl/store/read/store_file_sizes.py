@@ -1,4 +1,4 @@
-"""Sizes of a store's files as the files themselves show them."""
+"""The sizes of a store's files, as the files themselves show them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
     """Return the sizes that the files show.
 
-    Those of broker.conf where there is no file.
+    If there is no file of a kind, its size is that of broker.conf.
     """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
@@ -35,10 +35,10 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
-    """Return the slots and entries of most index files.
+    """Return the numbers of slots and entries that most index files have.
 
-    None where no file shows them. Raises OSError. A file without room for the entries that its header counts was cut,
-    so its length says nothing.
+    None if no file shows them. Raises OSError. A file without room for the entries that its header counts was cut, so
+    its length shows nothing.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -52,7 +52,8 @@ def _is_long_enough(file: IndexFile) -> bool:
 def writes_extension(store: ReadOnlyStore) -> bool:
     """Return whether units go to extensions (enableConsumeQueueExt).
 
-    As broker.conf says, otherwise as some queue's last unit did.
+    broker.conf says so. If it does not, the last units of the queues show it: one of them has the address of an
+    extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

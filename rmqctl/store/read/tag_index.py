@@ -2,9 +2,9 @@
 
 Brokers write them since 5.4.0 (IndexService.buildIndex).
 
-The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` says so, or entries of the index do. Where neither can, a change
-of the index needs to be told: entries for TAGS that are left out are messages that the broker's query by tag does not
-find.
+The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` shows this, or entries of the index do. If neither shows it, the
+user must say it before the index is changed. Otherwise entries for TAGS may be left out, and the broker's query by tag
+does not find their messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class IndexedStore(Protocol):
 
 
 def signs_of_5_4(store: IndexedStore) -> list[str]:
-    """Return what only 5.4 and later leave in a store."""
+    """Return the signs that only 5.4 and later leave in a store."""
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
     return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
@@ -67,9 +67,9 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    None: it has no message with TAGS. Raises Unreadable. One such entry is enough: messages without may be those of a
-    time before, or of a broker of another version. A file may have just been begun, and the newest entries may be such
-    messages, so that other places of the index are looked at as well.
+    None if the sample has no message with TAGS. Raises Unreadable. One such entry is enough: messages without one may
+    come from an earlier time, or from a broker of another version. The newest file may just have been begun, and the
+    newest entries may all be of such messages. Therefore other places of the index are examined, too.
     """
     found = None
     for entries in _samples(store):
@@ -82,9 +82,9 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 
 
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
-    """Return whether one of the entries of a message is for its TAGS.
+    """Return whether one of a message's index entries is for its TAGS.
 
-    None: it has none, or one of its keys has the same hash.
+    None if the message has no TAGS, or if one of its keys has the same hash as its TAGS.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -96,7 +96,10 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
 
 
 def _tags_of(message: Message) -> str:
-    """Return the TAGS that 5.4 indexes a message by; empty where it does not."""
+    """Return the TAGS by which 5.4 indexes a message.
+
+    Empty if 5.4 does not index the message by TAGS.
+    """
     return (
         ""
         if transaction_type(message.sys_flag) is TransactionType.ROLLBACK
@@ -107,9 +110,7 @@ def _tags_of(message: Message) -> str:
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages that the newest index entries lead to.
 
-    Each comes with the key hashes of its entries.
-
-    Raises Unreadable.
+    Each message comes with the key hashes of its entries. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
@@ -118,10 +119,10 @@ def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
     """Return whether new index entries include TAGS.
 
-    They do as in brokers of `profile`; with None, as the store shows.
+    They do if brokers of `profile` write them. With `profile` None, the store itself shows it.
 
-    Raises BadRequest where 5.x wrote the store, it has messages with TAGS, and neither its index nor anything else
-    shows which 5.x.
+    Raises BadRequest if 5.x wrote the store, the store has messages with TAGS, and neither its index nor anything else
+    shows which 5.x wrote it.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -137,7 +138,7 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
 
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
-    """Yield entries that stand together: the newest first."""
+    """Yield lists of neighbouring index entries, the newest list first."""
     files = store.index.files
     for index_file in files[-1:]:
         yield _newest_entries(index_file, SAMPLE_ENTRIES)
@@ -155,7 +156,7 @@ def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
 
 
 def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
-    """Yield a few entries from each of many places."""
+    """Yield a few entries from each of many places in an index file."""
     try:
         header = index_file.header()
         end = header.index_count if header is not None else 0
@@ -168,7 +169,10 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield each message that entries lead to, with the key hashes that do."""
+    """Yield each message that the entries lead to, with their key hashes.
+
+    A message comes with the hashes of all entries that lead to it.
+    """
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
         found[entry.phy_offset].add(entry.key_hash)
@@ -186,7 +190,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 
 
 def _log_has_tags(store: IndexedStore) -> bool:
-    """Return whether the log has a message that newer brokers index by its TAGS.
+    """Return whether the log has a message that 5.4 would index by its TAGS.
 
     Only the first records of some files are read.
     """

@@ -1,6 +1,6 @@
 """The topic names that a store knows.
 
-For an unknown one that was typed, the nearest is proposed.
+For an unknown topic name, the nearest known name is proposed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
     """Return the error text for a topic that does not exist.
 
-    It has no queue and is not in topics.json; the text proposes the nearest name.
+    Such a topic has no queue and is not in topics.json. The text proposes the nearest name.
 
-    None: the store knows it.
+    None if the topic exists, or if it may have queues that were not read.
     """
     known = {name for name, _ in store.queues} | set(store.listed_topics)
     if topic in known or store.is_unread(topic):

@@ -1,9 +1,13 @@
 """Which broker version wrote a store: the profile that every verb uses.
 
-First the signs of 5.x: its files, among them `abort.bak`, which each start leaves (ours as 5.3, too, so that a store
-without a message is not taken for an older one), and what topics.json has only there. Without them the 0x02 after the
-last property, which comes and goes with versions: there up to 4.9.0, not from 4.9.1 to 5.1.4, there from 5.2 on. The
-signs of 5.4 are told by `rmqctl.store.read.tag_index`.
+First, the signs of 5.x are looked for: files, and parts of topics.json, that only 5.x writes. One of these files is
+`abort.bak`, which each start of 5.x leaves. rmqctl leaves `abort.bak`, too, when it writes as 5.3 or 5.4, so that a
+store without a message is not taken for an older one.
+
+If there is no sign of 5.x, the 0x02 after the last property decides. Brokers up to 4.9.0 write it, 4.9.1 to 5.1.4 do
+not, and 5.2 and later write it again.
+
+`rmqctl.store.read.tag_index` has the signs of 5.4.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ SAMPLE_RECORDS = 64
 
 
 def guess_profile(store: ReadOnlyStore) -> Profile:
-    """Return the profile of the broker that wrote the store; 4.9 where nothing shows.
+    """Return the profile of the broker that wrote the store.
 
-    enabledAppendPropCRC is a setting of 5.2 and later.
+    It is 4.9 if nothing shows the version. The setting enabledAppendPropCRC is a sign of 5.x, because only 5.2 and
+    later have it.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -45,7 +50,7 @@ def shows_version(store: ReadOnlyStore) -> bool:
 
 
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
-    """Return what only 5.x leaves in a store."""
+    """Return the signs that only 5.x leaves in a store."""
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
@@ -57,9 +62,10 @@ def _has_topic_attributes(store: ReadOnlyStore) -> bool:
 
 
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
-    """Return whether the properties of the first records that have any end with 0x02.
+    """Return whether the properties of the first records end with 0x02.
 
-    A batch's are its client's: most votes count.
+    None if none of these records has properties. The majority decides, because the properties of a message in a batch
+    are written by its client.
     """
     votes = []
     position = store.commit_log.min_offset
@@ -76,10 +82,10 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 def looks_like_3x(store: ReadOnlyStore) -> bool:
     """Return whether 3.x wrote the store.
 
-    It has no `lock` and no sign of 5.x, hashSlotCount counts the entries of every index file, and the index has no
-    UNIQ_KEY, which 4.x indexes.
+    Such a store has no `lock` and no sign of 5.x. In every index file, hashSlotCount is the number of entries. The
+    index has no UNIQ_KEY, which 4.x indexes.
 
-    An index without an entry says nothing.
+    If the index has no entry, the answer is no.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
@@ -90,7 +96,7 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
 
 
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
-    """Return the error of a change, or the plan of one, for a store of 3.x."""
+    """Return the error for a change of a 3.x store, or for a plan of a change."""
     what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
     hint = (
         "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"

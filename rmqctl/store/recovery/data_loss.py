@@ -1,7 +1,7 @@
 """What a repair or a broker's restart loses, counted by the same rules.
 
-A message is lost where its record, good or damaged, is after the log's new end. Where no record is left, a unit that
-pointed there counts as a lost message. A message is also lost where no queue leads to it any more, wherever it is.
+A message is lost if its record, good or damaged, is after the log's new end. If no record is left, a unit that pointed
+there counts as a lost message. A message is also lost if no queue leads to it any more, wherever it is in the log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 
 
 class LossCounter:
-    """What ends up after the log's end.
+    """Counts what lies after the log's new end.
 
-    Messages, places that hold a record no more, and units without their message.
-
-    `good` counts the messages that nothing is wrong with.
+    It counts messages, places that no longer hold a record, and units without their message. `good` is the number of
+    messages that have no damage.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -39,14 +38,15 @@ class LossCounter:
         self.good = 0
 
     def messages(self, messages: Rows) -> None:
-        """Take good messages (DISPATCH_COLUMNS)."""
+        """Count good messages (rows of DISPATCH_COLUMNS)."""
         self.good += len(messages)
         self._dropped.on_messages(messages)
 
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        A message that says it belongs elsewhere counts, unless the log has it there as well.
+        A message that names another physical offset as its own is counted, unless the log has the message there as
+        well.
         """
         message = damage.message
         if message is not None and self._is_copy(message):
@@ -67,16 +67,19 @@ class LossCounter:
         )
 
     def units(self, key: QueueKey, count: int) -> None:
-        """Take units of a queue that go."""
+        """Count units of a queue that will be removed."""
         self._units[key] = self._units.get(key, 0) + count
 
     def of_queues(self) -> dict[QueueKey, int]:
-        """Return messages that each queue loses."""
+        """Return the number of messages that each queue loses."""
         dropped = self._dropped.counts()
         return {key: max(dropped.get(key, 0), self._units.get(key, 0)) for key in dropped.keys() | self._units.keys()}
 
     def total(self) -> DataLoss:
-        """Return all of it; a message of which only a unit is left has no bytes."""
+        """Return the whole loss.
+
+        A message of which only a unit is left has no bytes.
+        """
         dropped = self._dropped.counts()
         torn = [count - dropped.get(key, 0) for key, count in self._units.items() if not key[0].startswith(LMQ_PREFIX)]
         return DataLoss(
@@ -85,7 +88,7 @@ class LossCounter:
 
 
 class DataLoss(NamedTuple):
-    """Messages and their bytes."""
+    """The number of lost messages, and their bytes."""
 
     records: int = 0
     bytes: int = 0
@@ -94,7 +97,7 @@ class DataLoss(NamedTuple):
 class QueueOutcome(NamedTuple):
     """A queue's new begin and end (queue offsets), and its lost messages.
 
-    `moved` places of it lead to another message of the log afterwards than now, or to none.
+    `moved` is the number of queue offsets that will lead to another message than now, or to none.
     """
 
     topic: str
@@ -105,7 +108,7 @@ class QueueOutcome(NamedTuple):
     moved: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the queue with names of JSON."""
+        """Return the queue as a dict for JSON."""
         found = {
             "topic": self.topic,
             "queueId": self.queue_id,

@@ -1,8 +1,8 @@
-"""How a starting broker reads its log in two ways, simulated record by record.
+"""The two ways in which a starting broker reads its log, simulated.
 
-The two ways are the scan of recovery, and the dispatch of start() (4.x). Both follow the good messages that somebody
-else found, in whole batches, as long as these are what the broker reads next. Otherwise the broker's own look at one
-record decides.
+They are the scan of recovery, and the dispatch of start() (4.x). Good messages that another scan has found are taken in
+whole batches, as long as they are what the broker reads next. Otherwise one record is checked in the same way as the
+broker checks it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_V1_TOPIC = 127
 class Dispatch:
     """Gives `queues` the messages that a pass over the log reads.
 
-    Good messages are given as they are. What the broker itself finds is given by what the record says of itself.
+    Good messages are given as they are. A message that the broker itself finds is given as its record describes it.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -41,20 +41,24 @@ class Dispatch:
         self._foreign: list[int] = []
 
     def rows(self, messages: Rows) -> None:
-        """Take good messages (of DISPATCH_COLUMNS), in log order."""
+        """Dispatch good messages (rows of DISPATCH_COLUMNS), in log order."""
         self._queues.fill(messages)
 
     def found(self, message: Message, physical_offset: int) -> None:
-        """Take a message at `physical_offset`, which may name another offset for itself."""
+        """Dispatch a message that was found at `physical_offset`.
+
+        The message may name another offset as its own.
+        """
         if message.physical_offset == physical_offset:
             self._queues.fill(self._builder.of(message).messages)
         else:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row, from `start` on, whose message the broker does not know.
+        """Return the first row, from `start` on, that the broker does not know.
 
-        These are V2 records in 4.x; only long topics have them.
+        4.x does not know V2 records, which only long topics have. If the broker knows all rows, return the number of
+        rows.
         """
         if self._profile.knows_long_topics:
             return len(messages)
@@ -68,9 +72,9 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The files of the log that load() took, ascending, of `file_size` bytes each.
+    """The log files that load() took, ascending, of `file_size` bytes each.
 
-    `start` is the first one's offset.
+    `start` is the physical offset of the first file; 0 if there is no file.
     """
 
     def __init__(self, files: Sequence[MappedFile], file_size: int, profile: Profile) -> None:
@@ -81,12 +85,15 @@ class RecoveryPass:
         self._profile = profile
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
-        """Return the file that has an offset."""
+        """Return the file that has an offset; None if no file has it."""
         at = bisect_right(self._bases, physical_offset) - 1
         return self.files[at] if at >= 0 and physical_offset < self.files[at].end else None
 
     def check(self, file: MappedFile, physical_offset: int, *, check_crc: bool) -> Checked:
-        """Return what the broker makes of what is at an offset of a file. Raises OSError."""
+        """Return the broker's check of the bytes at an offset of a file.
+
+        Raises OSError.
+        """
         position = physical_offset - file.file_from_offset
 
         def read(at: int, size: int) -> bytes:
@@ -98,7 +105,7 @@ class RecoveryPass:
 class ScanEnd(NamedTuple):
     """Where recovery ends the log, and why.
 
-    `code` is that of the damage there, if `damage` told of it, otherwise empty.
+    `code` is the code of the damage there, if `RecoveryScan.damage` has reported one. Otherwise it is empty.
     """
 
     physical_offset: int
@@ -109,9 +116,10 @@ class ScanEnd(NamedTuple):
 class RecoveryScan:
     """The scan of recovery, from the start of file `number` on.
 
-    Messages that say `dispatches_from` or beyond are dispatched.
+    Messages whose PHYSICALOFFSET is `dispatches_from` or higher are dispatched; None: no message is dispatched.
 
-    `position` is where it stands, `end` where it ended. Methods raise OSError where a queue cannot be read.
+    `position` is where the scan is now. `end` is where it ended; None if it has not ended. Methods raise OSError if a
+    queue cannot be read.
     """
 
     def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
@@ -124,7 +132,7 @@ class RecoveryScan:
         self._damage: tuple[int, str] | None = None
 
     def on_messages(self, messages: Rows) -> None:
-        """Take good messages one after the other (of DISPATCH_COLUMNS)."""
+        """Scan over good messages (rows of DISPATCH_COLUMNS), one after the other."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
         while self.end is None and self.position < behind:
@@ -137,7 +145,10 @@ class RecoveryScan:
             self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
-        """Take something else than a good message, from an offset on."""
+        """Scan over something other than good messages.
+
+        It lies in [physical_offset, end).
+        """
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
@@ -152,13 +163,13 @@ class RecoveryScan:
         self.position = max(self.position, end)
 
     def finish(self) -> ScanEnd:
-        """Go on to the end of the log."""
+        """Scan to the end of the log, and return where and why recovery ends it."""
         while self.end is None:
             self.step()
         return self.end
 
     def step(self) -> None:
-        """Take one record, or the end of a file, by the broker's own look."""
+        """Scan one record, or the end of a file, in the same way as the broker."""
         file = self._log.files[self._number]
         try:
             checked = self._log.check(file, self.position, check_crc=True)
@@ -192,11 +203,11 @@ class RecoveryScan:
 
 
 class ReputPass:
-    """start() of 4.x (ReputMessageService.doReput).
+    """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    Dispatches from `start` on, checks no checksums, and passes over what is no record.
+    It begins at `start`, checks no checksums, and passes over bytes that are not a record.
 
-    `hangs_at` is the offset that no file has, once it came to one. Methods raise OSError.
+    If it has come to an offset that no file has, `hangs_at` is that offset. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
@@ -209,9 +220,9 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:
-        """Take good messages one after the other.
+        """Dispatch good messages, one after the other.
 
-        Those from `limit` on are not for dispatch, or not yet.
+        Messages from physical offset `limit` on are not dispatched, or not yet.
         """
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)
@@ -229,7 +240,7 @@ class ReputPass:
             self._advance(int(offsets[until - 1]) + int(messages["size"][until - 1]) - self._position)
 
     def finish(self, log_end: int) -> None:
-        """Go on to the log's end."""
+        """Dispatch up to the log's end."""
         while self._reput_from < log_end and self._open():
             self._step()
 
@@ -269,6 +280,6 @@ class ReputPass:
 
 
 def _row_at(offsets: Numbers, physical_offset: int) -> int | None:
-    """Return the row of a message that begins at an offset."""
+    """Return the row of the message that begins at an offset; None if none does."""
     row = int(np.searchsorted(offsets, physical_offset)) if offsets[0] < physical_offset else 0
     return row if row < len(offsets) and offsets[row] == physical_offset else None

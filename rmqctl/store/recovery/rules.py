@@ -1,61 +1,77 @@
-"""What a broker does to a store when it starts: the rules, as pure functions.
+"""What a broker does to a store when it starts, as rules and pure functions.
 
-`rmqctl.store.recovery.simulation` plays them on a store. load() recovers, before the broker takes its lock: queues
-first, then the log, then both are cut to fit. start() comes after it.
+load() recovers the store, before the broker takes
+its lock: first the queues, then the log. Then load() cuts both so that they fit together. start() comes after load().
+`4.7, 4.9` stands for all versions from 4.0 to 4.9, and `5.3` for 5.0 and later.
 
-1. **Load.** A file of the log or of a queue that has not the configured length, or no offset for a name: the store does not load.
-2. **Queues** (ConsumeQueue.recover). Each by itself, from the third file from its end on: units in use (physicalOffset >= 0, size > 0)
-   up to the first that is not; there the queue ends, its files after that are deleted. A queue may end too early by this, and its
-   last three files alone are looked at. The furthest end of a record that any queue's last unit points to is the *queues' end*.
-3. **Start file** of the scan of the log, and what the scan does with good records:
+**1. Load.** The store does not load if a file of the log or of a queue does not have the configured length, or if the
+name of a file is not an offset.
 
-   | abort | profile  | the scan begins at                                              | it dispatches                              |
-   |-------|----------|-----------------------------------------------------------------|--------------------------------------------|
-   | no    | 4.7, 4.9 | the third file from the end                                     | nothing                                    |
-   | no    | 5.3      | the last file that begins at the queues' end or before it       | records whose PHYSICALOFFSET > queues' end |
-   | yes   | any      | the last file whose head says that it was stored before the     | all                                        |
-   |       |          | checkpoint: good magic, 0 != storeTimestamp <= safe time        |                                            |
-   | any   | any      | the first file, where no file is such                           | as above                                   |
+**2. Queues** (ConsumeQueue.recover). The broker recovers each queue by itself, from the third file from its end on. It
+accepts units as long as they are in use (physicalOffset >= 0, size > 0). The first other unit ends the queue, and the
+files after that unit are deleted. So one bad unit can end a queue too early; files before the last three are not
+checked. The *queues' end* is the largest offset at which a record ends that the last unit of any queue points to.
 
-   Safe time: min(physicMsgTimestamp, logicsMsgTimestamp) - 3 s of the checkpoint, never below 0. Good magic: V1, and V2 in 5.3.
-   `>` is a bug of 5.3: the queues' end is where the next record begins, so the first record that the queues lack is never dispatched.
-4. **Scan** (CommitLog.recoverNormally, recoverAbnormally), record by record:
+**3. Start file.** Without abort, the log scan begins at this file:
 
-   | what is there                                         | 4.7, 4.9                | 5.3                     |
-   |-------------------------------------------------------|-------------------------|-------------------------|
-   | a good record (`rmqctl.format.broker_check`)          | go on                   | go on                   |
-   | a V2 record                                           | **the log ends here**   | go on                   |
-   | a blank                                               | next file               | next file               |
-   | a blank of the last file                              | **the log ends here**   | **the log ends here**   |
-   | a blank that claims more than is left of the file     | next file               | **the log ends here**   |
-   | zeros, a bad magic, size, length or body checksum     | **the log ends here**   | **the log ends here**   |
-   | the file's end without a blank                        | **the log ends here**   | **the log ends here**   |
-   | PHYSICALOFFSET or `__CRC32#` wrong, checksum of an    | go on: nobody looks     | go on: nobody looks     |
-   | empty body wrong, a file missing                      |                         |                         |
+| profile  | the scan begins at                                     | it dispatches these good records           |
+|----------|--------------------------------------------------------|--------------------------------------------|
+| 4.7, 4.9 | the third file from the end                            | none                                       |
+| 5.3      | the last file that begins at or before the queues' end | those with PHYSICALOFFSET > queues' end    |
 
-   So *one flipped bit drops all that follows it*. The next file is the existing next: where files are missing the log goes on
-   after the hole, and where only a pre-allocated file follows, the log ends at its start.
-5. **Cut.** The log is cut at its end (positions only: the bytes stay), later files are deleted. Only if the queues' end, as it was
-   before the scan, is the log's end or beyond it, each queue is cut to units that point before the log's end; a last file of a
-   queue that begins with one that does not is deleted, otherwise its first unit stays, in use or not. 4.x cuts the log first, 5.3 the
-   queues. Without any file of the log all queues are deleted.
-6. **Min offsets** (correctMinOffset). 4.x: the first unit of the first file that points to the log's start or beyond; none: 0, or
-   what it was. 5.3: the queue's end where the last unit points before the log's start; otherwise by bisection in the first file.
-   5.3 does not load at all where the last file of a queue has no unit.
-7. **start()**. 4.x dispatches from the furthest end of any queue (the log's start at least) up to the log's end, and *waits*: where
-   no file has an offset on that way it waits forever. It checks no checksums, passes over the rest of a file where it finds no
-   record, and corrects the min offsets again. 5.3 dispatches nothing: what was not dispatched by the scan is lost to the queues.
-8. **Index** (IndexService.load). With abort, files whose endTimestamp is beyond the checkpoint's indexMsgTimestamp are deleted: this is
-   always so for the one that is not full yet.
+With abort, all versions begin at the last file that was stored before the checkpoint, and dispatch all good records.
+The first record of such a file has a good magic code, and a storeTimestamp that is not 0 and not after the safe time.
+The safe time is min(physicMsgTimestamp, logicsMsgTimestamp) of the checkpoint minus 3 s, and never below 0. The magic
+code of V1 is good, in 5.3 that of V2, too.
 
-Filling a queue (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`): a record that ends before
-the end of the last unit's is passed over, so is one with a QUEUEOFFSET before the queue's end, but not QUEUEOFFSET
-0; any other is appended *at the queue's end*, whatever its QUEUEOFFSET. Only a queue without files begins at the
-QUEUEOFFSET, with pre-blank units in front.
+If no file meets the condition, the scan begins at the first file. The `>` is a bug of 5.3: the queues' end is where the
+next record begins, so the first record that the queues lack is never dispatched.
 
-Read off 4.7.1, 4.9.7 and 5.3.3; up to 5.3.1 a scan without abort begins as in 4.x and dispatches nothing. Not told:
-duplicationEnable, controller mode, forceVerifyPropCRC, messageIndexSafe, recheckReputOffsetFromCq, which are all off
-unless configured.
+**4. Scan** (CommitLog.recoverNormally, recoverAbnormally). The broker reads the log record by record:
+
+| what it finds                                         | 4.7, 4.9                | 5.3                     |
+|-------------------------------------------------------|-------------------------|-------------------------|
+| a good record (`rmqctl.format.broker_check`)          | it goes on              | it goes on              |
+| a V2 record                                           | **the log ends here**   | it goes on              |
+| a blank                                               | next file               | next file               |
+| a blank of the last file                              | **the log ends here**   | **the log ends here**   |
+| a blank that claims more than is left of the file     | next file               | **the log ends here**   |
+| zeros, a bad magic, size, length or body checksum     | **the log ends here**   | **the log ends here**   |
+| the file's end without a blank                        | **the log ends here**   | **the log ends here**   |
+| a wrong PHYSICALOFFSET or `__CRC32#`                  | it goes on (no check)   | it goes on (no check)   |
+| a wrong checksum of an empty body                     | it goes on (no check)   | it goes on (no check)   |
+| a missing file                                        | it goes on (no check)   | it goes on (no check)   |
+
+So *one flipped bit drops everything after it*. The next file is the next one that exists: if files are missing, the log
+continues after the gap. If only a pre-allocated file follows, the log ends at the start of that file.
+
+**5. Cut.** The broker cuts the log at its end and deletes later files. It changes only positions: the bytes stay. It
+cuts queues only if the queues' end, as it was before the scan, is at or after the log's end. Then each queue keeps only
+units that point before the log's end. If the last file of a queue begins with a unit that points elsewhere, the file is
+deleted; otherwise its first unit stays, even if it is not in use. 4.x cuts the log first, 5.3 the queues. If the log
+has no file at all, all queues are deleted.
+
+**6. Minimum offsets** (correctMinOffset). In 4.x, the minimum offset of a queue is that of the first unit in its first
+file that points to the log's start or after it. If there is no such unit, the minimum offset stays what it was, or 0 at
+load(). In 5.3, it is the queue's end if the last unit points before the log's start; otherwise, a binary search in the
+first file finds it. 5.3 does not load a store if the last file of a queue has no unit.
+
+**7. start().** 4.x dispatches the log from the largest end of any queue (at least from the log's start) up to the log's
+end, and *waits* until this is done. If it reaches an offset that no file has, it waits forever. It checks no checksums.
+If it finds something that is no record, it skips the rest of that file. Then it corrects the minimum offsets again. 5.3
+dispatches nothing here: records that the scan did not dispatch never get a unit.
+
+**8. Index** (IndexService.load). With abort, the broker deletes each index file whose endTimestamp is after the
+checkpoint's indexMsgTimestamp. This is always true for the last index file, which is not full yet.
+
+**Dispatch into a queue** (ConsumeQueue.putMessagePositionInfo, `rmqctl.kernels.queue_simulate`). A record is skipped if
+it ends before the end of the record that the queue's last unit points to. A record is also skipped if its QUEUEOFFSET
+is before the queue's end and is not 0. Any other record is appended *at the queue's end*, whatever its QUEUEOFFSET.
+Only a queue without files begins at the QUEUEOFFSET of its first record; pre-blank units fill the file before it.
+
+These rules come from 4.7.1, 4.9.7 and 5.3.3. Up to 5.3.1, a scan without abort begins as in 4.x and dispatches nothing.
+Not covered are settings that are off by default: duplicationEnable, controller mode, forceVerifyPropCRC,
+messageIndexSafe and recheckReputOffsetFromCq. `rmqctl.store.recovery.simulation` applies the rules to a store.
 """
 
 from __future__ import annotations
@@ -78,7 +94,7 @@ HEAD_SIZE = HEADS[0].size + 24  # as far as any head's store time
 
 
 class Mode(Enum):
-    """How a broker recovers."""
+    """The two ways in which a broker recovers: without and with `abort`."""
 
     NORMAL = "normal"
     ABNORMAL = "abnormal"
