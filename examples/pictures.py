@@ -1,9 +1,11 @@
 """Draw README's pictures: what a terminal shows of two commands on a store with one flipped bit.
 
-Usage: `python examples/pictures.py [FOLDER]`. FOLDER is this script's own by default. Run it again after a change of the output.
+Usage: `python examples/pictures.py [FOLDER]`. The default FOLDER is that of this script. Run the script again after a
+change of the output.
 
-The store is `broker-497.tar.xz`, from a real broker. The commands really run, in this process, and their output is not edited.
-Only the clock is not real: it stands still, so that each run draws the same picture, and `verify` reports 0.00 s.
+The store is `broker-497.tar.xz`, from a real broker. The commands really run, in this process, and their output is not
+edited. Only the clock is not real: it stands still, so that each run draws the same picture, and `verify` reports
+0.00 s.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The house stays as CONTRIBUTING.md describes it: no folder grows too large, no modules import each
-other in a circle.
+"""The house stays as CONTRIBUTING.md describes it.
+
+No folder grows too large, no modules import each other in a circle, and docstrings begin with a short line.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ MODULES = {
     for path in sorted(ROOT.rglob("*.py"))
 }
 FILES_MAX, LINES_MAX = 16, 2500
+SUMMARY_LENGTH_MAX = 79
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def imported(module: str) -> set[str]:
@@ -35,6 +38,18 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {module: imported(module) - packages for module in MODULES}
     assert len(graph) > 200
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_every_docstring_begins_with_one_short_line() -> None:
+    found = {
+        (module, getattr(node, "name", "module")): docstring
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)) is not None
+    }
+    assert len(found) > 1500
+    summaries = {place: docstring.split("\n\n")[0] for place, docstring in found.items()}
+    assert [place for place, text in summaries.items() if "\n" in text or len(text) > SUMMARY_LENGTH_MAX] == []
 
 
 def test_no_folder_is_too_large() -> None:

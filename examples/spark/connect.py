@@ -1,4 +1,6 @@
-"""The same by Spark Connect: `python examples/spark/connect.py sc://HOST:15002 STORE...` (pip install 'rmqctl[connect]').
+"""The same tables by Spark Connect (pip install 'rmqctl[connect]').
+
+Usage: `python examples/spark/connect.py sc://HOST:15002 STORE...`.
 
 STORE is a path that the server and its executors see. They need rmqctl's libraries and pyarrow; rmqctl itself is sent.
 """

@@ -1,7 +1,9 @@
-"""Stores as tables: cells for a notebook, or `python examples/spark/notebook.py STORE...` (pip install 'rmqctl[spark]').
+"""Stores as tables: cells for a notebook, or a script (pip install 'rmqctl[spark]').
 
-A notebook that has a session (`spark`) already leaves the first cell out, but for `register(spark)`; where its executors are on other
-hosts, `rmqctl.spark.session.session.send_package(spark, FOLDER)` comes before that.
+Usage as a script: `python examples/spark/notebook.py STORE...`.
+
+If the notebook already has a session (`spark`), leave out the first cell, except for `register(spark)`. If its
+executors are on other hosts, call `rmqctl.spark.session.session.send_package(spark, FOLDER)` before `register`.
 """
 
 # %% a session, which ends with the process

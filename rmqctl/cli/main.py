@@ -86,8 +86,8 @@ class Verbs(click.Group):
 def rmqctl(debug: bool) -> None:
     """Operations and forensics for Apache RocketMQ message stores, offline.
 
-    STORE is the broker's storePathRootDir, or a copy of it: the folder with commitlog/, consumequeue/, index/. Inspection
-    never writes to it. stdout is data, stderr is everything else.
+    STORE is the broker's storePathRootDir, or a copy of it: the folder with commitlog/, consumequeue/, index/.
+    Inspection never writes to it. stdout is data, stderr is everything else.
     """
 
 

@@ -79,7 +79,10 @@ def _aligned(block: list[str]) -> list[str]:
 
 
 def _inline(text: str) -> str:
-    """Return a paragraph with roff's bold for backquotes and **, and its italics for *."""
+    """Return a paragraph with roff's bold and italics.
+
+    Backquotes and ** mark bold text; * marks italics.
+    """
     pieces = re.split(r"(`[^`]+`|\*\*[^*]+\*\*|(?<![\w/*])\*[^*\s][^*]*\*(?![\w*]))", text)
     line = "".join(_in_font(piece) if at % 2 else escaped(piece) for at, piece in enumerate(pieces))
     return f"\\&{line}" if line.startswith((".", "'")) else line

@@ -1,18 +1,21 @@
-"""JSON Lines -> the commit log's records, many at once.
+"""Encode many JSON Lines as records of the commit log at once.
 
-`encode` writes plain lines as records, `place` says where they came to. The bytes are the same as of the one-line way
-(`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares both. What is rare is left to
-that, and so is every line with something wrong: only it says what. A line is plain iff
+`encode` writes plain lines as records; `place` returns where the records are. The bytes are the same as those of the
+one-line path (`rmqctl.operations.append.message_from_json`, `rmqctl.format.encode`): a test compares both. The one-line
+path takes all other lines: rare ones, and lines with a fault, because only the one-line path names the fault. A line is
+plain if all of these are true:
 
-  (1) it is one flat JSON object of ASCII without a backslash, with what comes after a string or an integer where it must
-  (2) its keys are dump's, each once, with a value of its kind and in its range; those that are not read have a string or an integer
-  (3) its queue is in the table; the topic has at most 127 bytes, and queueId is not negative
-  (4) `properties` has at most 64 names, each once, none empty and none without a value; no name asks for more than a record
-  (5) `body` is there in a copy; it is text, or base64 whose last bits are zeros; and it is the one that `bodyCrc` reports
-  (6) hosts are IPv4; sysFlag has no transaction and no inner batch
-  (7) no part is longer than it may be, nor the record longer than a file
+  (1) The line is one flat JSON object of ASCII characters, without a backslash and without a syntax error.
+  (2) Its keys are those of dump, each at most once, with values of the right type and range. Keys that append ignores
+      have a string or an integer.
+  (3) Its queue is in the table, its topic has at most 127 bytes, and its queueId is not negative.
+  (4) `properties` has at most 64 names, each once. No name and no value is empty. The names in `_RARE`
+      do not occur: they ask for more than one record.
+  (5) A copied message has a `body`. A body is text, or base64 whose unused last bits are zero. It matches `bodyCrc`.
+  (6) Hosts are IPv4 addresses; sysFlag shows no transaction and no inner batch.
+  (7) No part is longer than its limit, and the record fits into a file.
 
-Not supported, since nobody gains by it: `__CRC32#`, records V2, `bodyEncoding` hex, `damage`.
+`__CRC32#`, V2 records, `bodyEncoding` hex and `damage` are never plain: they are too rare to gain from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a repair is going to do, frozen.
+"""The plan of a repair, frozen.
 
-Shown by `--dry-run`, carried out exactly so by `rmqctl.operations.repair.execute`.
+`--dry-run` shows it; `rmqctl.operations.repair.execute` executes exactly this plan.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
 
 
 class RebuildQueue(NamedTuple):
-    """Make a queue anew from the log."""
+    """Build a queue again from the log."""
 
     topic: str
     queue_id: int
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return f"rebuild queue {self.topic}/{self.queue_id}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step with names of JSON."""
+        """Return the step for a JSON document."""
         return {"action": "rebuild-queue", "topic": self.topic, "queueId": self.queue_id}
 
 
 class RebuildIndex(NamedTuple):
-    """Make the index anew from the log."""
+    """Build the index again from the log."""
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return "rebuild the index"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step with names of JSON."""
+        """Return the step for a JSON document."""
         return {"action": "rebuild-index"}
 
 
 class SetCheckpoint(NamedTuple):
-    """Have the checkpoint say these times.
+    """Write these times into the checkpoint.
 
-    `is_wrong`: it needs that whatever else is done.
+    `is_wrong`: the checkpoint must be corrected even if nothing else changes.
     """
 
     values: Checkpoint
     is_wrong: bool = False
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return "set the checkpoint to the log's last message"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step with names of JSON."""
+        """Return the step for a JSON document."""
         return {
             "action": "set-checkpoint",
             "physicMsgTimestamp": self.values.physic_msg_timestamp,
@@ -73,9 +73,9 @@ class SetCheckpoint(NamedTuple):
 
 
 class AddLogFile(NamedTuple):
-    """Put a file of the log where one is missing: zeros, and `placeholders`.
+    """Add a missing file of the log, filled with zeros and `placeholders`.
 
-    It gets the mtime of the file `like`.
+    The file gets the mtime of the file `like`.
     """
 
     path: str
@@ -84,19 +84,19 @@ class AddLogFile(NamedTuple):
     placeholders: tuple[PlaceholderBlock, ...]
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return f"add {self.path}, {self.size} bytes"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step with names of JSON."""
+        """Return the step for a JSON document."""
         return {"action": "add-file", "path": self.path, "bytes": self.size}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do, and why.
+    """One action of the plan, and its reason.
 
-    `findings` are what it mends, counted by their codes, where that is not certain.
+    `findings` counts, by code, the findings that it repairs, if this is not certain.
     """
 
     action: Change | RebuildQueue | RebuildIndex | SetCheckpoint | AddLogFile
@@ -104,18 +104,18 @@ class Step:
     findings: Mapping[str, int] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return f"{self.action.describe()}: {self.why}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step with names of JSON."""
+        """Return the step for a JSON document."""
         return self.action.to_json() | {"why": self.why}
 
 
 class Contested(NamedTuple):
-    """Queues to be rebuilt with messages whose places are in doubt.
+    """Queues to be rebuilt that have messages whose places are in doubt.
 
-    They are rebuilt `rounds` times, each time judged by the last.
+    They are rebuilt `rounds` times; each round uses the result of the round before.
     """
 
     keys: frozenset[QueueKey] = frozenset()
@@ -124,15 +124,13 @@ class Contested(NamedTuple):
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """Offsets in bytes; [min_phy_offset, max_phy_offset) is the log afterwards, with `records` messages (None.
+    """The plan of a repair. Offsets are in bytes.
 
-    Not counted).
-
-    `end_reason` says why the log ends there; None: that is where its messages end, or where it was asked to.
-    `fingerprint` are the store's files as they were when it was looked at. `placeholders` take the place of damage.
-    `leaves` counts, by their codes, the findings that `verify` still has afterwards.
-    `profile` is that of the brokers that the index is rebuilt for; None: as the store shows.
-    `start_problem` says why a broker does not start afterwards either; None: it does.
+    Afterwards, the log is [min_phy_offset, max_phy_offset), with `records` messages (None: not counted). `end_reason`
+    says why the log ends there; None: its messages end there, or the operator chose the end. `fingerprint` identifies
+    the store's files at the time of the plan. `placeholders` replace damage. `leaves` counts, by code, the findings
+    that `verify` still has afterwards. `profile` is that of the brokers for which the index is rebuilt; None: as the
+    store shows. `start_problem` says why a broker does not start even afterwards; None: it starts.
     """
 
     min_phy_offset: int
@@ -152,7 +150,7 @@ class RepairPlan:
 
     @property
     def queues_to_rebuild(self) -> frozenset[QueueKey]:
-        """Return those that are rebuilt."""
+        """Return the queues that are rebuilt."""
         return frozenset(
             (action.topic, action.queue_id)
             for action in (step.action for step in self.steps)

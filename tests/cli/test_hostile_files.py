@@ -105,7 +105,8 @@ DOCUMENTS = {
     "config/subscriptionGroup.json": '{"subscriptionGroupTable":{"g":V,"h":{"retryMaxTimes":V}}}',
     "rmqctl-clean.log": '{"path":V,"bytes":V}\n{"path":"commitlog/00000000000000000000","bytes":V}\n',
     JOURNAL: '{"verb":"recover","summary":"","time_ms":V,"changes":[V],"files":[{"path":V,"size":V,"mtime_ns":V,'
-    '"ranges":[[V,V]],"pieces":[],"kept":V}],"moved":[{"path":V,"kept":V,"staged":V}],"made":[V],"folders":{"a":V},"watched":{"b":[V,V]}}',
+    '"ranges":[[V,V]],"pieces":[],"kept":V}],"moved":[{"path":V,"kept":V,"staged":V}],"made":[V],"folders":{"a":V},'
+    '"watched":{"b":[V,V]}}',
 }
 
 

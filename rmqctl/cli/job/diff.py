@@ -75,10 +75,10 @@ COLUMNS = {
 def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobOptions) -> int:
     """Compare two copies of one log, such as a master's and its slave's.
 
-    Shows missing, extra and different records. Records at the same physical offset are compared: size, topic, queue,
-    queue offset, store time, body checksum, and damage. If one log begins later (files expired) or ends earlier (it is
-    behind), stderr and JSON report the records that only the other log has; they are not differences. Exits with 1 if
-    there are differences or damage, or if the logs have no offset in common.
+    diff shows missing, extra and different records. Records at the same physical offset are compared: size, topic,
+    queue, queue offset, store time, body checksum, and damage. If one log begins later (files expired) or ends earlier
+    (it is behind), stderr and JSON report the records that only the other log has; they are not differences. Exits with
+    1 if there are differences or damage, or if the logs have no offset in common.
     """
     from rmqctl.spark.question.diff import BODY_COLUMNS, FINGERPRINT, Limits, unequal, with_difference
     from rmqctl.spark.question.log_records import ask
@@ -105,7 +105,7 @@ def command(a: Path, b: Path, bodies: bool, limit: int, output: str, asked: JobO
 
 
 def _answers(found: DataFrame, limit: int) -> tuple[list[Row], list[Row]]:
-    """Return the number of each kind of difference, and the first records that differ."""
+    """Return the number of each kind of difference, and the first records."""
     from pyspark.sql import functions as f
 
     totals = found.groupBy("difference").agg(

@@ -34,8 +34,8 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
         ),
         (
             (
-                "rmqctl job sql \"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" "
-                "store"
+                "rmqctl job sql "
+                "\"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" store"
             ),
             "any property",
         ),

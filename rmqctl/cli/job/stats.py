@@ -42,9 +42,8 @@ DIGITS = 3
 def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
     """Count messages and bytes by broker, topic and queue.
 
-    Also shows the sizes, the first and the last store time, and the rate. stats counts the whole messages of the log,
-    as `rmqctl dump` prints them, in a queue or not. The rate is that between the first and the last message. Exits with
-    1 if the log is damaged.
+    stats counts each whole message of the log, even if no queue has it. It also shows sizes, the first and the last
+    store time, and the rate between the first and the last message. Exits with 1 if the log is damaged.
     """
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.stats import COLUMNS as NEEDED

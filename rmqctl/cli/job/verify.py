@@ -27,7 +27,13 @@ from rmqctl.spark.scan.split_size import MIB
     ),
 )
 @store_argument
-@click.option("--level", type=click.IntRange(1, 3), default=3, show_default=True, help="As `rmqctl verify`.")
+@click.option(
+    "--level",
+    type=click.IntRange(1, 3),
+    default=3,
+    show_default=True,
+    help="1: the log. 2: also the queues. 3: also the rest.",
+)
 @ignore_receipts_option
 @spark_options
 @output_option("table", "json", "jsonl", "csv")

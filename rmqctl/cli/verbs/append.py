@@ -150,7 +150,7 @@ def command(
     """Append messages to a store as a broker would: log, queues and index.
 
     The store must have been shut down cleanly, no broker may use it, and the last three files of its log must be whole.
-    Each message gets a new offset and a new store time, a copied message too.
+    Each message gets a new offset and a new store time, even a copy of a stored message.
 
     Topics and queues that config/topics.json lacks are added to it, because a broker serves no message of a topic that
     it does not know.
@@ -168,7 +168,8 @@ def command(
     many messages are stored, and which line to resume from. If --create has stored no message by then, nothing of the
     new store remains.
 
-    `rmqctl undo` does not undo an append: `rmqctl truncate STORE --to OFFSET` ends the log where it ended before.
+    `rmqctl undo` does not take back an append. To remove the appended messages, give `rmqctl truncate STORE --to
+    OFFSET` the offset at which the log ended before.
 
     -o jsonl prints where each message went; the other formats print the new offsets of each queue.
     """

@@ -39,18 +39,22 @@ SECONDS = click.FloatRange(0, 86_400)
     ),
 )
 @store_argument
-@click.option("--reserved-hours", type=COUNT, help="How old a file must be, in hours.  [default: fileReservedTime, 72]")
+@click.option(
+    "--reserved-hours",
+    type=COUNT,
+    help="The least age of files that are deleted, in hours.  [default: fileReservedTime, 72]",
+)
 @click.option(
     "--when",
     type=HoursType(),
-    help="Hours (local time) in which files of that age are deleted, such as 04 or 04;05; 24: never.  [default: "
-    "deleteWhen, 04]",
+    help="Hours (local time) in which files older than --reserved-hours are deleted, such as 04 or 04;05; "
+    "24: never.  [default: deleteWhen, 04]",
 )
 @click.option(
     "--max-disk-percent",
     type=PERCENT,
-    help="If the disk is fuller than this, files of that age are deleted in any hour; 10 to 95.  [default: "
-    "diskMaxUsedSpaceRatio, 75]",
+    help="If the disk is fuller than this, files older than --reserved-hours are deleted in any hour; 10 to 95.  "
+    "[default: diskMaxUsedSpaceRatio, 75]",
 )
 @click.option(
     "--force-percent",
@@ -59,7 +63,9 @@ SECONDS = click.FloatRange(0, 86_400)
     "diskSpaceCleanForciblyRatio of 5.x, 85]",
 )
 @click.option(
-    "--manual", is_flag=True, help="Delete files of that age in any hour, as after mqadmin deleteExpiredCommitLog."
+    "--manual",
+    is_flag=True,
+    help="Delete files older than --reserved-hours in any hour, as after mqadmin deleteExpiredCommitLog.",
 )
 @click.option(
     "--keep-bytes",
@@ -77,7 +83,7 @@ SECONDS = click.FloatRange(0, 86_400)
 )
 @click.option("--interval", type=COUNT, default=100, show_default=True, help="Wait this many ms between two files.")
 @click.option("--max-bytes-per-second", type=SizeType(), help="Free at most this many bytes a second; 0: no limit.")
-@click.option("--now", type=TimeType(), help="Decide as of this time.  [default: now]")
+@click.option("--now", type=TimeType(), help="Decide as if it were this time.  [default: now]")
 @click.option(
     "--by",
     type=click.Choice(("mtime", "store-timestamp")),
@@ -113,8 +119,8 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
     """Delete expired files, by the rules of a broker.
 
     Files expire by age, by disk usage, or by a limit that you set. clean deletes files of the log, the oldest first,
-    and never the last one. Queues, extensions and the index follow the log. It moves each file out of the store, then
-    deletes it, and writes a receipt. An interrupted run leaves no gap in the log; the next run finishes it.
+    and never the last one. Queues, extensions and the index follow the log. clean first moves each file out of the
+    store, then deletes it and writes a receipt. An interrupted run leaves no gap in the log; the next run finishes it.
 
     There is no undo. --dry-run shows for each file whether it is deleted, and why, and what consumers have not read
     yet. The broker must be down (otherwise exit 11): it deletes its own files, and it would keep the disk space of

@@ -57,10 +57,10 @@ def command() -> None:
 def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
-    `behind` counts the messages that a group has not consumed yet. If messages before the queue's minimum offset were
-    deleted, counting begins there. A group may read a queue for which it has no offset: then the offset is "none" (null
-    in JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, its .bak
-    is read instead, as a broker does: stderr reports it, and the exit code is 1.
+    `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are
+    deleted: they do not count. A group may read a queue for which it has no offset: then the offset is "none" (null in
+    JSON), and all messages of the queue count. If a file is not valid JSON, or has a value of a wrong type, its .bak is
+    read instead, as a broker does: stderr reports it, and the exit code is 1.
     """
     opened = open_store(store, broker_conf, follow_links)
     document, problems = configuration(opened)

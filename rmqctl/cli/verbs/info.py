@@ -31,8 +31,8 @@ UNIT_STEP = 1024
 def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
     """Show what a store holds: files, offsets, times, topics, version.
 
-    The version is that of the broker; the offsets include the checkpoint's. info reads folders, small files and the two
-    ends of the log. It does not scan the log; `verify` checks whether the store is whole.
+    The version is that of the broker that wrote the store. info reads folders, small files and the two ends of the log.
+    It does not scan the log; `verify` checks whether the store is whole.
     """
     from rmqctl.forensics.survey import survey
 

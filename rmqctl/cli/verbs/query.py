@@ -99,8 +99,9 @@ def command(
 ) -> int:
     """Find messages by key, by id, by queue offset, or by time.
 
-    query looks keys up in the index, and then reads each message, because hashes collide. If the index is missing or
-    incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the exit code is 0.
+    query looks keys up in the index, and then reads each message, because several keys can have the same hash. If the
+    index is missing or incomplete, --scan reads the whole log instead. If nothing is found, stdout stays empty and the
+    exit code is 0.
     """
     from rmqctl.forensics.search import Search
     from rmqctl.format.message import ROW_KEYS

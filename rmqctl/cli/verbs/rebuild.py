@@ -83,7 +83,7 @@ def command(
     """Rebuild queues and index from the log.
 
     rmqctl builds them beside the old ones, checks them, and puts them in place. The old ones are kept until `rmqctl
-    undo --drop`. Each message of the log gets its unit, messages after damage too. Bodies are not checked; `verify`
+    undo --drop`. Each message of the log gets its unit, even if it comes after damage. Bodies are not checked; `verify`
     does that. A queue begins with its first message that the log still holds. A queue without a message in the log
     stays unchanged. Deleted topics get no queue.
 

@@ -69,9 +69,9 @@ def command(
     Files after the new end are removed, and the rest of the last file is zeroed. rmqctl keeps everything that it
     overwrites or deletes: `rmqctl undo` restores it.
 
-    --keep-tail leaves the bytes after the end in their file. If good messages are among them, the log has not really
-    ended: rmqctl counts them as part of the log at once, a broker does so at its next start, and --dirty does not
-    remove them. Files after that are removed all the same.
+    --keep-tail leaves the bytes after the end in their file. If there are good messages among them, these become part
+    of the log again: for rmqctl at once, for a broker at its next start. --dirty does not remove them. Files after the
+    new end are always removed.
 
     The plan also simulates the broker's next start. With fewer files, a start may begin at an earlier file, and end the
     log at damage there. Messages that it would no longer serve count as lost.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 PREFIX = "rmqctl_clean_"
 HELP = {
-    "last_run_timestamp_seconds": "When clean was run last.",
-    "duration_seconds": "How long that took.",
-    "exit_status": "Its exit status; 0: done, or nothing to do.",
-    "expired_files": "Files that its plan says go.",
-    "expired_bytes": "What they take on the disk, and with them what an interrupted clean left.",
-    "waiting_messages": "Messages in them: not consumed by a group, scheduled and not delivered, or open half messages.",
-    "deleted_files": "Files that it deleted.",
-    "deleted_bytes": "What they took on the disk, and with them what an interrupted clean left.",
+    "last_run_timestamp_seconds": "When clean ran last.",
+    "duration_seconds": "How long the last run took.",
+    "exit_status": "Exit status of the last run; 0: done, or nothing to do.",
+    "expired_files": "Files that the plan of the last run deletes.",
+    "expired_bytes": "Disk space of these files, and of files that an interrupted run left.",
+    "waiting_messages": "Messages in these files: not consumed by a group, not delivered yet, or open half messages.",
+    "deleted_files": "Files that the last run deleted.",
+    "deleted_bytes": "Disk space of the deleted files, and of files that an interrupted run left.",
     "kept_files": "Files of the commit log that stay.",
     "log_min_offset_bytes": "The commit log's first physical offset.",
     "disk_used_percent": "How full the disk of a folder of the store was before; -1: unknown.",

@@ -1,1 +1,1 @@
-"""Messages into a store."""
+"""Appending messages to a store."""

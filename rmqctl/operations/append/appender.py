@@ -1,4 +1,7 @@
-"""Many messages into a store: one by one or in batches, and what came of them for each queue."""
+"""Append many messages, one by one or in batches, and count the results.
+
+The results are counted for each queue.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _Kind = tuple[bool, "QueueKey | None"]  # whether they are copies; the queue of 
 class Refused(NamedTuple):
     """Messages that were not stored.
 
-    The numbers of their lines, and why, with PutMessageStatus's name where a put said so.
+    The fields are the numbers of their lines, and the reason. If a put failed, the reason names its PutMessageStatus.
     """
 
     lines: tuple[int, ...]
@@ -35,7 +38,7 @@ class Refused(NamedTuple):
 
 @dataclass
 class QueueGrowth:
-    """The queue offsets [first, next) that were given in a queue."""
+    """The queue offsets [first, next) that messages got in a queue."""
 
     first: int
     next: int
@@ -43,14 +46,16 @@ class QueueGrowth:
 
 @dataclass
 class Appender:
-    """Puts messages into `store`. What cannot go as a batch goes one by one.
+    """Puts messages into `store`, one by one or in batches.
 
-    Each for itself, `at_once` of them by one write; or in batches of `batch` where they follow one
-    another in the same queue. `sync` flushes each put.
+    One by one, up to `at_once` messages are written at once. With `batch`, up to `batch` messages that follow one
+    another in the same queue become one batch; a message that cannot be in a batch is put alone. With `sync`, each put
+    is flushed to disk.
 
-    `on_stored` and `on_refused` hear what came of each put, but for the stored ones of `put_encoded`; `stored` counts
-    messages, and `unqueued` those of them that are in the log alone (prepared, rollback). Where the store fails, and
-    not a message, it ends: `ended` has the first message that is not stored for that, and none after it is.
+    `on_stored` and `on_refused` are called with the result of each put. `on_stored` is not called for stored messages
+    of `put_encoded`. `stored` counts messages; `unqueued` counts those that are only in the log (prepared, rollback).
+    If the store itself fails, the appender ends: `ended` names the first message that is not stored because of the
+    failure, and no message after it is stored.
     """
 
     store: MessageStore
@@ -68,7 +73,7 @@ class Appender:
     _dispatched_to: int = 0
 
     def put(self, line: int, message: MessageExtBrokerInner, *, is_copy: bool) -> None:
-        """Put one message; `line` is its number in reports."""
+        """Put one message. In reports, `line` is its number."""
         kind = (is_copy, (message.topic, message.queue_id) if self.batch > 1 and _can_batch(message) else None)
         if kind != self._kind:
             self.finish()
@@ -79,7 +84,7 @@ class Appender:
             self.finish()
 
     def finish(self) -> None:
-        """Put what waits."""
+        """Put the messages that still wait for a batch or a write."""
         waiting, self._waiting = self._waiting, []
         if not waiting or self.ended is not None:
             return
@@ -94,7 +99,7 @@ class Appender:
         self._take([((line,), result) for (line, _), result in zip(waiting, results, strict=True)])
 
     def put_encoded(self, first_line: int, encoded: EncodedLines) -> None:
-        """Put the messages of lines that follow one another, each by itself, after `finish`."""
+        """Put the messages of consecutive lines, each by itself, after `finish`."""
         done = 0
         while done < len(encoded.rows) and self.ended is None:
             result = self.store.put_encoded(encoded, done)
@@ -108,7 +113,7 @@ class Appender:
         self._dispatch_behind(self.store.max_phy_offset)
 
     def _take(self, results: list[tuple[tuple[int, ...], PutMessageResult]]) -> None:
-        """Count the results of puts, then report them with the numbers of their lines."""
+        """Count the results of puts, then report them with their line numbers."""
         if self.sync and any(result.is_ok for _, result in results):
             self._flush(results[0][0])
         failed = next((at for at, (_, result) in enumerate(results) if result.is_store_failure), len(results))
@@ -142,7 +147,7 @@ class Appender:
             self.unqueued += appended.msg_num
 
     def _grow(self, key: QueueKey, first: int, behind: int) -> None:
-        """Note that the queue offsets [first, behind) were given."""
+        """Note that messages got the queue offsets [first, behind)."""
         growth = self.queues.setdefault(key, QueueGrowth(first, behind))
         growth.next = behind
 

@@ -1,4 +1,7 @@
-"""JSON Lines into a store: each by itself, or runs of plain lines by a kernel and each other line by itself."""
+"""Append JSON Lines to a store.
+
+A kernel handles runs of plain lines; every other line is handled by itself.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,11 @@ SHORT_RUN = 8  # lines: so few are as fast one by one
 
 @dataclass
 class LineAppender:
-    """Puts the messages of lines through `appender`, whose `on_refused` hears of lines that are no messages, too.
+    """Puts the messages of lines through `appender`.
 
-    `now` gives the born time of messages without one, in ms since 1970. Without an `encoder` each line goes by itself.
-    When it `is_over`, or the appender has ended, it takes no more lines.
+    The appender's `on_refused` is also called for lines that are not messages. `now` gives the born time, in ms since
+    1970, of messages that have none. Without an `encoder`, each line is handled by itself. If it `is_over`, or if the
+    appender has ended, further lines are ignored.
     """
 
     appender: Appender
@@ -36,20 +40,20 @@ class LineAppender:
 
     @property
     def takes_no_more(self) -> bool:
-        """Return whether what comes now is left."""
+        """Return whether further lines are ignored."""
         return self.appender.ended is not None or self.is_over()
 
     @property
     def next_line(self) -> int:
         """Return the number of the first line that is neither stored nor refused.
 
-        A later run resumes from this line. Lines count from 1.
+        A later run resumes at this line. Lines count from 1.
         """
         ended = self.appender.ended
         return self._taken + 1 if ended is None else ended.lines[0]
 
     def put(self, lines: bytes) -> None:
-        """Put the next whole lines; the last of all may lack its line feed."""
+        """Put the next whole lines. Only the very last line may lack its line feed."""
         if self.encoder is None:
             self._put_each(lines)
         else:
@@ -63,7 +67,7 @@ class LineAppender:
             self._put_line(line)
 
     def _put_line(self, line: bytes) -> QueueKey | None:
-        """Put one line; return the queue that the line asks for."""
+        """Put one line; return the queue that the line names."""
         self._taken += 1
         if not line or line.isspace():
             return None
@@ -90,7 +94,7 @@ class LineAppender:
             position = self._put_some(block, run.end, encoder)
 
     def _put_some(self, block: bytes, position: int, encoder: LineEncoder) -> int:
-        """Put some lines one by one; return the position after them."""
+        """Put some lines one by one; return the position after them, in bytes."""
         for _ in range(self._one_by_one):
             if position == len(block) or self.takes_no_more:
                 break

@@ -1,4 +1,7 @@
-"""Plain JSON Lines as the log's records, made by a kernel: `rmqctl.kernels.line_encode` says what is plain."""
+"""Encode plain JSON Lines as records of the log, with a kernel.
+
+`rmqctl.kernels.line_encode` defines which lines are plain.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ RECORDS_AT_ONCE = 2 * 1024 * 1024  # bytes
 
 
 class LineEncoder:
-    """Encodes lines of the queues that it was told of, by the rules of the log that takes them."""
+    """Encodes lines for the queues that `add_queue` has named.
+
+    The records follow the rules of the log that receives them.
+    """
 
     def __init__(self, rules: EncodingRules) -> None:
         self.warm_up()
@@ -43,11 +49,11 @@ class LineEncoder:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready, which making an encoder else does."""
+        """Compile or load the kernels now, instead of when an encoder is created."""
         warm_up(line_encode)
 
     def add_queue(self, key: QueueKey) -> None:
-        """Take lines of this queue from now on, where that is possible."""
+        """Accept lines for this queue from now on, if the kernel can encode them."""
         if key in self._known or not self._takes(key):
             return
         self._table.add(key[0].encode(), key[1], len(self._queues))
@@ -55,9 +61,9 @@ class LineEncoder:
         self._queues.append(key)
 
     def encode(self, lines: Bytes, position: int) -> EncodedLines:
-        """Return the records of the plain lines from `position` on, up to the first line that is not plain.
+        """Encode the plain lines from `position` on, up to the first other line.
 
-        `lines` is an array of uint8, writable.
+        `lines` is a writable array of uint8.
         """
         defaults = line_encode.defaults_of(self._now(), *self._hosts)
         counter = UNIQUE_KEYS.counter
@@ -70,7 +76,7 @@ class LineEncoder:
 def encoder_of(store: MessageStore) -> LineEncoder | None:
     """Return the encoder for a store.
 
-    None where it takes no records that are made before their offset is known.
+    None: the store accepts no records that are encoded before their offset is known.
     """
     rules = store.encoding_rules()
     return None if rules is None else LineEncoder(rules)

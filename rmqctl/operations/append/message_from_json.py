@@ -1,9 +1,11 @@
-"""Messages from JSON Lines with dump's own keys: what `dump --body base64 -o jsonl` prints, or a person writes.
+"""Messages from JSON Lines with the keys of dump.
 
-`topic` must exist; `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times of a line are
-not taken: they are given anew. A line with `physicalOffset` is a stored message, copied as it is; any other is a new
-one, so that its DELAY is obeyed and it gets a UNIQ_KEY where it has none. A line with `bodyCrc` has the body that this
-reports: text, as `dump --body utf8` shows it, is not always the body that was stored.
+`dump --body base64 -o jsonl` prints such lines; people can write them, too.
+
+`topic` is required. `body` is text unless `bodyEncoding` says hex or base64. Offsets and store times in a line are
+ignored: the message gets new ones. A line with `physicalOffset` is a stored message and is copied unchanged. Any other
+line is a new message: its DELAY is obeyed, and it gets a UNIQ_KEY if it has none. If a line has `bodyCrc`, its body
+must match it: text, as `dump --body utf8` prints it, is not always the stored body.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ _NO_KEY, _UNKNOWN_KEY = "Object missing required field ", "Object contains unkno
 
 
 class Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The keys that a line may have: those that are read, then what else dump says of a stored record.
+    """The keys that a line may have.
 
-    Times in ms since 1970.
+    First come the keys that append reads, then the other keys that dump prints for a stored record. Times are in ms
+    since 1970.
     """
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -81,9 +84,9 @@ _BODIES: dict[str, Callable[[str], bytes]] = {
 
 
 def message_of_line(line: bytes, now: int) -> tuple[MessageExtBrokerInner, bool]:
-    """Return the message of a line, and whether it is a copy of a stored one.
+    """Return the message of a line, and whether it copies a stored message.
 
-    `now` is its born time where it has none. Raises ValueError that says what is wrong with it.
+    If the line has no born time, the message gets `now`. Raises ValueError with what is wrong with the line.
     """
     row = _decoded(line)
     if row.damage is not None:
@@ -120,9 +123,9 @@ def _decoded(line: bytes) -> Line:
 
 
 def _what_is_wrong(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message with the key first.
+    """Return the message of msgspec's error, with the key first.
 
-    msgspec writes the key last, as in `... - at $.queueId`. The signs around names are removed.
+    msgspec writes the key last, as in `... - at $.queueId`. The marks around names are removed.
     """
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if what.startswith(_NO_KEY):
@@ -145,9 +148,9 @@ def _converted(row: object) -> Line:
 
 
 def _leniently_decoded(line: bytes) -> Line:
-    """Return a line decoded with Python's JSON instead of msgspec.
+    """Return a line decoded with Python's json module instead of msgspec.
 
-    dump prints lone surrogates for bytes that are not UTF-8, and msgspec does not accept them.
+    dump prints lone surrogates for bytes that are not UTF-8, and msgspec rejects them.
     """
     try:
         row = _converted(json.loads(line.decode()))
@@ -165,9 +168,9 @@ def _leniently_decoded(line: bytes) -> Line:
 
 
 class UniqueKeys:
-    """32 hex digits each, as a producer's UNIQ_KEY: 24 of this process, and a counter.
+    """Returns unique keys of 32 hex digits, like a producer's UNIQ_KEY.
 
-    Not for two threads at once.
+    24 digits identify this process; the others are a counter. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -175,7 +178,7 @@ class UniqueKeys:
         self.counter = 0  # of the next one; 32 bits
 
     def take(self) -> str:
-        """Return the next one."""
+        """Return the next key."""
         taken = f"{self.process_part}{self.counter:08X}"
         self.counter = (self.counter + 1) & 0xFFFFFFFF
         return taken
@@ -199,10 +202,10 @@ def _body(text: str, encoding: str, body_crc: int | None) -> bytes:
 
 
 def checked_properties(given: dict[str, str], *, is_copy: bool) -> dict[str, str]:
-    """Return properties as they can be stored: those without a value left out, a new message's UNIQ_KEY made.
+    """Return properties in the form in which they can be stored.
 
-    Raises ValueError. A value with 0x01 is read by 4.9 and later, and dropped by 4.7: a copy has it as it was stored, a
-    new message must not have one.
+    Properties without a value are left out. A new message gets a UNIQ_KEY. Raises ValueError. A value may contain 0x01
+    only in a copy, which keeps it: 4.9 and later read such a value, but 4.7 drops it.
     """
     if properties.CRC32 in given or not all(given.values()):
         given = {name: value for name, value in given.items() if value and name != properties.CRC32}

@@ -1,1 +1,1 @@
-"""Expired files."""
+"""Deleting expired files."""

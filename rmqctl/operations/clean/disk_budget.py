@@ -1,4 +1,4 @@
-"""How full the disks of a store are, while files of the log go one by one."""
+"""The free space of a store's disks, while log files are deleted one by one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """`disks` are those of the log's folders, `logics_disk` that of the queues.
+    """The use of a store's disks.
 
-    `stored` is what log, queues and index have, in bytes.
+    `disks` are those of the log's folders; `logics_disk` is that of the queues. `stored` is the size of log, queues and
+    index, in bytes.
     """
 
     def __init__(
@@ -31,15 +32,21 @@ class Room:
         self._stored = stored
 
     def pressure(self) -> Pressure:
-        """Return what the disks ask for."""
+        """Return whether the disks ask for deletion."""
         return pressure(self._settings, self._profile, self._disks, self._logics_disk, self._stored)
 
     def stops_writing(self) -> str:
-        """Return in words why a broker accepts no more messages; empty: it accepts."""
+        """Return why a broker accepts no more messages.
+
+        Empty: it accepts messages.
+        """
         return stops_writing(self._settings, self._profile, self._disks, self._logics_disk)
 
     def is_helped(self, full: Full) -> bool:
-        """Return whether what is too full is less so when files of the log go, as far as is known."""
+        """Return whether deleting log files frees space on the disk that is too full.
+
+        If this is not known, the result is False.
+        """
         disk = full.disk
         if disk is None:
             return True
@@ -47,7 +54,7 @@ class Room:
         return bool(disk.size) and (disk in self._disks or is_shared)
 
     def free(self, folder: Path, size: int, allocated: int) -> None:
-        """Count a removed file of `size` bytes, which took `allocated` ones of the disk."""
+        """Count a removed file of `size` bytes, which took `allocated` bytes of disk."""
         self._stored -= size
         home = next((disk for disk in self._disks if disk.path == folder), None)
         if home is None:

@@ -1,4 +1,7 @@
-"""How full the disks are, and whether that asks for deletion: isSpaceToDelete of RocketMQ's CleanCommitLogService."""
+"""How full the disks are, and whether this asks for deletion.
+
+The rules are isSpaceToDelete of RocketMQ's CleanCommitLogService.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ _WARNING_BOUNDS, _FORCE_BOUNDS = (35.0, 90.0), (30.0, 85.0)
 class DiskUse(NamedTuple):
     """How full the partition of a folder is, as a broker counts.
 
-    `used_percent` -1: that cannot be read. The percent is that of `used` bytes of `size`; `total` is the whole disk,
-    what is kept for root included. 0: not known. Folders with the same `device` share their disk; 0: with nobody.
+    `used_percent` is the share of `used` in `size` (bytes); -1: it cannot be read. `total` is the size of the whole
+    disk, with the part that is reserved for root; 0: not known. Folders with the same `device` share a disk; device 0
+    is shared with no folder.
     """
 
     path: Path
@@ -35,16 +39,19 @@ class DiskUse(NamedTuple):
 
 
 class Full(NamedTuple):
-    """What is too full: `disk`, or where that is None the store itself, for its part of a disk; `why` for people."""
+    """What is too full, and why.
+
+    `disk` is the disk; None: the store itself uses more than its part of a shared disk. `why` is text for people.
+    """
 
     why: str
     disk: DiskUse | None
 
 
 class Pressure(NamedTuple):
-    """What `asks` for deletion, and what `forces` it whatever a file's age is.
+    """What `asks` for deletion, and what `forces` it regardless of a file's age.
 
-    None: nothing, which `calm` says in words.
+    None: nothing does; then `calm` is the text that says so.
     """
 
     asks: Full | None
@@ -53,10 +60,11 @@ class Pressure(NamedTuple):
 
 
 def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
-    """Return what UtilAll.getDiskPartitionSpaceUsedPercent of those versions says of the folder at `path`.
+    """Return what getDiskPartitionSpaceUsedPercent returns for a folder.
 
-    Since 4.9.2 whole percents, rounded up, of what users can have; before, a part of the whole disk. A folder that is
-    not there counts as the one that it would be in: a broker makes it when it starts.
+    The method is in RocketMQ's UtilAll. Since 4.9.2, the result is a whole percent, rounded up, of the space that users
+    can have; before, a share of the whole disk. If the folder does not exist, its nearest existing parent counts,
+    because a broker creates the folder at its start.
     """
     space = storage.disk_space(path if storage.entry(path).kind is not Kind.MISSING else path.parent)
     if space is None or not space.total:
@@ -67,9 +75,9 @@ def disk_use(storage: Storage, path: Path, profile: Profile) -> DiskUse:
 
 
 def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
-    """Return the disk after `freed` bytes were given back.
+    """Return the disk as it is after `freed` bytes were freed.
 
-    As it was where its size is not known.
+    If its size is not known, it is returned unchanged.
     """
     if not disk.size:
         return disk
@@ -80,9 +88,9 @@ def without(disk: DiskUse, freed: int, profile: Profile) -> DiskUse:
 def pressure(
     settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse, stored: int
 ) -> Pressure:
-    """Return what the disks ask for.
+    """Return whether the disks ask for deletion.
 
-    Of the log's `disks` the least full counts. `stored` is what log, queues and index have, in bytes.
+    Of the log's `disks`, the least full one counts. `stored` is the size of log, queues and index, in bytes.
     """
     named = _named(disks, logics_disk)
     if profile.force_level_asks:
@@ -100,9 +108,9 @@ def pressure(
 
 
 def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[DiskUse], logics_disk: DiskUse) -> str:
-    """Return in words why a broker accepts no more messages; empty: it accepts.
+    """Return why a broker accepts no more messages.
 
-    A broker stops over diskSpaceWarningLevelRatio.
+    Empty: it accepts messages. A broker accepts none if a disk is fuller than diskSpaceWarningLevelRatio.
     """
     level = (
         _bounded(settings.warning_percent, _WARNING_BOUNDS) if profile.force_level_asks else settings.warning_percent
@@ -112,7 +120,10 @@ def stops_writing(settings: ExpirySettings, profile: Profile, disks: Sequence[Di
 
 
 def _named(disks: Sequence[DiskUse], logics_disk: DiskUse) -> tuple[tuple[str, DiskUse], ...]:
-    """Return the two disks that count: the least full of the log's, and the queues'."""
+    """Return the two disks that count.
+
+    They are the least full disk of the log, and the disk of the queues.
+    """
     return ("the log's disk", min(disks, key=lambda disk: disk.used_percent)), ("the queues' disk", logics_disk)
 
 
@@ -131,7 +142,10 @@ def _pressure_of_5(settings: ExpirySettings, named: Sequence[tuple[str, DiskUse]
 
 
 def _logical_pressure(settings: ExpirySettings, log_disk: DiskUse, stored: int, limit: float) -> Pressure:
-    """Return the pressure on a disk that several stores share, each with its part."""
+    """Return the pressure on a disk that several stores share.
+
+    Each store has its own part of the disk.
+    """
     part = log_disk.total // settings.replicas_per_disk
     percent = stored * 100 / part if part else 0.0
     takes = f"the store takes {percent:.0f} % of its part of the disk, one of {settings.replicas_per_disk}"

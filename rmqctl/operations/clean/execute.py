@@ -1,20 +1,21 @@
-"""Carries the plan of `clean` out.
+"""Execute the plan of `clean`.
 
-Expired files go, the oldest first, so that wherever it ends nothing is missing in the middle.
+Expired files are deleted one after the other, the oldest first. So an interrupted run leaves no gap in the log. Each
+file takes these steps:
 
-    out    the file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are synced
-    told   its receipt is appended to the receipts, on the disk
-    gone   it is unlinked
+    out    The file is renamed into STORE/.rmqctl/expired, where no broker looks; both folders are flushed to disk.
+    told   Its receipt is appended to the receipts and flushed to disk.
+    gone   The file is unlinked.
 
-Only then comes the next file. So a crash costs at most that one file of those that were to go is neither in its place
-nor gone yet, and the next `clean` removes it; of each file that is gone there is a receipt, twice where a crash came
-between. Brokers take every name in a folder of files for one of theirs, 4.x a folder, too: no other name there is safe.
-Where `.rmqctl` is on another disk than the file, or the disk is too full for a folder, the file is unlinked in its
-place, which is one step for a broker as well.
+Then comes the next file. So after a crash, at most one file is neither in its place nor deleted: the next `clean`
+deletes it. Each deleted file has a receipt, or two receipts if a crash came between. The moved file needs a folder of
+its own, because brokers take every name in a folder of files for one of their files (4.x even a folder). If `.rmqctl`
+is on another disk than the file, or if the disk has no room for a folder, the file is unlinked in its place, as a
+broker does.
 
-There is no way back: the space is what is wanted. The broker must be down. One that runs keeps its files mapped and
-open, and the disk gets nothing back before the broker unmaps them in a round of its own (MappedFile.destroy in 4.7.1,
-4.9.7 and 5.3.3), which its lists, and the min offset that it tells its clients, wait for, too.
+There is no undo, because the operator wants the space. The broker must be down: a running broker keeps its files mapped
+and open. The disk gets their space back only when the broker unmaps them in its own round (MappedFile.destroy in 4.7.1,
+4.9.7 and 5.3.3). Until then, its file lists and the min offset that clients see are wrong, too.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ NAME_BYTES_MAX = 200
 
 @dataclass
 class Cleaned:
-    """What was deleted so far: `files` and `folders` of the plan, `left` by an interrupted clean.
+    """What has been deleted so far.
 
-    `allocated_bytes`: what they took.
+    `files` and `folders` belong to the plan; `left` counts files that an interrupted clean had left. `allocated_bytes`
+    is the disk space that they took.
     """
 
     files: int = 0
@@ -60,7 +62,10 @@ class Cleaned:
 
 
 class Pace:
-    """How long to wait before the next file: `interval_ms`, or longer where `bytes_per_second` is to be kept."""
+    """How long to wait before the next file.
+
+    The wait is `interval_ms`, or longer if `bytes_per_second` requires it.
+    """
 
     def __init__(
         self, interval_ms: int, bytes_per_second: int | None, sleep: Callable[[float], object] = time.sleep
@@ -77,9 +82,9 @@ class Pace:
 
 
 class Leftover(NamedTuple):
-    """A file that an interrupted `clean` took out of the store and did not delete.
+    """A file that an interrupted `clean` moved out of the store but did not delete.
 
-    `name` is the path that it had.
+    `name` is the path that the file had.
     """
 
     path: Path
@@ -89,9 +94,9 @@ class Leftover(NamedTuple):
 
 
 def leftovers(storage: Storage, root: Path) -> list[Leftover]:
-    """Return what an interrupted `clean` left.
+    """Return the files that an interrupted `clean` left.
 
-    Raises OSError, Unreadable where that is no folder of ours.
+    Raises OSError, and Unreadable if something else is where their folder should be.
     """
     folder = expired_folder(storage, root)
     found = tree_of(storage, folder) if folder is not None else ()
@@ -100,9 +105,9 @@ def leftovers(storage: Storage, root: Path) -> list[Leftover]:
 
 
 def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[[float], object] = time.sleep) -> None:
-    """Return as soon as nobody holds the store's lock, or after so many seconds.
+    """Wait until nobody holds the store's lock, for at most this many seconds.
 
-    Raises OSError. Not for who holds it.
+    The time is over without an error. Raises OSError.
     """
     waited = 0.0
     while waited < seconds and storage.lock_holder(root / LOCK) is not None:
@@ -115,7 +120,7 @@ def wait_for_lock(storage: Storage, root: Path, seconds: float, sleep: Callable[
 def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
     """Hold the store's lock.
 
-    Raises StoreInUse, OSError; nothing in this process may open the file `lock` meanwhile.
+    Raises StoreInUse and OSError. While the lock is held, nothing else in this process may open the file `lock`.
     """
     lock = storage.lock(root / LOCK)
     if lock is None:
@@ -127,9 +132,9 @@ def locked(storage: WritableStorage, root: Path) -> Iterator[None]:
 
 
 class Clean:
-    """Deletes what `plan` says of the store at `root`, whose lock is held.
+    """Deletes the files of `plan` from the store at `root`.
 
-    `is_stopped` is asked before each file.
+    The caller holds the store's lock. `is_stopped` is called before each file; if it returns True, the run ends.
     """
 
     def __init__(
@@ -152,10 +157,10 @@ class Clean:
         self._expired = rmqctl_folder(root) / EXPIRED_FOLDER
 
     def run(self) -> Cleaned:
-        """Delete what the plan says, and return what was deleted.
+        """Delete what the plan lists, and return what was deleted.
 
-        Raises NeedsRecovery where another change was left half done, Unreadable, ChangeFailed. The next run does what
-        this one could not do.
+        Raises NeedsRecovery if another change was left unfinished, Unreadable, and ChangeFailed. Files that this run
+        cannot delete are left for the next run.
         """
         check_none_unfinished(self._storage, self._root)
         try:
@@ -205,7 +210,7 @@ class Clean:
         self.done.allocated_bytes += decision.allocated_bytes
 
     def _has_place(self) -> bool:
-        """Return whether there is a folder that files can be moved to."""
+        """Return whether the folder for moved files can be used."""
         if not self._files:
             return False
         try:
@@ -225,11 +230,11 @@ class Clean:
             return False
 
     def _tidy(self) -> None:
-        """Remove what the run needed meanwhile."""
+        """Remove the folder that only the run needed."""
         self._remove_if_empty((self._expired, self._expired.parent))
 
     def _remove_if_empty(self, folders: Iterable[Path]) -> int:
-        """Remove the folders that are empty; return how many were removed."""
+        """Remove the empty folders; return how many were removed."""
         removed = 0
         for folder in folders:
             if self._storage.stamp(folder) is not None and not self._storage.names(folder):
@@ -248,7 +253,10 @@ class Clean:
 
 
 def _receipt(decision: FileDecision) -> dict[str, Any]:
-    """Return the receipt, with the names of the plan."""
+    """Return the receipt of one file.
+
+    Its fields have the same names as in the plan's JSON.
+    """
     return {
         "path": decision.path,
         "kind": decision.kind,
@@ -261,8 +269,8 @@ def _receipt(decision: FileDecision) -> dict[str, Any]:
 
 
 def _one_name(path: str) -> str:
-    """Return a path as the name of one file.
+    """Return a path as a file name.
 
-    Of a long one its end. No topic has a colon.
+    Of a long path, only the end is used. The path separator becomes a colon: no topic contains one.
     """
     return path.replace("/", ":").encode(errors="surrogateescape")[-NAME_BYTES_MAX:].decode(errors="surrogateescape")

@@ -1,14 +1,16 @@
-"""Which files of the log go: RocketMQ's CleanCommitLogService, round by round until nothing asks for more.
+"""Which files of the log go, by RocketMQ's CleanCommitLogService.
 
-A broker looks every 10 seconds: in an hour of deleteWhen, while a disk is too full, and 20 times after mqadmin's
-deleteExpiredCommitLog, files of the log go, oldest first, at most `batch` in a round. The first that stays ends the
-round, and the last never goes. Here all the rounds that would follow are one: in such an hour every file that has
-expired; for a disk as many as bring it below its limit, reckoned by what each file takes (one round where that does not
-help: another disk, or its size is not known).
+A broker checks every 10 seconds. It deletes files of the log in an hour of deleteWhen, while a disk is too full, and 20
+times after mqadmin's deleteExpiredCommitLog. It deletes the oldest files first, at most `batch` in a round. The first
+file that stays ends the round; the last file of the log never goes.
 
-Where a broker goes on and this does not: at an obstacle (`log_files.py`), and where messages that wait for someone are
-to be protected. What may stay by hand (`keep_bytes`, `keep_files`) takes the place of all rules but these two, and that
-the last file stays.
+Here, one run does the work of all following rounds. In an hour of deleteWhen, every expired file goes. If a disk is too
+full, as many files go as bring it below its limit, by the disk space of each file. It is only one round if deletion
+does not free space on that disk, or if the size of the disk is not known.
+
+In two cases, a broker continues and this run does not: at an obstacle (`log_files.py`), and at messages that must be
+protected. The operator's limits (`keep_bytes`, `keep_files`) replace all rules except these two, and except the rule
+that the last file stays.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ LAST_STAYS, ONE_BEFORE_STAYS = "the last file never goes", "a file before it sta
 
 
 class ExpiredLog:
-    """Decides on the files of the log, at `now_ms`, in this `hour` of the host.
+    """Decides which files of the log go, at `now_ms`, in `hour` of this host.
 
-    After `decide`, `removed` has why, for the leading ones that go, and `trigger` and `reason` say what asked for that,
-    or why nothing did.
+    After `decide`, `removed` has the reason for each of the oldest files that go. `trigger` and `reason` say what asked
+    for deletion, or why nothing did.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class ExpiredLog:
         self.reason = "the log has no messages"
 
     def decide(self) -> None:
-        """Decide by hand where that is asked for, otherwise as a broker does."""
+        """Decide by the limits that the operator set, otherwise as a broker does."""
         limits = [(self._settings.keep_bytes, "byte"), (self._settings.keep_files, "file")]
         kept = " and ".join(counted(limit, what) for limit, what in limits if limit is not None)
         if kept and self._log:
@@ -75,7 +77,7 @@ class ExpiredLog:
             self._rounds()
 
     def _keep_by_hand(self) -> None:
-        """Let files go until the log has what it may have."""
+        """Let files go until the log is within the operator's limits."""
         settings, left = self._settings, sum(one.file.size for one in self._log)
         for number, one in enumerate(self._log):
             too_large = settings.keep_bytes is not None and left > settings.keep_bytes
@@ -87,7 +89,7 @@ class ExpiredLog:
             left -= one.file.size
 
     def _rounds(self) -> None:
-        """Decide as the broker would, round by round."""
+        """Decide as a broker would, round by round."""
         for done in range(len(self._log)):
             disk = self._room.pressure()
             asking = self._asking(disk, done)
@@ -101,7 +103,7 @@ class ExpiredLog:
                 return
 
     def _asking(self, disk: Pressure, done: int) -> list[tuple[Trigger, str]]:
-        """Return what asks for another round after `done` of them, and why."""
+        """Return what asks for another round after `done` rounds, and why."""
         asking: list[tuple[Trigger, str]] = []
         if self._hour in self._settings.delete_when:
             asking.append(("time", f"{self._hour:02} is an hour of deleteWhen ({self._hours})"))
@@ -121,7 +123,7 @@ class ExpiredLog:
     def _counts(self, full: Full | None, done: int) -> bool:
         """Return whether a full disk asks for this round.
 
-        The disk always counts in the first round. Later it counts only where deleting files of the log frees room on
+        A full disk always asks for the first round. It asks for later rounds only if deleting log files frees space on
         it.
         """
         return full is not None and (not done or self._room.is_helped(full))
@@ -131,7 +133,7 @@ class ExpiredLog:
         return ";".join(f"{hour:02}" for hour in self._settings.delete_when)
 
     def _round(self, forces: str) -> bool:
-        """Let files of one round go; return whether there may be another round."""
+        """Let the files of one round go; return whether another round is possible."""
         for _ in range(max(self._settings.batch, 1)):
             number = len(self.removed)
             self._stays = self._holds(number)
@@ -150,7 +152,10 @@ class ExpiredLog:
         return True
 
     def _holds(self, number: int) -> str:
-        """Return why a file must stay whatever asks; empty: it need not."""
+        """Return why a file must stay whatever asks for deletion.
+
+        Empty: it may go.
+        """
         if number >= len(self._log) - 1:
             return LAST_STAYS
         blocked_by = self._log[number].blocked_by
@@ -162,7 +167,7 @@ class ExpiredLog:
         return f"{timers} timer messages are in it, and whether they were delivered is not known" if timers else ""
 
     def _young(self, since: int | None) -> str:
-        """Return why a file stays that has not expired."""
+        """Return why a file that has not expired stays."""
         if since is None:
             return "when its last message was stored is not known"
         if since > self._now:
@@ -170,7 +175,7 @@ class ExpiredLog:
         return f"{self._what} {rfc3339(since)}, not yet {self._reserved} ago"
 
     def _since(self, one: LogFile) -> int | None:
-        """Return what its age counts from."""
+        """Return the time from which the file's age counts."""
         return one.decision.mtime_ms if self._settings.by == "mtime" else one.decision.last_store_timestamp
 
     @property
@@ -197,7 +202,7 @@ class ExpiredLog:
         return replace(one.decision, goes=number < first_left, why=why, waiting=waiting)
 
     def warnings(self) -> list[str]:
-        """Return what someone should know before he says yes."""
+        """Return what an operator should know before confirming."""
         found = [f"{one.file.name}: {one.blocked_by}" for one in self._log if one.blocked_by]
         found += [self._full] if self._full else []
         if not any(0 <= hour < 24 for hour in self._settings.delete_when):
@@ -215,7 +220,7 @@ class ExpiredLog:
         return found
 
     def _mtime_warnings(self) -> list[str]:
-        """Return where files' times are not to be trusted."""
+        """Return warnings about file times that are not reliable."""
         found = []
         decisions = [one.decision for one in self._log]
         off = [
@@ -250,7 +255,7 @@ class ExpiredLog:
 
 
 def _first_names(counts: dict[str, int]) -> str:
-    """Return those with the highest counts."""
+    """Return the names with the highest counts."""
     names = sorted(counts, key=counts.__getitem__, reverse=True)
     return ", ".join(names[:NAMES_SHOWN]) + (
         f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""

@@ -1,12 +1,18 @@
-"""Which files of queues, their extensions and the index go when the log begins later.
+"""The files of queues and the index that go when the log begins later.
 
-RocketMQ's CleanConsumeQueueService. A queue's leading files go whose last unit points before the log, never its last
-one (MappedFileQueue.deleteExpiredFileByOffset); then files of its extension that end before what the first unit left
-has there (ConsumeQueueExt.truncateByMinAddress); of the index leading files whose endPhyOffset is before the log, never
-the last one (IndexService.deleteExpiredFile). One that stays keeps those after it.
+Files of extensions go, too.
 
-Where a broker goes on and this does not: at a file whose last unit is none, or whose header knows of no entry. What is
-in it is not known.
+The rules are those of RocketMQ's CleanConsumeQueueService:
+
+- Of a queue, the leading files go whose last unit points before the log, but never the last file
+  (MappedFileQueue.deleteExpiredFileByOffset).
+- Of its extension, the files go that end before the extension unit of the first remaining queue unit
+  (ConsumeQueueExt.truncateByMinAddress).
+- Of the index, the leading files go whose endPhyOffset is before the log, but never the last file
+  (IndexService.deleteExpiredFile).
+
+If a file stays, all later ones stay, too. In one case, a broker continues and this run does not: at a file whose last
+unit is not in use, or whose header shows no entry. What such a file contains is not known.
 """
 
 from __future__ import annotations
@@ -38,11 +44,12 @@ IN_FRONT, STILL_THERE = "before the log", "which the log has"
 
 
 class ExpiredQueues:
-    """What goes besides the log, when that begins at `new_min_offset` instead of `min_offset` (physical).
+    """What goes besides log files if the log begins later.
 
-    `unused_topics`: the files of queues without any message left go, too, and their `folders`, where topics.json does
-    not have the topic; a broker's cleanUnusedTopic destroys queues with messages as well. After `look`, `decisions` has
-    each queue and then its extension, by name, then the index.
+    The log begins at `new_min_offset` instead of `min_offset` (physical offsets). With `unused_topics`, a queue without
+    any message left goes as a whole, with its `folders`, if topics.json does not list its topic; a broker's
+    cleanUnusedTopic also destroys queues with messages. After `look`, `decisions` has the queues by name, each before
+    its extension, and then the index.
     """
 
     def __init__(self, store: ReadOnlyStore, min_offset: int, new_min_offset: int, *, unused_topics: bool) -> None:
@@ -62,8 +69,7 @@ class ExpiredQueues:
     def look(self) -> None:
         """Decide on the files of queues, extensions and index.
 
-        A queue that cannot be read stays, with a warning. Raises Unreadable, and OSError where the index cannot be
-        read.
+        A queue that cannot be read stays, with a warning. Raises Unreadable, and OSError if the index cannot be read.
         """
         for key, queue in sorted(self._store.queues.items()):
             try:
@@ -98,7 +104,7 @@ class ExpiredQueues:
     def _look_at_folders(self) -> None:
         """Decide on the folders of unused topics, the inner folders first.
 
-        A folder goes where it has nothing but files that go.
+        A folder goes if all its files go.
         """
         storage = self._store.storage
         going = {decision.path for decision in self.decisions if decision.goes}
@@ -127,9 +133,10 @@ class ExpiredQueues:
         yield self._decision(last_file, kind, LAST_STAYS)
 
     def _verdict(self, file: MappedFile, what: str, offset: int | None) -> tuple[bool, str]:
-        """Return whether a file goes, by the last physical offset that it has, and why.
+        """Return whether a file goes, and why.
 
-        None: it has none, and should.
+        The decision depends on the last physical offset in the file. None: the file has no such offset, although it
+        should.
         """
         if offset is None:
             self.warnings.append(
@@ -171,7 +178,10 @@ class ExpiredQueues:
 
 
 def _last_offset(file: MappedFile, unit_size: int) -> int | None:
-    """Return the physical offset of a file's last whole unit, whatever the file's length; None: it is none."""
+    """Return the physical offset of a file's last whole unit.
+
+    The length of the file does not matter. None: the last unit is not in use.
+    """
     position = (file.size // unit_size - 1) * unit_size
     if position < 0:
         return None
@@ -180,7 +190,10 @@ def _last_offset(file: MappedFile, unit_size: int) -> int | None:
 
 
 def stored_bytes(store: ReadOnlyStore) -> int:
-    """Return the bytes of log, queues and index, by the files' lengths (getMajorFileSize)."""
+    """Return the size of log, queues and index, in bytes (getMajorFileSize).
+
+    It is the sum of the files' lengths.
+    """
     sizes = [file.size for queue in store.queues.values() for file in queue.queue.files]
     sizes += [index_file.file.size for index_file in store.index.files]
     return store.commit_log.size + sum(sizes)

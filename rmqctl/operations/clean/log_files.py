@@ -1,7 +1,8 @@
-"""The files of the log, each with its age and with what stands in the way of its deletion.
+"""The files of the log, each with its age and with obstacles to its deletion.
 
-An obstacle is a gap after it, which may be a folder that nobody named, and whose messages queues and index still lead
-to; a wrong length; an offset that two files give. The file that is allocated ahead is no file of the log yet.
+There are three obstacles. (1) A gap follows the file, and queues or index still point into the gap; perhaps a log
+folder was not named. (2) The file has a wrong length. (3) Two files have the same offsets. The file that a broker has
+allocated ahead does not belong to the log yet.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LogFile(NamedTuple):
-    """A file in use, and its fate while nothing is decided.
+    """A log file in use, and what happens to it if nothing decides otherwise.
 
-    `blocked_by` says why it, and all after it, must not be touched.
+    `blocked_by` is the reason why this file and all later ones must stay.
     """
 
     file: MappedFile
@@ -31,7 +32,7 @@ class LogFile(NamedTuple):
 
 
 def log_files(store: ReadOnlyStore) -> list[LogFile]:
-    """Return the files in use, oldest first. Raises OSError."""
+    """Return the log files in use, oldest first. Raises OSError."""
     files = store.commit_log.files_in_use()
     queue = store.commit_log.queue
     twice = {damage.physical_offset for damage in queue.anomalies if damage.code == "file-overlap"}
@@ -48,7 +49,7 @@ def log_files(store: ReadOnlyStore) -> list[LogFile]:
 
 
 def ahead(store: ReadOnlyStore, in_use: int) -> list[FileDecision]:
-    """Return the files after those in use."""
+    """Return the files after those in use: allocated ahead."""
     files = store.commit_log.queue.files[in_use:]
     return [fate_of(store.storage, file, "commitlog", "allocated ahead, still empty") for file in files]
 

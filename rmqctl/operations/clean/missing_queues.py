@@ -1,11 +1,11 @@
-"""Queues that messages of the log belong to and whose folder does not exist.
+"""Queues that messages of the log belong to, but that have no folder.
 
-What counts by queues misses those messages. No file in config/ lists every queue: a group may read a topic of which
-neither topics.json nor an offset names the queue. So each file of the log is read for such messages, except where the
-units of the queues lead to all that is in it (`unit_coverage.py`).
+Counts that are based on queues miss these messages. No file in config/ lists every queue: a group may read a topic
+although neither topics.json nor an offset names the queue. So each log file is searched for such messages, unless units
+of the existing queues point to everything in it (`unit_coverage.py`).
 
-Deleted topics leave messages without a queue as well. A topic counts as deleted when topics.json, the groups' offsets
-and what groups subscribe to leave it out.
+Deleted topics also leave messages without a queue. A topic counts as deleted if topics.json, the groups' offsets and
+the groups' subscriptions do not name it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class MissingQueue(NamedTuple):
-    """A queue without a folder, and the physical offset of its first message in the files asked for."""
+    """A queue without a folder, and the physical offset of its first message.
+
+    Only the requested log files are searched for the message.
+    """
 
     topic: str
     queue_id: int
@@ -42,9 +45,9 @@ class MissingQueue(NamedTuple):
 
 
 def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQueue | None:
-    """Return a queue without a folder that `files`, neighbours in the log, have messages of.
+    """Return a queue without a folder that has messages in `files`.
 
-    None: there is none. Raises OSError.
+    `files` follow one another in the log. None: there is no such queue. Raises OSError.
     """
     unproved = files_without_proof(store, files) if files else []
     if not unproved:
@@ -60,9 +63,9 @@ def missing_queue(store: ReadOnlyStore, files: Sequence[MappedFile]) -> MissingQ
 
 
 def _first_in(file: MappedFile, is_missing: Callable[[QueueKey], bool]) -> MissingQueue | None:
-    """Return the first message of a missing queue in a file.
+    """Return the first message in a file that belongs to a missing queue.
 
-    Prepared messages and rollbacks have no unit anywhere: they do not count.
+    Prepared messages and rollbacks do not count, because they have no unit in any queue.
     """
     builder = DispatchRequestBuilder(with_keys=False)
     names: list[QueueKey] = []

@@ -1,17 +1,18 @@
-"""Messages that someone waits for, by the file of the log that has them: no broker asks before it deletes a file.
+"""Messages that are still needed, by the log file that contains them.
 
-Four kinds:
+A broker deletes a file without looking for such messages. There are four kinds:
 
-    unconsumed  a group that reads the topic (`consumer_groups.py`) is not past the message. In a queue without an offset of the group all
-                messages count. Of a message that was popped and not acknowledged (5.x) the group's offset is past it, so a checkpoint
-                that the broker has not worked off counts as the group's offset.
-    scheduled   not delivered yet (delayOffset.json)
-    half        without a commit or rollback, after what the broker has checked
-    dead        in a %DLQ% topic that no group reads: an operator may still send it again
+    unconsumed  A group that reads the topic (`consumer_groups.py`) has not consumed the message. If the group has no
+                offset for the queue, all messages of the queue count. A message that was popped and not acknowledged
+                (5.x) is before the group's offset: the oldest pop checkpoint that the broker has not processed counts
+                as the group's offset.
+    scheduled   The delayed message is not delivered yet (delayOffset.json).
+    half        The half message has no commit or rollback, and the broker has not checked it yet.
+    dead        The message is in a %DLQ% topic that no group reads: an operator may still send it again.
 
-A topic without a group counts when subscriptionGroup.json lists a group of which nothing says what it reads. Of a queue
-only the units that wait are read; `missing_queues.py` knows of messages whose queue has no folder. Nothing that is read
-here says whether timer messages (5.x) were delivered.
+Messages of a topic without a group count if subscriptionGroup.json lists a group whose topics are unknown. Of each
+queue, only the units of such messages are read; `missing_queues.py` finds messages whose queue has no folder. Whether
+timer messages (5.x) were delivered cannot be seen in these files.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ COUNTED_APART = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_
 
 
 class Outstanding:
-    """What waits in each of `files`, the oldest ones of the log.
+    """The messages in each of `files` that are still needed.
 
-    `problems` says of which queues that cannot be read.
+    `files` are the oldest ones of the log. `problems` names the queues that cannot be read.
     """
 
     def __init__(self, store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
@@ -74,7 +75,7 @@ class Outstanding:
             self._find()
 
     def of(self, number: int) -> PendingCounts:
-        """Return what waits in the file with this number."""
+        """Return the messages that are still needed in the file with this number."""
         return PendingCounts(
             int(self._unconsumed[number]),
             int(self._scheduled[number]),
@@ -83,16 +84,19 @@ class Outstanding:
         )
 
     def timers(self, number: int) -> int:
-        """Return how many timer messages the file with this number has, delivered or not."""
+        """Return how many timer messages the file with this number has.
+
+        Delivered messages count, too.
+        """
         return int(self._timers[number])
 
     @property
     def groups_without_topic(self) -> Sequence[str]:
-        """Return the groups that are listed and of which nothing says what they read."""
+        """Return the listed groups whose topics are unknown."""
         return self._groups.without_topic
 
     def has_no_reader(self, topic: str) -> bool:
-        """Return whether nothing says that anyone reads a topic."""
+        """Return whether no file names a reader of a topic."""
         return topic not in COUNTED_APART and not self._groups.groups_of(topic)
 
     def _find(self) -> None:
@@ -118,9 +122,9 @@ class Outstanding:
         self._check_dispatched(reached)
 
     def _check_dispatched(self, reached: int) -> None:
-        """Report messages after the last unit of all queues (at `reached`), which no count has.
+        """Report messages after the last unit of all queues (at `reached`).
 
-        Someone deleted queues to rebuild them.
+        No count includes them. They exist if someone deleted queues to rebuild them.
         """
         lost = self._borders[:-1][self._borders[:-1] > reached]
         if len(lost) and not self.problems:
@@ -130,7 +134,7 @@ class Outstanding:
             )
 
     def _behind_slowest(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return the messages that the slowest group of a queue has not consumed."""
+        """Return how many messages the slowest group of a queue has not consumed."""
         readers = self._readers(key)
         if not readers:
             return self._nothing()
@@ -149,7 +153,7 @@ class Outstanding:
         return readers
 
     def _behind(self, queue: UnitQueue, offset: int) -> Counts:
-        """Return how many messages of a queue from `offset` on each file has."""
+        """Return how many messages of a queue each file has, from `offset` on."""
         counts = self._nothing()
         for places, sizes in self._units_from(queue, offset):
             numbers = np.searchsorted(self._borders, places, side="right") - 1
@@ -158,7 +162,10 @@ class Outstanding:
         return counts
 
     def _units_from(self, queue: UnitQueue, offset: int) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield (physical offsets, messages that each unit stands for) from `offset` on, as far as the files go."""
+        """Yield physical offsets of units from `offset` on, as far as the files go.
+
+        With them comes the number of messages that each unit stands for.
+        """
         first = self._first(queue, offset)
         if first is None:
             return
@@ -177,9 +184,10 @@ class Outstanding:
                 return
 
     def _first(self, queue: UnitQueue, offset: int) -> int | None:
-        """Return the queue offset to begin at: `offset`, or the first message that the log still has.
+        """Return the queue offset at which counting begins.
 
-        None: nothing waits in the files.
+        It is `offset`, or the first message that the log still has, whichever is larger. None: no message in the files
+        is needed.
         """
         if not queue.queue.files:
             return None
@@ -191,7 +199,7 @@ class Outstanding:
         return unit.queue_offset
 
     def _undecided(self, key: QueueKey, queue: UnitQueue) -> Counts:
-        """Return half messages from where the broker's check is on that no op message decides."""
+        """Return the half messages after the broker's check that no op message decides."""
         counts = self._nothing()
         checked = self._checked()
         first = self._first(queue, checked.get(key, 0))
@@ -205,7 +213,7 @@ class Outstanding:
         return counts
 
     def _checked(self) -> dict[QueueKey, int]:
-        """Return how far the check of transactions is."""
+        """Return the queue offset that the broker's check of half messages has reached."""
         return {
             (known.topic, known.queue_id): known.offset
             for known in consumer_offsets(self._store)
@@ -213,9 +221,9 @@ class Outstanding:
         }
 
     def _decided(self, key: QueueKey, checked: dict[QueueKey, int]) -> set[int]:
-        """Return the queue offsets of half messages.
+        """Return the queue offsets of decided half messages.
 
-        The bodies of op messages have one (4.x), or several with commas between them (5.x).
+        The body of an op message has one offset (4.x), or several with commas between them (5.x).
         """
         queue = self._store.queues.get(key)
         decided: set[int] = set()
@@ -240,7 +248,7 @@ class Outstanding:
 
 
 def _noted(counts: Counts, name: str, totals: dict[str, int]) -> Counts:
-    """Return `counts`, and add their sum to what `totals` has for a name."""
+    """Return `counts`, and add their sum to the total of a name."""
     count = int(counts.sum())
     if count:
         totals[name] = totals.get(name, 0) + count

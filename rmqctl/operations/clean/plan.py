@@ -1,7 +1,8 @@
-"""What RocketMQ's CleanCommitLogService and CleanConsumeQueueService would delete, as a plan. Nothing here writes.
+"""What RocketMQ's clean services would delete, as a plan.
 
-One plan is what a broker does in many rounds, so that one run from cron does what the broker would in its hour:
-`expired_log.py` says which files of the log go, `expired_queues.py` what follows them.
+The services are CleanCommitLogService and CleanConsumeQueueService. Nothing here writes. One plan covers many rounds of
+a broker, so one run from cron does what the broker would do in its hour: `expired_log.py` decides on log files,
+`expired_queues.py` on the files that follow them.
 """
 
 from __future__ import annotations
@@ -50,11 +51,10 @@ def plan_expiry(
 ) -> ExpiryPlan:
     """Return which files go and which stay at `now_ms`, and why.
 
-    The store must have been read as a whole; otherwise a part of the log may look like a gap.
-
-    `disks` are those of the log's folders (store.path.commitlogs), `logics_disk` is that of the consume queues' folder.
-    Raises OSError; BadRequest where `now_ms` is no date; Unreadable where waiting messages are to be protected but
-    cannot be determined.
+    The whole store must have been read; otherwise an unread part of the log may look like a gap. `disks` are those of
+    the log's folders (store.path.commitlogs); `logics_disk` is that of the consume queues' folder. Raises OSError,
+    BadRequest if `now_ms` is not a date, and Unreadable if messages are to be protected but their state cannot be
+    determined.
     """
     local = _local(now_ms)
     files = log_files(store)
@@ -101,9 +101,9 @@ def plan_expiry(
 
 
 def _check_queues(store: ReadOnlyStore, files: Sequence[MappedFile]) -> None:
-    """Raise Unreadable where `files` have messages of a queue whose folder does not exist.
+    """Raise Unreadable if `files` have messages of a queue without a folder.
 
-    Nothing shows which group waits for them.
+    Nothing shows which group still needs them.
     """
     found = missing_queue(store, files)
     if found is not None:
@@ -123,7 +123,7 @@ def _way_back(store: ReadOnlyStore, topic: str) -> str:
 
 
 def _local(now_ms: int) -> datetime:
-    """Return the time of this host."""
+    """Return the local time of this host."""
     try:
         return datetime.fromtimestamp(now_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError) as error:
@@ -131,7 +131,7 @@ def _local(now_ms: int) -> datetime:
 
 
 def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
-    """Return what of the groups and their offsets cannot be read."""
+    """Return which groups and offsets cannot be read."""
     unreadable = [*unreadable_group_files(store), *(one for one in [store.config(DELAY_OFFSET)] if one.content is None)]
     unknown = [f"{store_path.CONFIG}/{config.name}: {config.problem}" for config in unreadable]
     consumer_offset = store.config(CONSUMER_OFFSET)
@@ -144,7 +144,10 @@ def _unknown_offsets(store: ReadOnlyStore) -> list[str]:
 
 
 def _backups_used(store: ReadOnlyStore) -> list[str]:
-    """Return a warning for each offset file whose `.bak` counts: it may be older."""
+    """Return a warning for each offset file that was read from its `.bak`.
+
+    The `.bak` may be older.
+    """
     files = [store.config(name) for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, DELAY_OFFSET)]
     found = [config for config in files if config.problem]
     return [f"{config.problem}: the offsets of {config.source.name} count" for config in found if config.source]
@@ -169,7 +172,7 @@ def _warnings_of_groups(outstanding: Outstanding) -> list[str]:
 
 
 def _unread_topics(rises: Sequence[MinOffsetAdvance], outstanding: Outstanding) -> tuple[UnreadTopic, ...]:
-    """Return the topics without a group, by name, and what each loses."""
+    """Return the topics without a group, by name, and the messages that each loses."""
     found: dict[str, int] = {}
     for rise in rises:
         if outstanding.has_no_reader(rise.topic):
@@ -194,7 +197,7 @@ def _link_warnings(store: ReadOnlyStore, decisions: Sequence[FileDecision]) -> l
 def _epoch_warnings(store: ReadOnlyStore) -> list[str]:
     """Return warnings about epochs that 5.x in controller mode drops.
 
-    The broker drops epochs with the files that they end in (AutoSwitchHAService.truncateEpochFilePrefix).
+    The broker drops an epoch together with the file in which it ends (AutoSwitchHAService.truncateEpochFilePrefix).
     """
     if store.storage.entry(store.path.part(store_path.EPOCH_FILE)).kind is Kind.MISSING:
         return []

@@ -1,7 +1,7 @@
-"""What `clean` would delete, file by file, and why: frozen, shown first, then carried out.
+"""The plan of `clean`: what is deleted, file by file, and why.
 
-Paths are relative to the store's root (`commitlog/00000000000000000000`), or absolute for a commit log that lies
-elsewhere.
+The plan is frozen; it is shown first and then executed. Paths are relative to the store's root
+(`commitlog/00000000000000000000`), or absolute if the commit log lies outside the store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Trigger = Literal["time", "disk", "manual", "by hand"]
 
 
 class PendingCounts(NamedTuple):
-    """Messages that someone waits for.
+    """Counts of messages that are still needed.
 
-    `unconsumed` by at least one group, `scheduled` for later, `half` transactions not yet decided, `dead` letters that
-    no group reads.
+    `unconsumed`: at least one group has not consumed them. `scheduled`: delayed, not delivered yet. `half`:
+    transactions that are not decided. `dead`: dead letters that no group reads.
     """
 
     unconsumed: int = 0
@@ -37,7 +37,7 @@ class PendingCounts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return all of them."""
+        """Return the sum of the four counts."""
         return sum(self)
 
 
@@ -45,7 +45,7 @@ NOBODY_WAITS = PendingCounts()
 
 
 def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
-    """Return all of them together."""
+    """Return the sum of the counts."""
     found = NOBODY_WAITS
     for one in each:
         found = PendingCounts(*map(add, found, one))
@@ -54,13 +54,12 @@ def sum_of(each: Iterable[PendingCounts]) -> PendingCounts:
 
 @dataclass(frozen=True)
 class FileDecision:
-    """A file that goes or stays.
+    """The decision whether a file goes or stays.
 
-    `bytes` is its length, `allocated_bytes` what it takes on the disk; times in ms since 1970.
-
-    `last_store_timestamp` is that of the record after the file: its own last one is no later, unless a clock was set
-    back; None: not known. Of a queue, an extension or the index it is not looked for. `waiting` is counted where a file
-    of the log goes, or stays because of it.
+    `bytes` is the length of the file, `allocated_bytes` its disk space. Times are in ms since 1970.
+    `last_store_timestamp` is that of the first record after the file: the file's own last record is not later, unless a
+    clock was set back. None: not known, or the file is not a log file. `waiting` is counted for log files that go, or
+    that stay because of it.
     """
 
     path: str
@@ -75,7 +74,7 @@ class FileDecision:
 
 
 def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goes: bool = False) -> FileDecision:
-    """Return the decision on a file, from the file as it is on the disk.
+    """Return the decision on a file, with its sizes and times from the disk.
 
     Raises OSError.
     """
@@ -84,21 +83,24 @@ def fate_of(storage: Storage, file: MappedFile, kind: FileKind, why: str, *, goe
 
 
 def allocated_bytes(storage: Storage, path: Path) -> int:
-    """Return how many bytes of the disk become free when a name is deleted.
+    """Return how many bytes of the disk become free if a name is deleted.
 
-    For a link 0: the file that it leads to stays. Raises OSError.
+    For a link, the result is 0, because the file that it points to stays. Raises OSError.
     """
     return 0 if is_link(storage, path) else storage.entry(path).allocated
 
 
 def is_link(storage: Storage, path: Path) -> bool:
-    """Return whether a name itself is a link. Raises OSError."""
+    """Return whether a name is itself a symbolic link. Raises OSError."""
     stamp = storage.stamp(path)
     return stamp is not None and stamp.kind is Kind.OTHER
 
 
 class MinOffsetAdvance(NamedTuple):
-    """A queue whose first message goes: queue offsets of the first that is left, before and after."""
+    """A queue whose first message goes.
+
+    The fields are the queue offsets of the first message before and after.
+    """
 
     topic: str
     queue_id: int
@@ -107,7 +109,10 @@ class MinOffsetAdvance(NamedTuple):
 
 
 class UnreadTopic(NamedTuple):
-    """A topic that no group reads; `messages` of it are in files that go."""
+    """A topic that no group reads.
+
+    `messages` of it are in files that go.
+    """
 
     topic: str
     messages: int
@@ -117,12 +122,11 @@ class UnreadTopic(NamedTuple):
 class ExpiryPlan:
     """What one run deletes.
 
-    `files` stand in the order of deletion: the log, each queue and then its extension, the index.
-
-    `trigger` is None where nothing asks for deletion: then no file of the log goes, but files of queues and the index
-    may that an earlier run left. `reason` says it in words. `hour` and `time_zone` are this host's at the time asked
-    about. `folders` go when their files are gone: those of queues and topics that go as a whole. `unread` has the
-    topics without a group that lose messages.
+    `files` are in the order of deletion: the log; each queue and then its extension; the index. `trigger` is what asks
+    for deletion. If it is None, no log file goes, but files of queues and index may go that an earlier run left.
+    `reason` is the text for people. `hour` and `time_zone` are those of this host at the time of the plan. `folders` go
+    after their files: folders of queues and topics that go as a whole. `unread` lists topics without a group that lose
+    messages.
     """
 
     trigger: Trigger | None
@@ -144,20 +148,20 @@ class ExpiryPlan:
 
     @property
     def first_left(self) -> FileDecision | None:
-        """Return the file of the log that stays, and all after it."""
+        """Return the first log file that stays; all later ones stay, too."""
         return next((file for file in self.files if file.kind == "commitlog" and not file.goes), None)
 
     @property
     def bytes(self) -> int:
-        """Return the lengths of the files that go."""
+        """Return the total length of the files that go."""
         return sum(file.bytes for file in self.going)
 
     @property
     def allocated_bytes(self) -> int:
-        """Return what they take on the disk."""
+        """Return the disk space of the files that go."""
         return sum(file.allocated_bytes for file in self.going)
 
     @property
     def waiting(self) -> PendingCounts:
-        """Return the messages in the files that go that someone waits for."""
+        """Return the counts of messages still needed in the files that go."""
         return sum_of(file.waiting for file in self.going)

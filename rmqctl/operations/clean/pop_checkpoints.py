@@ -1,16 +1,17 @@
 """Messages that groups popped and did not acknowledge (5.x).
 
-The group's offset is past them, a checkpoint still leads to them. A broker stores checkpoints (tag `ck`, a JSON body)
-in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP, and copies each
-message that was not acknowledged in time from its own queue to a topic of retries. So until the group is past the
-checkpoint, the messages from `so` (queue offset) of the queue `q` of the topic `t` may still be read.
+The offset of the group is after these messages, but a checkpoint still points to them. A broker stores checkpoints (tag
+`ck`, a JSON body) in rmq_sys_REVIVE_LOG_CLUSTER. Its PopReviveService reads them as the group CID_RMQ_SYS_REVIVE_GROUP,
+and copies each message that was not acknowledged in time from its queue to a retry topic. So until that group is past
+the checkpoint, the messages from queue offset `so` on, in queue `q` of topic `t`, may still be read.
 
-A checkpoint that is not due yet is a timer message: it lies in rmq_sys_wheel_timer with the property REAL_TOPIC, and
-the broker copies it to the queue above when it is due. config/timercheck says up to which time the broker has done so;
-without it every one counts.
+A checkpoint that is not due yet is a timer message: it is in rmq_sys_wheel_timer with the property REAL_TOPIC. When it
+is due, the broker copies it to the topic above. config/timercheck has the time up to which the broker has done this;
+without the file, every checkpoint counts.
 
-Acknowledgements are not looked at: a message counts until the broker has worked the checkpoint off. With
-popConsumerKVServiceEnable (5.3.2+) all of this is in the RocksDB database kvStore/ instead, which is not read.
+Acknowledgements are not read: a message counts until the broker has processed its checkpoint. With
+popConsumerKVServiceEnable (5.3.2 and later), checkpoints are in the RocksDB database kvStore/ instead, which is not
+read.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _CHECKPOINT_CODE = tags_code({TAGS: CHECKPOINT_TAG})
 
 
 class PopCheckpoint(msgspec.Struct):
-    """What the body of a checkpoint says.
+    """The body of a checkpoint.
 
-    Group `c` popped messages of queue `q` of topic `t` from queue offset `so` on.
+    Group `c` popped messages of queue `q` of topic `t`, from queue offset `so` on.
     """
 
     c: str
@@ -58,7 +59,8 @@ class PopCheckpoint(msgspec.Struct):
 class TimerProgress(NamedTuple):
     """How far the broker's timer is.
 
-    Due times (ms) before `read_ms` were delivered, units from `queue_offset` on not looked at.
+    Messages due before `read_ms` (ms since 1970) are delivered. Units from `queue_offset` on have not been read by the
+    timer.
     """
 
     read_ms: int
@@ -66,9 +68,9 @@ class TimerProgress(NamedTuple):
 
 
 def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, dict[str, int]]:
-    """Return by queue and group the first queue offset that a checkpoint not worked off leads to.
+    """Return the first queue offset that an open checkpoint points to.
 
-    What cannot be read or understood is appended to `problems`.
+    The result has it by queue and group. What cannot be read or understood is appended to `problems`.
     """
     revived = {
         (known.topic, known.queue_id): known.offset for known in consumer_offsets(store) if known.owner == REVIVE_GROUP
@@ -93,7 +95,10 @@ def popped_offsets(store: ReadOnlyStore, problems: list[str]) -> dict[QueueKey, 
 
 
 def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Message]:
-    """Yield the checkpoints of a queue of rmq_sys_REVIVE_LOG_ from queue offset `revived` on."""
+    """Yield the checkpoints of a revive queue from queue offset `revived` on.
+
+    The queue belongs to rmq_sys_REVIVE_LOG_.
+    """
     first = max(revived, queue.min_offset(store.commit_log.min_offset))
     for unit in queue.units(first, queue.max_offset):
         if (
@@ -105,7 +110,7 @@ def _stored(store: ReadOnlyStore, queue: UnitQueue, revived: int) -> Iterator[Me
 
 
 def _timed(store: ReadOnlyStore, queue: UnitQueue) -> Iterator[Message]:
-    """Yield the checkpoints that wait in the timer."""
+    """Yield the checkpoints that are still in the timer."""
     progress = _timer_progress(store)
     for message in _stored(store, queue, 0):
         found = message.properties
@@ -118,9 +123,9 @@ def _timed(store: ReadOnlyStore, queue: UnitQueue) -> Iterator[Message]:
 
 
 def _timer_progress(store: ReadOnlyStore) -> TimerProgress:
-    """Return what config/timercheck says.
+    """Return the progress in config/timercheck.
 
-    Without it nothing was delivered. Raises OSError.
+    Without the file, nothing was delivered. Raises OSError.
     """
     path = store.path.part(CONFIG) / TIMER_CHECK
     if store.storage.entry(path).kind is Kind.MISSING:
@@ -141,7 +146,7 @@ def _note(message: Message, found: dict[QueueKey, dict[str, int]]) -> None:
 def _checkpoint(body: bytes) -> PopCheckpoint:
     """Return the checkpoint in a body. Raises MsgspecError.
 
-    Anyone may have sent the body. Its depth and its integers are checked first, since msgspec bounds neither.
+    Anyone may have sent the body, and msgspec limits neither depth nor integers. So both are checked first.
     """
     try:
         bounded_json.loads(body.decode(), _SIGNS_MAX)

@@ -1,6 +1,6 @@
-"""What `clean` deleted: JSON Lines, appended to files that exist, or to new ones.
+"""The receipts of `clean`: JSON Lines, appended to files.
 
-`cleaned.py` reads those in the store.
+The files are created if they do not exist. `cleaned.py` reads the receipts in the store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receipts:
-    """The files at `paths`, each with every receipt.
+    """The receipt files at `paths`; each of them gets every receipt.
 
-    A context manager. Methods raise OSError. On a full disk a receipt waits until a deletion made room: the deletion is
-    what the disk needs.
+    A context manager. Methods raise OSError. On a full disk, a receipt waits until a deletion has made room, because
+    the disk needs the deletion.
     """
 
     def __init__(self, storage: WritableStorage, *paths: Path) -> None:
@@ -43,9 +43,9 @@ class Receipts:
             file.close()
 
     def open(self, paths: Collection[Path] | None = None) -> None:
-        """Open the files, or those at `paths`: before the first deletion, whether there can be receipts.
+        """Open the files, or those at `paths`, before the first deletion.
 
-        Not for want of room.
+        This shows whether receipts can be written. A full disk is no error.
         """
         for file in self._files:
             if paths is None or file.path in paths:
@@ -53,18 +53,21 @@ class Receipts:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that had no room, of the file that lacks most lines."""
+        """Return the lines that were not written for want of room.
+
+        They are those of the file that lacks most lines.
+        """
         return max((file.zero_tail for file in self._files), key=len)
 
     def add(self, receipt: dict[str, Any]) -> None:
-        """Append a line, with the time, and have it on each disk that has room."""
+        """Append a line, with the time, and flush it to each disk that has room."""
         now = time.time_ns() // 1_000_000
         line = json.dumps({"time": rfc3339(now), "timestamp": now} | receipt, separators=(",", ":")).encode() + b"\n"
         for file in self._files:
             file.add(line)
 
     def flush(self) -> None:
-        """Have all lines on the disk."""
+        """Flush all lines to disk."""
         for file in self._files:
             file.flush()
 
@@ -80,7 +83,7 @@ class _ReceiptFile:
         self._waiting = b""
 
     def close(self) -> None:
-        """Close the file; idempotent."""
+        """Close the file. It may be called again."""
         if self._descriptor is not None:
             self._storage.close(self._descriptor)
             self._descriptor = None
@@ -88,7 +91,7 @@ class _ReceiptFile:
     def open(self) -> None:
         """Open the receipts before the first deletion.
 
-        Not for want of room. A second call does nothing.
+        A full disk is no error. A second call does nothing.
         """
         if self._descriptor is not None:
             return
@@ -100,11 +103,11 @@ class _ReceiptFile:
 
     @property
     def zero_tail(self) -> list[str]:
-        """Return the lines that there was no room for."""
+        """Return the lines that were not written for want of room."""
         return self._waiting.decode().split("\n")[:-1]
 
     def add(self, line: bytes) -> None:
-        """Append a line; it waits where there is no room."""
+        """Append a line. On a full disk, the line waits."""
         self._waiting += line
         try:
             self.flush()
@@ -113,7 +116,7 @@ class _ReceiptFile:
                 raise
 
     def flush(self) -> None:
-        """Have all lines on the disk."""
+        """Flush all lines to disk."""
         if not self._waiting:
             return
         if self._descriptor is None:
@@ -126,7 +129,7 @@ class _ReceiptFile:
     def _open(self) -> int:
         """Open the file; return the position of its end.
 
-        Where a crash cut the last line, the next receipt begins on a new line.
+        If a crash cut the last line, the next receipt begins on a new line.
         """
         storage = self._storage
         size = storage.entry(self.path).size

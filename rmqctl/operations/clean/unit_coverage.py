@@ -1,13 +1,13 @@
-"""Whether the queues' units lead to every message of a file of the log, found out without reading the file.
+"""Whether units point to every message of a log file, without reading the file.
 
-The units of a file that leads to its messages without a gap form a chain: the first begins where the file begins, each
-of the others where another one ends, and the last one ends at the blank record. No chain has to be built to prove it.
-Each place where a unit begins counts once for it and each place where one ends once against it; where all places but
-the chain's two ends cancel out, the units are one chain, since a unit never ends before it begins. A place counts as a
-hash of 64 bits, so that a file takes a few bytes of memory.
+If units point to all messages of a file, they form a chain: the first unit begins where the file begins, each other
+unit begins where another one ends, and the last one ends at the blank record. To prove this, no chain has to be built.
+Each offset gets +1 for each unit that begins there, and -1 for each unit that ends there. If all offsets except the two
+ends of the chain add up to 0, the units are one chain, because a unit never ends before it begins. A 64-bit hash stands
+for an offset, so a file takes a few bytes of memory.
 
-Units of LMQ queues are left out: the message has a unit in its own queue too. A file without proof is not known to lack
-anything: messages that belong to no queue (prepared ones of 3.x), damage and deleted topics leave gaps as well.
+Units of LMQ queues are left out, because such a message also has a unit in its own queue. A file without a proof may
+still be complete: messages without a queue (prepared ones of 3.x), damage and deleted topics also break the chain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> list[MappedFile]:
-    """Return those of `files`, neighbours in the log, that may have messages which no unit leads to. Raises OSError."""
+    """Return which of `files` may have messages without a unit.
+
+    `files` follow one another in the log. Raises OSError.
+    """
     chains = _Chains(files)
     for (topic, _), queue in store.queues.items():
         if not topic.startswith(LMQ_PREFIX):
@@ -42,7 +45,7 @@ def files_without_proof(store: ReadOnlyStore, files: Sequence[MappedFile]) -> li
 
 
 class _Chains:
-    """The units of each of `files` (not empty), by what their begins and ends leave over."""
+    """The units of each of `files` (not empty), as sums of their begins and ends."""
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
         self.begin = files[0].file_from_offset
@@ -70,7 +73,7 @@ class _Chains:
 
 
 def _hashes(places: Numbers) -> Numbers:
-    """Return a number of 64 bits for each physical offset (splitmix64)."""
+    """Return a 64-bit hash for each physical offset (splitmix64)."""
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -78,7 +81,10 @@ def _hashes(places: Numbers) -> Numbers:
 
 
 def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield (physical offsets, sizes) of the units of a queue that lead into [begin, end), and one more."""
+    """Yield (physical offsets, sizes) of a queue's units in [begin, end).
+
+    One unit more is included.
+    """
     first = queue.first_where(lambda unit: unit.physical_offset >= begin)
     if first is None or first.physical_offset >= end:
         return
@@ -99,7 +105,7 @@ def _units(queue: UnitQueue, begin: int, end: int) -> Iterator[tuple[Numbers, Nu
 
 
 def _is_whole(store: ReadOnlyStore, file: MappedFile, end: int | None) -> bool:
-    """Return whether nothing but the blank record follows the chain that ends at `end`."""
+    """Return whether only the blank record follows the chain that ends at `end`."""
     if end is None or end >= file.end:
         return end == file.end
     rest = store.commit_log.at(end)

@@ -1,1 +1,1 @@
-"""Records in place of damaged ones."""
+"""Records that replace damaged ones."""

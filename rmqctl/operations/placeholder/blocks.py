@@ -1,6 +1,6 @@
-"""Placeholders (`record.py`) until they are written.
+"""Placeholders (`record.py`) that are not written yet.
 
-Blocks of records, packed, since nearly all of a placeholder is spaces.
+They are kept as compressed blocks, because most bytes of a placeholder are spaces.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BLOCKS_UNPACKED = 2
 
 
 class PlaceholderBlock(NamedTuple):
-    """Records one after the other, to be written at `offset` of the log's file `path`: the `size` bytes `data`.
+    """Records that follow one another, to be written into the log's file `path`.
 
-    The first is at `physical_offset`, `code` is the kind of damage that they take the place of; the last may be a
-    blank, of which `data` has the first 8 bytes. Consumers get `served` of them. The file may be too short for it yet,
-    or missing.
+    The `size` bytes of `data` go to byte `offset` of the file; the file may still be too short for them, or missing.
+    The first record is at `physical_offset`. `code` is the finding for the damage that the records replace. The last
+    record may be a blank; then `data` has only its first 8 bytes. Consumers receive `served` of the records.
     """
 
     physical_offset: int
@@ -51,60 +51,69 @@ class PlaceholderBlock(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """Return what is to be written."""
+        """Return the bytes to be written."""
         return _unpacked(self.packed)
 
     def columns(self) -> Columns:
-        """Return its messages, filler placeholders too; none where it is a blank alone."""
+        """Return the block's messages as columns, with the fillers.
+
+        A block that is only a blank has no messages.
+        """
         buffer = np.frombuffer(self.data, np.uint8)
         room = np.empty(self.size // MIN_SIZE, scan.RECORD_COLUMNS)
         rows = room[: scan.walk(buffer, self.physical_offset, self.size, room, check_bodies=True)]
         return Columns(self.physical_offset, int(rows["size"].sum(dtype=np.int64)), rows, buffer, self.path)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message that begins at an offset of the log, if one does."""
+        """Return the message that begins at a physical offset; None if none does."""
         at = physical_offset - self.physical_offset
         found = message.decode(self.data, at, physical_offset, self.size - at)
         return found if isinstance(found, Message) else None
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         return f"write placeholders, {self.size} bytes, at byte {self.offset} of {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the block as a change, with names of JSON; not its bytes."""
+        """Return the block as a change in a JSON document, without its bytes."""
         return {"action": "write", "path": self.path, "fileOffset": self.offset, "bytes": self.size}
 
 
 class PlaceholderBlocks:
-    """The placeholders of a repair; iterating gives the blocks in log order."""
+    """The placeholders of a repair.
+
+    Iteration yields the blocks in log order.
+    """
 
     def __init__(self) -> None:
         self._by_damage: dict[int, Sequence[PlaceholderBlock]] = {}
         self._blocks: list[PlaceholderBlock] = []
 
     def put(self, damages_at: Sequence[int], blocks: Sequence[PlaceholderBlock]) -> None:
-        """Put `blocks` in place of damages that begin at these physical offsets."""
+        """Add `blocks` as the placeholders of damages.
+
+        The damages begin at these physical offsets.
+        """
         self._by_damage |= dict.fromkeys(damages_at, ())
         self._by_damage[damages_at[0]] = blocks
         for block in blocks:
             insort(self._blocks, block)
 
     def of_damage(self, physical_offset: int) -> Sequence[PlaceholderBlock] | None:
-        """Return the placeholders for damages of which the first begins at this offset.
+        """Return the placeholders for damages; the first damage begins at `offset`.
 
-        For the other damages of the range the sequence is empty. None: the damage stays as it is.
+        For the other damages of the same range, the sequence is empty. None: the damage stays unchanged.
         """
         return self._by_damage.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the placeholder that begins at an offset of the log, if one does."""
+        """Return the placeholder that begins at a physical offset; None if none does."""
         at = bisect_right(self._blocks, physical_offset, key=lambda block: block.physical_offset) - 1
         return self._blocks[at].message_at(physical_offset) if at >= 0 else None
 
     @property
     def served(self) -> int:
-        """Return how many messages consumers get that stand for others."""
+        """Return how many placeholders consumers receive."""
         return sum(block.served for block in self._blocks)
 
     def __iter__(self) -> Iterator[PlaceholderBlock]:
@@ -115,9 +124,9 @@ class PlaceholderBlocks:
 
 
 def are_served(messages: Rows) -> Flags:
-    """Return, of each row (of columns with a `sys_flag`) whether consumers get the message.
+    """Return, for each row, whether consumers receive the message.
 
-    Filler placeholders are rollbacks.
+    The rows come from columns with a `sys_flag`. Fillers are rollbacks, which consumers do not receive.
     """
     found: Flags = (messages["sys_flag"] & TRANSACTION_MASK) != int(TransactionType.ROLLBACK)
     return found

@@ -1,6 +1,6 @@
-"""`recover --keep-going`: what takes the place of damaged bytes in the middle of the log.
+"""What `recover --keep-going` writes over damaged bytes in the log.
 
-`record.py` makes the records.
+`record.py` builds the records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOW_SIZE = 16 * 1024 * 1024  # of a damaged range: so much is asked of the qu
 
 
 class _Home(NamedTuple):
-    """A file of the log that has [begin, end), or is to have it."""
+    """The log file that contains the bytes [begin, end), or that will contain them."""
 
     path: str
     begin: int
@@ -39,7 +39,7 @@ class _Home(NamedTuple):
 
 
 class Placeholders:
-    """The placeholders of a store; `blocks` has them all."""
+    """The placeholders of a store; all of them are in `blocks`."""
 
     def __init__(self, store: ReadOnlyStore, profile: Profile) -> None:
         self.blocks = PlaceholderBlocks()
@@ -47,21 +47,22 @@ class Placeholders:
         self._long_topics = profile.knows_long_topics
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset, as it is going to be."""
+        """Return the message at a physical offset, as it is after the repair."""
         return self.blocks.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def replace(self, damages: Sequence[Damage], before: int, after: int) -> list[PlaceholderBlock]:
-        """Return the placeholders for damages that follow one another between the good records at physical offsets `before` and `after`.
+        """Return the placeholders for damages between two good records.
 
-        What files are too short for, or that are missing, gets placeholders, too. Raises ValueError where there is no
-        room for a record, or nothing good is near: then there are none.
+        The damages follow one another; the good records are at physical offsets `before` and `after`. Bytes that a file
+        is too short for, and missing files, get placeholders, too. Raises ValueError if there is no room for a record,
+        or if no good record is near: then no placeholder is created.
         """
         found = [block for of_span in self._touching(damages) for block in self._blocks(of_span, before, after)]
         self.blocks.put([damage.physical_offset for damage in damages], found)
         return found
 
     def _touching(self, damages: Sequence[Damage]) -> Iterator[list[Damage]]:
-        """Yield the damages in groups: those of one file that touch are one range."""
+        """Yield groups of damages: touching damages of one file form a group."""
         run: list[Damage] = []
         for damage in chain.from_iterable(map(self._by_file, damages)):
             if run and (run[-1].end != damage.physical_offset or damage.physical_offset == self._home(damage).begin):
@@ -72,7 +73,7 @@ class Placeholders:
             yield run
 
     def _by_file(self, damage: Damage) -> Iterator[Damage]:
-        """Yield a gap between files, file by file."""
+        """Yield the parts of a gap between files, one for each missing file."""
         size = self._store.commit_log.queue.file_size
         if damage.code != "file-gap":
             yield damage
@@ -83,7 +84,7 @@ class Placeholders:
             yield damage._replace(physical_offset=begin, size=size)
 
     def _blocks(self, damages: Sequence[Damage], before: int, after: int) -> Iterator[PlaceholderBlock]:
-        """Yield the placeholders for damages that are one range."""
+        """Yield the placeholders for damages that form one range."""
         home = self._home(damages[0])
         data = bytearray()
         at = damages[0].physical_offset
@@ -106,7 +107,7 @@ class Placeholders:
                 yield record.data
 
     def _windows(self, span: Span) -> Iterator[Span]:
-        """Yield the range in parts that begin where queues say that a record does."""
+        """Yield parts of the range; each begins where a queue unit points."""
         while span.end - span.begin > 2 * WINDOW_SIZE:
             cut = self._first_claim(span.begin + WINDOW_SIZE)
             if cut is None or cut >= span.end:
@@ -116,7 +117,7 @@ class Placeholders:
         yield span
 
     def _first_claim(self, physical_offset: int) -> int | None:
-        """Return the first place from there on that a unit points to."""
+        """Return the first offset, from `start` on, that a unit points to."""
         firsts = []
         for queue in self._store.queues.values():
             firsts.append(queue.first_where(lambda unit: unit.physical_offset >= physical_offset))
@@ -124,9 +125,9 @@ class Placeholders:
         return min((unit.physical_offset for unit in firsts if unit is not None), default=None)
 
     def _home(self, damage: Damage) -> _Home:
-        """Return the file that has damage, or is to have it: one that is too short, or missing.
+        """Return the file that has the damage, or that will have it.
 
-        Where files overlap the damage names its own.
+        The file may be too short now, or missing. If files overlap, the damage names its own file.
         """
         files = self._store.commit_log.queue
         physical_offset = damage.physical_offset
@@ -145,7 +146,7 @@ class Placeholders:
         return _Home(f"{file.name[:-FILE_NAME_DIGITS]}{begin:0{FILE_NAME_DIGITS}d}", begin, begin + files.file_size)
 
     def _claims(self, span: Span) -> Iterator[Claim]:
-        """Yield a claim for each unit that leads into the range."""
+        """Yield a claim for each unit that points into the range."""
         for key, queue in self._store.queues.items():
             first = queue.first_where(lambda unit: unit.physical_offset >= span.begin)
             units = queue.units(first.queue_offset, queue.max_offset) if first is not None else iter(())
@@ -160,10 +161,10 @@ class Placeholders:
             queue.queue.close()
 
     def _owner(self, key: QueueKey, queue: UnitQueue, first: int, end: int) -> QueueKey:
-        """Return the queue that units around [first, end) of a queue really belong to.
+        """Return the queue to which the units around [first, end) really belong.
 
-        That is another queue where a file was moved to a wrong folder. A placeholder for the folder's queue would
-        contest the place of an intact message there. Light queues share messages: their names are taken as they are.
+        It is another queue if a file was moved to a wrong folder. A placeholder for the folder's queue would then take
+        the place of an intact message. Light queues share messages: for them, the folder's name counts.
         """
         if key[0].startswith(LMQ_PREFIX):
             return key
@@ -174,7 +175,10 @@ class Placeholders:
         return owner or key
 
     def _queue_of(self, unit: CqUnit) -> QueueKey | None:
-        """Return the queue of the intact message that a unit leads to, if that message has the unit's queue offset."""
+        """Return the queue of the intact message that a unit points to.
+
+        None if the message does not have the queue offset of the unit.
+        """
         message = self._store.commit_log.message_at(unit.physical_offset)
         if message is None or message.queue_offset != unit.queue_offset:
             return None

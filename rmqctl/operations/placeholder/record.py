@@ -1,41 +1,45 @@
-"""Valid records of the same size in place of damaged bytes, so that all after them stays consumable.
+"""Records that replace damaged bytes: later messages can still be consumed.
 
-Three kinds. A *placeholder* stands for a message that was here: in its queue at its queue offset, so that queues have
-no hole. A *filler* covers bytes of which nobody knows what they were: a rollback record, which brokers neither put into
-a queue nor index. A *blank* covers what is left of a file.
+They have the same size as the damaged bytes. There are three kinds:
 
-Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN (no broker and no client reads that field),
-and where there is room the property RMQCTL_DAMAGED with the code of the finding. The body of a placeholder is a small
-JSON object and spaces. It is empty only where the body of the message was empty, because
-- 5.3.3 delivers no delayed message without a body, and stops at it forever (HookUtils) [run]; 4.x fails on such an op
-  message;
-- 5.x reads bodies of its revive topics as JSON, and stops at a body that is not JSON or is blank (PopReviveService);
-- op messages of transactions are offsets: a text that is not a number marks no half message as done
+- A *placeholder* replaces a message. It keeps the message's place in its queue, so the queue has no hole.
+- A *filler* covers bytes whose content is unknown. It is a rollback record: brokers do not put it into a queue or into
+  the index.
+- A *blank* covers the rest of a file.
+
+Placeholders and fillers have PREPAREDTRANSACTIONOFFSET = PLACEHOLDER_SIGN; no broker and no client reads that field.
+They also have the property RMQCTL_DAMAGED with the code of the finding, if it fits. The body of a placeholder is a
+small JSON object and spaces. It is empty only if the body of the message was empty, because (*run* marks what a test
+has seen real brokers do):
+
+- 5.3.3 does not deliver a delayed message without a body, and stops there forever (HookUtils; run). 4.x fails on an op
+  message without a body.
+- 5.x reads bodies of its revive topics as JSON, and stops if a body is blank or is not JSON (PopReviveService).
+- The bodies of op messages of transactions are offsets: a text that is not a number marks no half message as done
   (TransactionalMessageServiceImpl).
 
-Where the frame of a record is whole (`placeholder_message`) everything but the body stays, and the body, too, where its own CRC vouches for
-it. Else the units that point into the range (`Claim`) say what was there (`placeholder_records`), and what they do not say is set so:
-- BORNTIMESTAMP 0: a half message so old is no longer asked for at its producer (needSkip);
-- SCHEDULE_TOPIC_XXXX: DELAY is the queue's level; the real topic RMQ_SYS_TRANS_HALF_TOPIC makes every version discard the placeholder when
-  it is due [run];
-- rmq_sys_wheel_timer: due at once, to RMQCTL_DAMAGED; without TIMER_OUT_MS 5.3.3 stops at it for ever (TimerMessageStore.enqueue);
+If the frame of a record is whole (`placeholder_message`), the placeholder keeps all fields except the body. It also
+keeps the body if the body matches its own CRC. Otherwise (`placeholder_records`), the fields come from the units that
+point into the damaged range (`Claim`). Fields that the units do not show get these values:
+
+- BORNTIMESTAMP is 0: a broker does not ask the producer about a half message so old (needSkip).
+- In SCHEDULE_TOPIC_XXXX, DELAY is the level of the queue. The real topic is RMQ_SYS_TRANS_HALF_TOPIC, so every version
+  discards the placeholder when it is due (run).
+- In rmq_sys_wheel_timer, the message is due at once, with RMQCTL_DAMAGED as its topic. Without TIMER_OUT_MS, 5.3.3
+  stops there forever (TimerMessageStore.enqueue).
 - LMQ queues and batch queues are named in the properties that dispatch reads.
 
-What the real stores do (tests/interop/test_placeholder_records.py, test_served_placeholders.py; [run] above, too):
+Real brokers do this (tests/interop/test_placeholder_records.py, test_served_placeholders.py):
 
 | | 4.7.1 | 4.9.7 | 5.3.3 |
 |---|---|---|---|
 | placeholders of either kind, abort or not, dispatched again or not: all else is served unchanged | yes | yes | yes |
-| rollback filler placeholders from 91 bytes on (no topic, no body): in no queue, not in the index | yes | yes | yes |
-| placeholders and filler placeholders with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
+| rollback fillers of 91 bytes or more (no topic, no body): in no queue, not in the index | yes | yes | yes |
+| placeholders and fillers with `__CRC32#` pass forceVerifyPropCRC | - | - | yes |
 | a hole in queue offsets, dispatched again: all later units are one place too low | yes | yes | yes |
 | a queue that begins after 0 in a log that begins at 0: its first messages are lost | yes | yes | no |
-| a delayed placeholder without a real queue | dropped | stops the level for ever | skipped |
-| a delayed placeholder without a body | delivered | delivered | stops the level for ever |
-
-So a range must hold the queue offsets that neither log nor queues have (claims without a place). What is left to the
-caller: units whose size or tagsCode is not the placeholder's (a placeholder without TAGS has 0), and the index: an
-entry that leads into a filler placeholder makes a broker answer a query by key with bytes that are no message [run].
+| a delayed placeholder without a real queue | dropped | stops the level forever | skipped |
+| a delayed placeholder without a body | delivered | delivered | stops the level forever |
 """
 
 from __future__ import annotations
@@ -92,11 +96,11 @@ _SEPARATOR = properties.PROPERTY_SEPARATOR.encode()
 
 
 class Claim(NamedTuple):
-    """What a queue says of a record that cannot be read any more: a unit's values.
+    """A queue's information about a record that cannot be read: a unit's values.
 
-    `tags` where the planner knows them; `inner_num` is the number of queue offsets that a batch queue's unit has, 0 in
-    other queues. Without a `physical_offset` it is a queue offset that the log owes a queue, whose unit is gone, too:
-    it goes wherever it fits.
+    `tags` is set if the planner knows them. `inner_num` is the number of queue offsets that a batch queue's unit has,
+    and 0 in other queues. Without a `physical_offset`, the unit is lost, too: the claim is then a queue offset that
+    some record of the log must have, at any position.
     """
 
     topic: str
@@ -115,9 +119,9 @@ class Claim(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What placeholders take from the good records around them.
+    """The values that placeholders take from the good records around them.
 
-    Times in ms since 1970.
+    Times are in ms since 1970.
     """
 
     store_host_bytes: bytes
@@ -128,9 +132,10 @@ class Surroundings(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A damaged range [begin, end) of one file of the log; physical offsets, the file's are `file_begin` and `file_end`.
+    """A damaged range [begin, end) of one log file.
 
-    Damages that touch are one range: what is left of a file must be in one with the damaged record before it.
+    All values are physical offsets; the file is [file_begin, file_end). Touching damages form one range: if the rest of
+    a file is damaged, it must be in one range with the damaged record before it.
     """
 
     begin: int
@@ -142,8 +147,8 @@ class Span(NamedTuple):
 class PlaceholderRecord(NamedTuple):
     """A record to be written.
 
-    `claims` are those that it satisfies: none for a filler placeholder or a blank (of which `data` is the first 8
-    bytes). A record is not always as large as its unit says: what is written into the queue must follow.
+    `claims` are the claims that it satisfies: none for a filler or a blank. For a blank, `data` has its first 8 bytes.
+    The record may have another size than its unit says: then the unit must change.
     """
 
     physical_offset: int
@@ -153,14 +158,14 @@ class PlaceholderRecord(NamedTuple):
 
 
 class PlaceholderPlan(NamedTuple):
-    """The records that fill a range, and the claims for which there is no room."""
+    """The records that fill a range, and the claims that found no room."""
 
     records: Iterable[PlaceholderRecord]
     dropped: list[Claim]
 
 
 class _Piece:
-    """A part [begin, end) of the range, with or without claims on it."""
+    """A part [begin, end) of the range, with or without claims."""
 
     def __init__(self, begin: int, end: int, claims: tuple[Claim, ...] = ()) -> None:
         self.begin = begin
@@ -171,7 +176,7 @@ class _Piece:
 def surroundings(before: Message | None, after: Message | None, *, long_topics: bool) -> Surroundings:
     """Return what placeholders take from the nearest good records.
 
-    One of the two must exist. `long_topics`: whether the broker knows V2 records.
+    At least one of the two records must exist. `long_topics`: the broker knows V2 records.
     """
     first, last = before or after, after or before
     if first is None or last is None:
@@ -181,14 +186,15 @@ def surroundings(before: Message | None, after: Message | None, *, long_topics: 
 
 
 def filler_size_min(around: Surroundings) -> int:
-    """Return the bytes of the smallest record that needs no queue."""
+    """Return the size, in bytes, of the smallest record without a queue."""
     return MIN_SIZE + (crc.PROPERTY_CRC_SIZE if around.property_crc else 0)
 
 
 def placeholder_message(message: Message, code: str) -> bytes:
-    """Return the record of the same size in the place of a message whose frame is whole and whose content is damaged.
+    """Return a record that replaces a message with damaged content.
 
-    The caller has checked that nobody contradicts the frame: the queue's unit, where there is one, points here.
+    It has the same size. The frame of the message is whole. The caller has checked that the queue agrees with the
+    frame: if the queue has a unit, it points here.
     """
     # with a damaged name it is known by its value (rmqctl.format.crc)
     has_crc = _ends_in_property_crc(message.properties_bytes) or code == "bad-property-crc"
@@ -208,9 +214,9 @@ def placeholder_message(message: Message, code: str) -> bytes:
 
 
 def _readable(message: Message) -> Message:
-    """Return the message without what makes clients reject it.
+    """Return the message without the faults that make clients reject it.
 
-    That is a port outside the range, or a body that is not compressed as SYSFLAG says.
+    These faults are a port outside the range, and a body that is not compressed as SYSFLAG says.
     """
     if has_bad_port(message):
         born, store = _with_right_port(message.born_host), _with_right_port(message.store_host)
@@ -225,9 +231,9 @@ def _with_right_port(found: host.Host) -> bytes:
 
 
 def _body_is_right(message: Message) -> bool:
-    """Return whether nothing is wrong with the body: its CRC says so, or it is empty.
+    """Return whether the body is whole: its CRC matches, or it is empty.
 
-    One that was too large to read does not exist.
+    A body that was too large to read does not exist.
     """
     head_size = HEADS[message.sys_flag & _V6_MASK].size
     around_body = (
@@ -239,9 +245,9 @@ def _body_is_right(message: Message) -> bool:
 
 
 def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: Surroundings) -> PlaceholderPlan:
-    """Yield records that fill a range wholly, in order.
+    """Yield records that fill a range completely, in order.
 
-    Made one by one, so that a large range costs no memory. Raises ValueError when the range is too small for any
+    They are built one by one, so a large range needs no memory. Raises ValueError if the range is too small for any
     record: then the log ends before it.
     """
     pieces, dropped = _pieces(span, claims, around)
@@ -252,7 +258,7 @@ def placeholder_records(span: Span, claims: Sequence[Claim], code: str, around: 
 
 
 def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[list[_Piece], list[Claim]]:
-    """Return the range cut where units say that records begin."""
+    """Return the range, cut where units say that records begin."""
     pieces: list[_Piece] = []
     dropped: list[Claim] = []
     groups = _groups(span, claims, dropped)
@@ -272,9 +278,9 @@ def _pieces(span: Span, claims: Sequence[Claim], around: Surroundings) -> tuple[
 
 
 def _groups(span: Span, claims: Sequence[Claim], dropped: list[Claim]) -> list[tuple[int, tuple[Claim, ...]]]:
-    """Return the claims, grouped by the place where their record begins.
+    """Return the claims in groups; the claims of a group begin at one offset.
 
-    The groups are in the order of the log. LMQ's queues share a place with the message's own queue.
+    The groups are in log order. LMQ queues share an offset with the message's own queue.
     """
     by_place: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -292,9 +298,9 @@ def _is_lmq(claim: Claim) -> bool:
 
 
 def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> bool:
-    """Close the gap before `end`.
+    """Fill the gap before `end`.
 
-    By a piece of its own, or, where it has not `size_min` bytes, by letting the one before grow.
+    The gap becomes a piece of its own, or, if it has fewer than `size_min` bytes, a part of the piece before it.
     """
     covered = pieces[-1].end if pieces else begin
     gap = end - covered
@@ -306,9 +312,9 @@ def _filled_up_to(pieces: list[_Piece], begin: int, end: int, size_min: int) -> 
 
 
 def _place_owed(span: Span, pieces: list[_Piece], owed: Claim, code: str, around: Surroundings) -> bool:
-    """Put a queue offset into the first unclaimed piece between its queue's lower and higher ones.
+    """Give a queue offset to a free piece; return whether one was found.
 
-    Whether there is one.
+    The piece is the first one between the pieces with lower and higher offsets of the queue.
     """
     least = _least_size((owed,), around) + 1
     with_placeholder = least + len(_placeholder_property(code))
@@ -342,9 +348,9 @@ def _records(span: Span, pieces: list[_Piece], code: str, around: Surroundings) 
 
 
 def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iterator[PlaceholderRecord]:
-    """Yield fillers no larger than brokers take.
+    """Yield fillers, none of them larger than brokers accept.
 
-    The rest of a file is a blank, but not a whole file: its head tells recovery its time.
+    The rest of a file becomes a blank. A whole file does not, because recovery needs the time in its first record.
     """
     at, end = piece.begin, piece.end
     smallest = filler_size_min(around)
@@ -361,7 +367,10 @@ def _fillers(span: Span, piece: _Piece, code: str, around: Surroundings) -> Iter
 
 
 def _filler(at: int, size: int, code: str, around: Surroundings) -> bytes:
-    """Return a record without a queue, and without hosts; its topic may be cut off."""
+    """Return a record without a queue and without hosts.
+
+    Its topic may be cut short.
+    """
     topic = NAME.encode()[: size - filler_size_min(around)]
     filler = _plain(at, size, bytes(HOST_V4), around)._replace(
         sys_flag=int(TransactionType.ROLLBACK), topic_bytes=topic
@@ -408,9 +417,10 @@ def _plain(at: int, size: int, store_host: bytes, around: Surroundings) -> Messa
 
 
 def _store_timestamp(claim: Claim, around: Surroundings) -> int:
-    """Return the store time of a placeholder: not before that of the record in front.
+    """Return the store time (ms) of a placeholder.
 
-    Of a delayed message the unit gives the time to the second: the time of delivery less the delay.
+    It is not earlier than that of the record before. For a delayed message, the unit gives the time to the second: it
+    is the delivery time minus the delay.
     """
     if claim.topic != SCHEDULE_TOPIC or claim.tags_code <= 0 or is_ext_address(claim.tags_code):
         return around.timestamp_min
@@ -419,7 +429,10 @@ def _store_timestamp(claim: Claim, around: Surroundings) -> int:
 
 
 def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[str, str]:
-    """Return what dispatch, and services that read the queue on their own, need of a placeholder."""
+    """Return the properties that a placeholder needs.
+
+    Dispatch needs them, and services that read the queue by themselves.
+    """
     claim, *others = claims
     needed = {properties.TAGS: claim.tags} if claim.tags else {}
     if claim.inner_num:
@@ -442,9 +455,9 @@ def _needed_properties(claims: tuple[Claim, ...], around: Surroundings) -> dict[
 
 
 def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
-    """Return the bytes of the smallest record that satisfies claims.
+    """Return the size, in bytes, of the smallest record that satisfies claims.
 
-    More than any record has where none can.
+    If no record can, the result is larger than any record.
     """
     topic = topic_field(claims[0].topic, long_topics=around.long_topics)
     needed = properties_to_bytes(_needed_properties(claims, around), end_with_separator=True)
@@ -455,9 +468,9 @@ def _least_size(claims: tuple[Claim, ...], around: Surroundings) -> int:
 
 
 def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
-    """Return the record with the property of a placeholder, and with a body that fills it.
+    """Return the record with the placeholder property and a filling body.
 
-    Without room for them, the property is left out, and the body is empty.
+    If they do not fit, the property is left out and the body is empty.
     """
     raw = message.properties_bytes
     reserved = crc.PROPERTY_CRC_SIZE if property_crc else 0
@@ -470,16 +483,16 @@ def _with_body(message: Message, code: str, *, property_crc: bool) -> bytes:
 
 
 def _body(size: int, code: str) -> bytes:
-    """Return JSON as far as there is room for it; spaces behind."""
+    """Return as much JSON as fits, followed by spaces."""
     text = f'{{"{NAME}":"{code}"}}'
     return next(text for text in (text, "{}", "") if len(text) <= size).ljust(size).encode()
 
 
 def _replaced(raw: bytes, size_max: int, code: str) -> bytes:
-    """Return properties with the property of a placeholder in front.
+    """Return properties that begin with the placeholder property.
 
-    The result has at most `size_max` bytes. To save room, what the producer's client and the broker added may be left
-    out; where that is not enough, the properties stay as they are.
+    The result has at most `size_max` bytes. To save room, properties of the producer's client and of the broker may be
+    left out. If this is not enough, the properties are returned unchanged.
     """
     for kept in (raw, _without_additions(raw)):
         for value in (code, _SHORT_VALUE):
@@ -498,7 +511,7 @@ def _without_additions(raw: bytes) -> bytes:
 
 
 def _whole_pairs(raw: bytes) -> bytes:
-    """Return properties without the pair that a torn write cut off."""
+    """Return properties without the last pair if a torn write cut it."""
     written = raw.rstrip(b"\0")
     return raw if written == raw else written[: written.rfind(_SEPARATOR) + 1]
 

@@ -1,1 +1,1 @@
-"""Queues and index from the log."""
+"""Rebuilding queues and index from the log."""

@@ -1,6 +1,6 @@
-"""Batch consume queues (5.x, queue.type=BatchCQ) rebuilt from the log.
+"""Batch consume queues (5.x, queue.type=BatchCQ), rebuilt from the log.
 
-How many messages a record stands for, its properties say: records are read one by one.
+The number of messages in a record is in its properties, so records are read one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class BatchQueueBuilder:
-    """Makes the queues that `is_wanted`.
+    """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` gives a writer for one (None: only counted). Methods raise OSError.
+    `open_queue` returns the writer of a queue; None: units are only counted. Methods raise OSError.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BatchQueueBuilder:
         self._wanted: list[bool] = []
 
     def put(self, described: DispatchColumns) -> None:
-        """Take messages of the log, in log order."""
+        """Add messages of the log. They must come in log order."""
         known = self._builder.queues
         self._wanted += [
             self._is_wanted((topic.decode("utf-8", "replace"), queue_id))
@@ -60,7 +60,7 @@ class BatchQueueBuilder:
             self._put((topic.decode("utf-8", "replace"), queue_id), messages[(messages["queue"] == number) & has_unit])
 
     def go_on_with(self, counts: QueueCounts) -> None:
-        """Go on with a queue that was begun before."""
+        """Continue a queue of an interrupted rebuild."""
         self.queues[counts.key] = counts
         self._writers[counts.key] = self._open_queue(counts)
 
@@ -95,10 +95,8 @@ class BatchQueueBuilder:
     def _renumber(self, key: QueueKey, units: Rows, end: int | None) -> int:
         """Give wrongly numbered units the next place; return how many there were.
 
-        A number is wrong where the unit after it goes on from the next place instead.
-
-        `end` is that of the queue so far. A record's QUEUEOFFSET has no checksum: without this, one damaged bit in it
-        would move its queue.
+        A number is wrong if the next unit continues from the queue's next place instead. `end` is the end of the queue
+        so far. No checksum covers QUEUEOFFSET: without this check, one damaged bit in it would move the queue.
         """
         found = 0
         for at, unit in enumerate(units):
@@ -113,9 +111,10 @@ class BatchQueueBuilder:
         return found
 
     def _expected(self, key: QueueKey, unit: Row, after: Rows) -> int:
-        """Return the number of the first batch of a queue: its own, unless those after it say that this is too high.
+        """Return the queue offset of the first batch of a queue.
 
-        A number that is too low may be right: the batches between were lost.
+        It is the batch's own number, unless later batches show that this is too high. A number that is too low may be
+        right, because the batches between may be lost.
         """
         base = int(unit["baseOffset"])
         if len(after) < 2 or int(after[1]["baseOffset"]) != int(after[0]["baseOffset"]) + int(after[0]["count"]):
@@ -126,7 +125,7 @@ class BatchQueueBuilder:
     def _shown(self, key: QueueKey, built: Row) -> int:
         """Return the first queue offset that the existing queue gives a batch.
 
-        The batch's own where it has none.
+        If the queue has no unit for the batch, it is the batch's own number.
         """
         before, physical_offset = self._before.queues.get(key), int(built["physicalOffset"])
         unit = (

@@ -1,6 +1,6 @@
-"""One consume queue, rebuilt.
+"""One rebuilt consume queue.
 
-Its units go to files where it is written, and are compared with those of the existing queue.
+Its units are written to files, if it has a writer, and compared with those of the existing queue.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ WHOLE_LOG = range(2**63 - 1)
 
 
 def keep_nothing(_queue_offset: int, _units: Rows) -> None:
-    """Do nothing: the default of `BuiltQueue.keep`."""
+    """Do nothing. This is the default of `BuiltQueue.keep`."""
 
 
 class QueueCounts(msgspec.Struct):
-    """What became of one queue. Offsets in units; the other numbers count units.
+    """The result for one queue. Offsets are in units; other numbers count units.
 
-    `same` are those that the existing queue has just so; `kept` stand for messages that only that queue still has, of
-    which `strays` lead to a record that says it is of another queue, or of another place; `repeated` lead once more to
-    the message after a place whose message is lost; `misnumbered` are messages whose queue offset cannot be right, and
-    which got the next place; `duplicates` those whose queue offset another message has already (they got no place),
-    with their bytes, the first one's physical offset and the last one's queue offset; `moved` are places where the
-    existing queue leads to another message of the log; `earlier` and their bytes are messages before the queue began
-    again at 0, where no existing queue shows that its topic was deleted; `bytes` are those of its messages; `anew` says
-    how often the queue began again at 0. `crc` is over its units; `end` (physical offset) is after the last one's
-    record, whose message was stored at `store_timestamp` (ms since 1970).
+    `same`: the existing queue has the same unit. `kept`: the unit stands for a message that only the existing queue
+    still has. `strays`: those of `kept` whose record names another queue or another place. `repeated`: the place's own
+    message is lost, and the unit points to the next message once more. `misnumbered`: messages whose queue offset
+    cannot be right; they got the next place. `duplicates`: messages whose queue offset another message has already;
+    they got no place. Their bytes, the physical offset of the first and the queue offset of the last are counted, too.
+    `moved`: places where the existing queue points to another message of the log. `earlier`: messages (and their bytes)
+    from before the queue began again at 0, if no existing queue shows that its topic was deleted. `bytes`: bytes of the
+    queue's messages. `anew`: how often the queue began again at 0. `crc` covers the units. `end` is the physical offset
+    after the record of the last unit; that message was stored at `store_timestamp` (ms since 1970).
     """
 
     topic: str
@@ -76,22 +76,25 @@ class QueueCounts(msgspec.Struct):
 
     @property
     def units(self) -> int:
-        """Return how many units it has."""
+        """Return how many units the queue has."""
         return self.max_offset - self.min_offset
 
     @property
     def unplaced(self) -> int:
-        """Return how many messages of the queue have no place in it, as others have theirs."""
+        """Return how many messages have no place because another one has it."""
         return self.duplicates + self.earlier
 
     def refuse(self, message: Row, *, is_counted: bool = True) -> None:
-        """Note a message (of DISPATCH_COLUMNS) whose queue offset was there already, and count it."""
+        """Count a message whose queue offset another message has already.
+
+        The message is a row of DISPATCH_COLUMNS.
+        """
         if is_counted:
             self.count_duplicate(int(message["physical_offset"]), int(message["size"]))
         self.last_duplicate = int(message["queue_offset"])
 
     def count_duplicate(self, physical_offset: int, size: int) -> None:
-        """Count a message whose queue offset was there already."""
+        """Count a message whose queue offset another message has already."""
         if not self.duplicates:
             self.first_duplicate = physical_offset
         self.duplicates += 1
@@ -101,11 +104,9 @@ class QueueCounts(msgspec.Struct):
 class BuiltQueue:
     """Takes units for the places from `counts.max_offset` on.
 
-    Without a `writer` it only compares. Methods raise OSError.
-
-    `log` are the physical offsets of the log. `keep` gets what is put: the queue offset of the first unit, and the
-    units. `extension` is that of the existing queue: units which have an address in it are the same where it has
-    their tagsCode.
+    Without a `writer`, it only compares. Methods raise OSError. `log` is the range of physical offsets in the log.
+    `keep` is called with what is put: the queue offset of the first unit, and the units. `extension` is that of the
+    existing queue: a unit with an address in it counts as the same if the address has the unit's tagsCode.
     """
 
     def __init__(
@@ -147,7 +148,10 @@ class BuiltQueue:
         counts.store_timestamp = int(store_timestamps[-1])
 
     def _old_units(self, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has at these places."""
+        """Yield units of the existing queue at these places.
+
+        Each item is (queue offset of the first, numpy array of UNITS).
+        """
         if self._before is not None:
             for slot, data in self._before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
@@ -171,7 +175,7 @@ class BuiltQueue:
 def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: QueueCounts) -> None:
     """Close a queue's files.
 
-    The last one says that it was written last when its last message was stored. Raises OSError.
+    The mtime of the last file becomes the store time of its last message. Raises OSError.
     """
     if writer.queue.last is not None:
         writer.queue.last.set_modified(counts.store_timestamp)
@@ -179,9 +183,9 @@ def close_built(writer: ConsumeQueueWriter | BatchConsumeQueueWriter, counts: Qu
 
 
 def _equal_units(units: Rows, others: Rows) -> int:
-    """Return how many of two rows of units are equal.
+    """Return how many units of two rows are equal.
 
-    All of them, as a rule, which is seen at once.
+    Usually all are, which one comparison shows.
     """
     if np.array_equal(units.view(np.uint32), others.view(np.uint32)):
         return len(units)
@@ -189,18 +193,27 @@ def _equal_units(units: Rows, others: Rows) -> int:
 
 
 def is_unit(units: Rows) -> Flags:
-    """Return, of each unit (numpy array of UNITS) whether it stands for a message: in use and no pre-blank."""
+    """Return, for each unit, whether it stands for a message.
+
+    Such a unit is in use and is not a pre-blank. `units` is a numpy array of UNITS.
+    """
     found: Flags = (units["physicalOffset"] >= 0) & (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)
     return found
 
 
 def lead_into(units: Rows, log: range) -> Flags:
-    """Return of each unit (numpy array of UNITS) whether it stands for a message in these physical offsets of the log."""
+    """Return, for each unit, whether it points to a message of the log.
+
+    `units` is a numpy array of UNITS; `log` is the range of physical offsets.
+    """
     return is_unit(units) & (units["physicalOffset"] >= log.start) & (units["physicalOffset"] < log.stop)
 
 
 def crc_of(queue: ConsumeQueue, counts: QueueCounts) -> int:
-    """Return CRC-32 over the units that `counts` reports, as they stand in the files of `queue`. Raises OSError."""
+    """Return the CRC-32 of the units that `counts` reports. Raises OSError.
+
+    The units are read from the files of `queue`.
+    """
     crc = 0
     for _, data in queue.blocks(counts.min_offset, counts.max_offset):
         crc = zlib_ng.crc32(data, crc)

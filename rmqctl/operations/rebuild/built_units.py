@@ -1,4 +1,7 @@
-"""The units of queues that were rebuilt, kept beside the store: what a plan is judged by before anything is written."""
+"""The units of rebuilt queues, kept outside the store.
+
+A plan is checked with them before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class _Kept:
-    """One queue: the queue offset of its first unit, where its units lie in the spool, in portions, and a CRC-32 over them."""
+    """One queue in the spool.
+
+    It has the queue offset of its first unit, the portions of the spool with its units, and a CRC-32 of them.
+    """
 
     def __init__(self) -> None:
         self.first = 0
@@ -31,7 +37,7 @@ class _Kept:
 
 
 class BuiltUnits:
-    """Keeps the units of plain queues as `BuiltQueue` makes them.
+    """Keeps the units of plain queues as `BuiltQueue` produces them.
 
     Methods raise OSError.
     """
@@ -47,7 +53,10 @@ class BuiltUnits:
         return list(self._queues)
 
     def begin(self, key: QueueKey) -> Callable[[int, Rows], None]:
-        """Return what takes the units of a queue, which begins, or begins again."""
+        """Return the receiver of a queue's units.
+
+        Call this when the queue begins, or begins again.
+        """
         kept = self._queues[key] = _Kept()
         return partial(self._put, kept)
 
@@ -68,7 +77,7 @@ class BuiltUnits:
     def files(self, folder: Path, file_size: int) -> dict[Path, PlannedFile]:
         """Return the files of the queues below `folder`, each of `file_size` bytes.
 
-        After this nothing can be put.
+        After this, no unit can be added.
         """
         if self._files is None:
             self._files = dict(self._made_files(folder, file_size))
@@ -88,14 +97,14 @@ class BuiltUnits:
                 yield folder / topic / str(queue_id) / f"{begin:020d}", file
 
     def close(self) -> None:
-        """Give back what the units are kept in."""
+        """Free the spool."""
         self._spool.close()
 
 
 def _files(first: int, data: memoryview, file_size: int) -> Iterator[tuple[int, PlannedFile]]:
-    """Yield the files of a queue whose units begin at byte offset `first`, by their own.
+    """Yield the files of a queue, whose units begin at byte offset `first`.
 
-    Before its first unit there are pre-blanks.
+    Pre-blanks come before the first unit. Each file has its own first offset.
     """
     end = first + len(data)
     for begin in range(first // file_size * file_size, end, file_size):

@@ -1,6 +1,6 @@
-"""Fills index files beside what else is made of the same messages.
+"""Fills index files, while other files are built from the same messages.
 
-A kernel needs no lock of Python's, so a thread of its own pays.
+A thread pays off, because a kernel does not need Python's lock.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ BATCHES_AHEAD = 4
 
 
 class IndexBuilder:
-    """An IndexWriter whose files are named by the store times of their first messages.
+    """An IndexWriter that names files by the store times of their first messages.
 
-    Use as a context manager while messages come. Methods raise OSError, `put` also what a batch before met.
+    Use it as a context manager while messages come. Methods raise OSError; `put` also raises an error of an earlier
+    batch.
     """
 
     def __init__(self, storage: WritableStorage, folder: Path, slots: int, entries: int) -> None:
@@ -51,23 +52,26 @@ class IndexBuilder:
         self._waiting, self._keys_waiting = [], 0
 
     def go_on_with(self, file: IndexFile) -> None:
-        """Fill an existing file already."""
+        """Continue to fill an existing file."""
         self._writer.go_on_with(file)
 
     def put(self, described: DispatchColumns) -> None:
-        """Index the keys of messages, in log order, soon."""
+        """Index the keys of messages, in log order.
+
+        The work is done in a thread.
+        """
         self._waiting.append(described)
         self._keys_waiting += len(described.hashes)
         if self._keys_waiting >= KEYS_PER_BATCH:
             self._hand_over()
 
     def flush_soon(self) -> None:
-        """Begin to write all of it, while something else is done: that `flush` ends."""
+        """Begin to write everything, while other work continues; `flush` ends it."""
         self._hand_over()
         self._submit(self._writer.flush)
 
     def flush(self) -> None:
-        """Have all of it written. Raises OSError."""
+        """Write everything. Raises OSError."""
         self._hand_over()
         while self._pending:
             self._pending.popleft().result()
@@ -95,5 +99,5 @@ class IndexBuilder:
 
 
 def _made_at(store_timestamp: int) -> int:
-    """Return when a message was stored, or now where that is said to be later."""
+    """Return when a message was stored, or now if that time is in the future."""
     return min(max(store_timestamp, 0), time.time_ns() // 1_000_000)

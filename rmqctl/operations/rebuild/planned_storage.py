@@ -1,4 +1,7 @@
-"""A store's files as a plan is going to leave them, read before anything is written: an overlay in memory."""
+"""A store's files as a plan will leave them, before anything is written.
+
+The changes lie over the files as an overlay in memory.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Patch(NamedTuple):
-    """Bytes [begin, end) of a file as they are going to be; `data` None: zeros."""
+    """New content for the bytes [begin, end) of a file; `data` None: zeros."""
 
     begin: int
     end: int
@@ -22,7 +25,10 @@ class Patch(NamedTuple):
 
 
 class PlannedFile(NamedTuple):
-    """A file of `size` bytes: what it has now (nothing where it is new), and over that the patches, in order."""
+    """A file of `size` bytes after the plan.
+
+    It has its present content (nothing if it is new), with the patches over it, in order.
+    """
 
     size: int
     patches: Sequence[Patch] = ()
@@ -30,7 +36,11 @@ class PlannedFile(NamedTuple):
 
 
 class PlannedStorage(Storage):
-    """What `base` reads, but without the files and folders `deleted`, and with `planned` files, whose folders may be new."""
+    """The files of `base` with changes.
+
+    Files and folders in `deleted` do not exist; `planned` files exist with their new content, and their folders may be
+    new.
+    """
 
     def __init__(self, base: Storage, planned: dict[Path, PlannedFile], deleted: frozenset[Path]) -> None:
         super().__init__(base.root)
@@ -45,7 +55,7 @@ class PlannedStorage(Storage):
         self._numbers = count(-2, -1)  # descriptors of files that do not exist yet
 
     def entry(self, path: Path) -> Entry:
-        """Describe what is going to be at `path`. Raises OSError as `Storage.entry`."""
+        """Return the planned entry at `path`. Raises OSError as `Storage.entry`."""
         planned = self._planned.get(path)
         if planned is not None:
             return self._base.entry(path)._replace(kind=Kind.FILE, size=planned.size)
@@ -57,7 +67,7 @@ class PlannedStorage(Storage):
         return self._base.entry(path)
 
     def listing(self, folder: Path) -> list[Entry]:
-        """List the entries that a folder is going to have, by name. Raises OSError."""
+        """Return the planned entries of a folder, by name. Raises OSError."""
         names = {entry.name for entry in self._base.listing(folder)} | self._names.get(folder, set())
         entries = (self.entry(folder / name) for name in sorted(names))
         return [entry for entry in entries if entry.kind is not Kind.MISSING]
@@ -112,7 +122,7 @@ class PlannedStorage(Storage):
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the first position that may not be in a hole; None: only a hole is left."""
+        """Return the next position that is not in a hole; None: only a hole follows."""
         planned = self._of_descriptor.get(descriptor)
         if planned is None:
             return self._base.next_data(descriptor, position)

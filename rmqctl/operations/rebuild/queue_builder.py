@@ -1,24 +1,27 @@
-"""Consume queues rebuilt from the log: whole runs of messages become units in windows of their queues.
+"""Consume queues rebuilt from the log.
 
-As a broker's dispatch, but for what the log cannot tell any more:
+Whole record runs become units in windows of their queues. The result is that of a broker's dispatch, except if the log
+alone does not show what the queue was:
 
-| a message's queue offset is | it gets |
+| the queue offset of a message is | the message gets |
 |---|---|
-| the next of its queue | that place |
-| another, and those after it go on from the next | the next place: this record's number is damaged (3) |
-| 0, and its queue has units | place 0: the topic was deleted and made again (1) |
-| lower than the next | no place: as a broker ('build consume queue repeatedly') |
-| higher, which something explains, or the messages after it go on from there | its place; those before it are filled (2) |
-| higher for no reason | the next place: as a broker ('[BUG]logic queue order maybe wrong') |
+| the next one of its queue | that place |
+| another one, and later messages continue from the next one | the next place: this record's number is damaged (3) |
+| 0, and its queue has units | place 0: the topic was deleted and created again (1) |
+| lower than the next one | no place, as from a broker ('build consume queue repeatedly') |
+| higher, with a reason, or later messages continue from it | its place; the places before it are filled (2) |
+| higher without a reason | the next place, as from a broker ('[BUG]logic queue order maybe wrong') |
 
-(1) Not where the existing queue reaches beyond this message and begins with another: then this number is damaged.
-(2) What the existing queue has in between explains it, or damage of the log that is large enough. Places keep the unit that
-the existing queue has, or lead to this message once more.
-(3) `rmqctl.operations.rebuild.queue_numbers` judges this, and the first message of a queue.
+(1) Except if the existing queue has units after this message and begins with another one: then the number is damaged.
+
+(2) A reason is units of the existing queue in between, or a damage of the log that is large enough. A filled place
+keeps the unit that the existing queue has there, or points to this message once more.
+
+(3) `rmqctl.operations.rebuild.queue_numbers` decides this, and also the first queue offset of each queue.
 
 A place whose message is lost never stays empty: a broker takes the first empty place for the queue's end, and a unit
-that leads nowhere makes it leave out what lies behind in the same file. A message that is consumed twice is what
-consumers are ready for.
+that leads nowhere makes a broker skip the units after it in the same file. A message that is delivered twice is a case
+that consumers must handle anyway.
 """
 
 from __future__ import annotations
@@ -62,14 +65,12 @@ FOLDER_NAME_MAX = 255  # bytes
 
 
 class QueueBuilder:
-    """Makes the queues that `is_wanted`.
+    """Builds the queues for which `is_wanted` returns True.
 
-    `open_queue` gives what their units go to, and is asked again where a queue begins anew.
-
-    `before` is the existing store, `delay_of` the delay in ms of each of SCHEDULE_TOPIC_XXXX's queues,
-    `message_at` gives the message at a physical offset, by default that of the log, which ends at `log_end` (physical
-    offset; None: where its files end). Memory: 64 MiB of windows, more only beyond 150,000 queues. Methods raise
-    OSError.
+    `open_queue` returns the receiver of a queue's units; it is called again if the queue begins anew. `before` is the
+    existing store. `delay_of` has the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX. `message_at` returns the message
+    at a physical offset, by default from the log, which ends at `log_end` (physical offset; None: where its files end).
+    Memory: 64 MiB of windows, and more only beyond 150,000 queues. Methods raise OSError.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class QueueBuilder:
         self._make_windows(WINDOWS_FIRST, WINDOW_MAX)
 
     def put(self, described: DispatchColumns) -> None:
-        """Place messages of the log, in log order."""
+        """Place messages of the log. They must come in log order."""
         messages = described.messages
         is_rollback = messages["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK
         for row in messages[is_rollback & (messages["traits"] & MULTI_DISPATCH == 0)]:
@@ -112,20 +113,20 @@ class QueueBuilder:
         self._count_left_out(messages)
 
     def lose(self, physical_offset: int, size: int) -> None:
-        """Note a range of the log that holds no record any more."""
+        """Note a range of the log that contains no record any more."""
         self._lost_from.append(physical_offset)
         self._lost_bytes.append(self._lost_bytes[-1] + size)
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Return (physical offset, size) of the ranges that were told to `lose`."""
+        """Return (physical offset, size) of the ranges given to `lose`."""
         return [
             (at, behind - before)
             for at, before, behind in zip(self._lost_from, self._lost_bytes, self._lost_bytes[1:], strict=False)
         ]
 
     def is_lost(self, physical_offset: int) -> bool:
-        """Return whether an offset of the log lies in a range that holds no record any more."""
+        """Return whether an offset of the log is in a range given to `lose`."""
         at = bisect_right(self._lost_from, physical_offset) - 1
         return at >= 0 and physical_offset < self._lost_from[at] + self._lost_bytes[at + 1] - self._lost_bytes[at]
 
@@ -136,18 +137,18 @@ class QueueBuilder:
         return physical_offsets < ends[np.searchsorted(begins, physical_offsets, side="right") - 1]
 
     def flush(self) -> None:
-        """Hand out what is in windows."""
+        """Pass on the units in the windows."""
         for number in np.flatnonzero(self._states["fill"]).tolist():
             self._flush(number)
 
     def go_on_with(self, queue: BuiltQueue) -> None:
-        """Go on with a queue that was begun before."""
+        """Continue a queue of an interrupted rebuild."""
         number = self._builder.number(queue.counts.topic.encode(), queue.counts.queue_id)
         self._know_queues()
         self._begin(number, queue)
 
     def _place(self, messages: Rows, *, own: bool = True) -> None:
-        """Place messages; `own`: in their own queues, by their QUEUEOFFSET."""
+        """Place messages. `own`: in their own queues, by their QUEUEOFFSET."""
         self._know_queues()
         row = 0
         while row < len(messages):
@@ -158,7 +159,7 @@ class QueueBuilder:
                 row += 1
 
     def _place_multi_dispatch(self, physical_offset: int) -> None:
-        """Place the units in light queues that a message has besides its own."""
+        """Place the units of messages in light queues."""
         message = self._message_at(physical_offset)
         if message is None:
             return
@@ -182,9 +183,10 @@ class QueueBuilder:
             self._place(row, own=False)
 
     def _light_place(self, number: int, target: DispatchTarget, message: Message) -> int | None:
-        """Return the place of a message in a light queue: that in the existing queue, otherwise that of dispatch.
+        """Return the place of a message in a light queue; None: no place.
 
-        None: no place.
+        It is the place that the message names if this is the queue's next one. Otherwise it is that of its unit in the
+        existing queue, and without such a unit the place that dispatch would give it.
         """
         state = self._states[number]
         begun = state["kind"] == PLAIN
@@ -205,7 +207,10 @@ class QueueBuilder:
         return target.queue_offset or int(state["next"])
 
     def _first_light_place(self, target: DispatchTarget, message: Message) -> int:
-        """Return where a light queue begins that nothing shows: one wrong number does not move it."""
+        """Return where a light queue begins of which nothing else shows it.
+
+        One wrong number does not move the queue.
+        """
         found = target.queue_offset
         following = (
             self._numbers.following_in_light_queue((target.topic, target.queue_id), message.end) if found else []
@@ -215,7 +220,7 @@ class QueueBuilder:
     def _shown_unit(self, target: DispatchTarget, physical_offset: int) -> CqUnit | None:
         """Return the existing queue's unit for a message, or the first after it.
 
-        Most often it is where the message says.
+        Usually the unit is at the message's own number.
         """
         before = self._before.queues.get((target.topic, target.queue_id))
         if not isinstance(before, ConsumeQueue):
@@ -231,7 +236,7 @@ class QueueBuilder:
         return message.store_timestamp + self._delay_of(message.queue_id)
 
     def _settle(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Place a message that `place` could not; return whether it is done with."""
+        """Place a message that `place` could not place; return whether it is done."""
         message = messages[row]
         number, offset = int(message["queue"]), int(message["queue_offset"])
         state = self._states[number]
@@ -269,7 +274,7 @@ class QueueBuilder:
         return False
 
     def _settle_first(self, messages: Rows, row: int, *, own: bool) -> bool:
-        """Begin a queue with a message; return whether the message is done with."""
+        """Begin a queue with a message; return whether the message is done."""
         number, offset = int(messages[row]["queue"]), int(messages[row]["queue_offset"])
         key = self._keys[number]
         place = offset
@@ -292,8 +297,9 @@ class QueueBuilder:
     def _front(self, key: QueueKey, place: int, message: Row, following: Sequence[Following]) -> int:
         """Return where a queue begins whose first message in the log has `place`.
 
-        The queue begins earlier where the places before are known or were lost. Brokers whose log begins at 0 serve a
-        queue that begins with a pre-blank, which leads to 0, from there: they leave out the whole file then.
+        It begins earlier if the places before are known or their messages were lost. A queue may not begin with a
+        pre-blank in a log that begins at 0: the pre-blank points to 0, so brokers serve the queue from there and skip
+        the whole file.
         """
         before, behind = self._before.queues.get(key), int(message["physical_offset"])
         front = place
@@ -312,8 +318,8 @@ class QueueBuilder:
     def _is_right(self, messages: Rows, row: int, expected: int) -> bool:
         """Return whether a number that seems too high is right.
 
-        It is right where the messages after it go on from it, and no broker placed it at `expected`. It is wrong where
-        a flipped bit explains it: then a record before it says that it is of another queue.
+        It is right if later messages continue from it, and no broker placed the message at `expected`. It is wrong if
+        one flipped bit explains it: then a record before it names another queue.
         """
         key, offset = self._keys[int(messages[row]["queue"])], int(messages[row]["queue_offset"])
         if not go_on(offset, self._numbers.following(messages, row, key)):
@@ -326,10 +332,10 @@ class QueueBuilder:
         return is_misnumbered(expected, offset, following, self._place_before(key, messages[row]))
 
     def _place_before(self, key: QueueKey, message: Row) -> int | None:
-        """Return the queue offset at which the existing queue leads to a message.
+        """Return the queue offset at which the existing queue points to a message.
 
-        None: at none. Where several units lead to it the one at its own number counts: those before it stand in for
-        lost messages.
+        None: no unit does. If several units do, the one at the message's own number counts: the units before it stand
+        for lost messages.
         """
         before, physical_offset = self._before.queues.get(key), int(message["physical_offset"])
         if not isinstance(before, ConsumeQueue):
@@ -341,7 +347,7 @@ class QueueBuilder:
         return unit.queue_offset if unit is not None and unit.physical_offset == physical_offset else None
 
     def _place_at(self, message: Row, queue_offset: int) -> None:
-        """Place a message at the next place of its queue, whatever its own number says."""
+        """Give a message the next place of its queue, whatever its own number is."""
         self.queues[self._keys[int(message["queue"])]].counts.misnumbered += 1
         corrected = np.array([message], DISPATCH_COLUMNS)
         corrected["queue_offset"] = queue_offset
@@ -350,7 +356,7 @@ class QueueBuilder:
     def _begin_with(self, number: int, offset: int) -> bool:
         """Begin a queue with a place.
 
-        False: it is none of those that are made, or that is no place.
+        Returns False if the queue is not built, or if the place is not possible.
         """
         key = self._keys[number]
         if offset < 0:
@@ -379,7 +385,7 @@ class QueueBuilder:
     def _begins_anew(self, queue: BuiltQueue, physical_offset: int) -> bool:
         """Return whether a message with queue offset 0 begins its queue anew.
 
-        What is in a queue that reaches beyond it, can tell.
+        If the existing queue reaches beyond the message, its units show it.
         """
         before = self._before.queues.get(queue.counts.key)
         if not isinstance(before, ConsumeQueue):
@@ -395,8 +401,8 @@ class QueueBuilder:
     def _is_explained(self, places: int, known: int, start: int, behind: int, *, is_right: bool) -> bool:
         """Return whether lost messages explain that so many places are empty.
 
-        The messages lay between two physical offsets, and so many of the places are known. `is_right`: other records
-        say that there are so many.
+        The messages were between two physical offsets; some of the places are known. `is_right`: other records confirm
+        the number of places.
         """
         lost = (
             self._lost_bytes[bisect_left(self._lost_from, behind)]
@@ -407,7 +413,7 @@ class QueueBuilder:
     def _fill(self, queue: BuiltQueue, message: Row, end: int, *, is_right: bool) -> bool:
         """Fill the places before `end`, the place of a message.
 
-        False: nothing explains why the message's number is so high.
+        Returns False if nothing explains why the number of the message is so high.
         """
         counts = queue.counts
         start, behind = counts.max_offset, int(message["physical_offset"])
@@ -429,14 +435,20 @@ class QueueBuilder:
         return True
 
     def _old_units(self, key: QueueKey, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield (queue offset of the first, numpy array of UNITS) of what the existing queue has in [start, end)."""
+        """Yield units of the existing queue in [start, end).
+
+        Each item is (queue offset of the first, numpy array of UNITS).
+        """
         before = self._before.queues.get(key)
         if isinstance(before, ConsumeQueue):
             for slot, data in before.blocks(start, end):
                 yield slot, np.frombuffer(data, UNITS)
 
     def _known(self, units: Rows, start: int, behind: int) -> int:
-        """Count the units of messages before the one at `behind`, and those that an earlier rebuild made lead to that message."""
+        """Count the units of messages before the message at `behind`.
+
+        Units that an earlier rebuild pointed at that message count, too.
+        """
         return int(np.count_nonzero(self._lies_between(units, start, behind) | (units["physicalOffset"] == behind)))
 
     def _lies_between(self, units: Rows, start: int, end: int) -> Flags:
@@ -446,7 +458,10 @@ class QueueBuilder:
         return found
 
     def _without_addresses(self, key: QueueKey, units: Rows) -> Rows:
-        """Return old units with tags codes where they have addresses of an extension, which is rebuilt."""
+        """Return old units with tags codes instead of extension addresses.
+
+        The extension is rebuilt, so its addresses change.
+        """
         found = units.copy()
         extension = self._before.extensions.get(key)
         for unit in found:
@@ -485,17 +500,20 @@ class QueueBuilder:
 
 
 def is_folder_name(key: QueueKey) -> bool:
-    """Return whether a queue can be a folder: its topic comes from a message, and may be anything."""
+    """Return whether a queue can be a folder.
+
+    The topic comes from a message and may contain anything.
+    """
     topic, queue_id = key
     is_name = topic not in ("", ".", "..") and not any(character in topic for character in "/\0\ufffd")
     return queue_id >= 0 and is_name and len(topic.encode()) <= FOLDER_NAME_MAX
 
 
 def delays_of(store: ReadOnlyStore, configured: tuple[int, ...]) -> Callable[[int], int]:
-    """Return the delay of each of SCHEDULE_TOPIC_XXXX's queues (its number is the level less 1).
+    """Return the delay (ms) of each queue of SCHEDULE_TOPIC_XXXX.
 
-    As its newest units have it, otherwise as configured. What brokers were told is not in the store, but the units that
-    they made show it. Raises OSError.
+    The number of a queue is the delay level minus 1. The delay is that of the queue's newest units, or else the
+    configured one: the store does not have the broker's setting, but units show it. Raises OSError.
     """
 
     def delay_of(queue_id: int) -> int:

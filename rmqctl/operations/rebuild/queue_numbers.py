@@ -1,7 +1,7 @@
-"""Which queue offset a record has, where its own QUEUEOFFSET may be damaged.
+"""The queue offset of a record whose own QUEUEOFFSET may be damaged.
 
-Judged by the messages after it in its queue. No checksum covers QUEUEOFFSET. The numbers of a queue's messages ascend
-by one, so each message says where its queue begins; one record that differs from those around it is wrong, and must not
+No checksum covers QUEUEOFFSET, so later messages of the same queue decide. The numbers of a queue's messages ascend by
+one, so each message shows where its queue begins. One record that differs from those around it is wrong, and must not
 move its queue.
 """
 
@@ -41,8 +41,8 @@ _IN_NO_QUEUE = (int(TransactionType.PREPARED), int(TransactionType.ROLLBACK))
 class Following(NamedTuple):
     """A later message of the same queue.
 
-    Its QUEUEOFFSET, and how many bytes on the way to it may have held others of the queue. Those are damaged ones, and
-    records that are in no queue: what `recover --keep-going` fills a gap with is such a record.
+    It has the message's QUEUEOFFSET, and the number of bytes before it that may contain other messages of the queue.
+    Such bytes are damaged, or belong to records without a queue, such as the fillers of `recover --keep-going`.
     """
 
     number: int
@@ -50,16 +50,19 @@ class Following(NamedTuple):
 
 
 class QueueNumbers:
-    """Looks for the messages after one in its queue, before the physical offset `end` (None: all of the log)."""
+    """Finds the later messages in the queue of a message.
+
+    It searches up to the physical offset `end` (None: the end of the log).
+    """
 
     def __init__(self, log: CommitLog, end: int | None) -> None:
         self._ahead, self._light_ahead = _Ahead(log), _Ahead(log)  # each is asked in log order
         self._end = log.queue.end if end is None else end
 
     def following(self, messages: Rows, row: int, key: QueueKey) -> list[Following]:
-        """Return what comes after the message in row `row` of `messages` (DISPATCH_COLUMNS), the nearest first.
+        """Return the messages after the one in row `row`, the nearest first.
 
-        Raises OSError.
+        `messages` has DISPATCH_COLUMNS. Raises OSError.
         """
         message, rest = messages[row], messages[row + 1 :]
         begin = int(message["physical_offset"]) + int(message["size"])
@@ -82,15 +85,18 @@ class QueueNumbers:
         return found
 
     def following_in_light_queue(self, key: QueueKey, physical_offset: int) -> list[Following]:
-        """Return the messages of a light queue from `physical_offset` on, the nearest first. Raises OSError."""
+        """Return the messages of a light queue, the nearest first. Raises OSError.
+
+        They begin at `physical_offset` or after it.
+        """
         limit = min(physical_offset + LOOK_AHEAD, self._end)
         return list(islice(self._light_ahead.of_queue(key, physical_offset, limit), FOLLOWING_MAX))
 
     def goes_on(self, messages: Rows, row: int) -> bool:
-        """Return whether the queue's next message goes on from the message in row `row`.
+        """Return whether the queue's next message continues from the one in `row`.
 
-        This is usual. Looks at a few rows only. Where no next message is near, returns whether the message's number is
-        possible: each message before it in its queue took some bytes of the log.
+        This is the usual case, so only a few rows are read. If no next message is near, the result says whether the
+        message's number is possible: each message before it in its queue took some bytes of the log.
         """
         message, rest = messages[row], messages[row + 1 : row + 1 + NEAR_ROWS]
         number = int(message["queue_offset"])
@@ -99,9 +105,9 @@ class QueueNumbers:
 
 
 def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
-    """Return where the first FOLLOWING_MAX messages of a queue are, and the rows that were looked at.
+    """Return the first FOLLOWING_MAX messages of a queue, and the rows read.
 
-    All, or as many as needed.
+    Fewer if the queue has fewer. Reading stops when there are enough.
     """
     count = FEW_ROWS
     while True:
@@ -113,7 +119,10 @@ def _first_of_queue(rows: Rows, queue: Int) -> tuple[Numbers, Rows]:
 
 
 class _Part:
-    """A part of the log: where its messages begin and their numbers, by queue, with the bytes lost before them since it was begun."""
+    """A part of the log.
+
+    It has, by queue, where messages begin and their numbers, and the bytes lost before them since the part began.
+    """
 
     def __init__(self, begin: int, lost: int) -> None:
         self.begin = self.end = begin
@@ -139,9 +148,10 @@ class _Part:
 
 
 class _Ahead:
-    """The log after what was read already: no part of it is read twice, however often it is asked for, in log order.
+    """The log after the part that was already read.
 
-    So what is found for one queue does not depend on the queues that were asked for before it.
+    No part is read twice, however often it is needed. Parts are in log order, so the result for one queue does not
+    depend on the queues before it.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -150,7 +160,10 @@ class _Ahead:
         self._parts: deque[_Part] = deque()
 
     def of_queue(self, key: QueueKey, start: int, limit: int) -> Iterator[Following]:
-        """Yield the messages of a queue in [start, limit), which are physical offsets of records. Raises OSError."""
+        """Yield the messages of a queue in [start, limit). Raises OSError.
+
+        Both are physical offsets of records.
+        """
         self._go_to(start)
         before = self._parts[0].lost_before(start)
         for part in self._until(limit):
@@ -184,7 +197,10 @@ def _have_unit(rows: Rows) -> Flags:
 
 
 def _may_stand_in(rows: Rows) -> Flags:
-    """Return of each row whether it may stand for records that were lost: see `QueueBuilder.put`."""
+    """Return, for each row, whether it may stand for lost records.
+
+    See `QueueBuilder.put`.
+    """
     found: Flags = (rows["sys_flag"] & TRANSACTION_MASK == TransactionType.ROLLBACK) & (
         rows["traits"] & MULTI_DISPATCH == 0
     )
@@ -192,11 +208,11 @@ def _may_stand_in(rows: Rows) -> Flags:
 
 
 def first_number(found: int, following: Sequence[Following], in_queue: int | None) -> int:
-    """Return the place of the first message of a queue, which says `found`.
+    """Return the queue offset of a queue's first message, whose number is `found`.
 
-    `in_queue` is its place in the existing queue. Where the queue agrees with the message both are right, otherwise
-    most of the messages decide. A number that is too low may be right: the messages between were lost with bytes of the
-    log.
+    `in_queue` is the place of the message in the existing queue. If both agree, they are right; otherwise most of the
+    following messages decide. A number that is too low may be right, because messages between were lost with bytes of
+    the log.
     """
     if in_queue == found:
         return found
@@ -211,11 +227,11 @@ def first_number(found: int, following: Sequence[Following], in_queue: int | Non
 
 
 def is_misnumbered(expected: int, found: int, following: Sequence[Following], in_queue: int | None) -> bool:
-    """Return whether a message that says `found`, where its queue goes on at `expected`, belongs to `expected` all the same.
+    """Return whether a message has a wrong number and belongs to `expected`.
 
-    Other reasons for a number that is not the next: messages before it were lost, its topic was deleted and created
-    again, a broker that had lost a part of the queue gave out numbers a second time. In all of these the messages after
-    it go on from `found`.
+    Its number is `found`, and its queue continues at `expected`. A number that is not the next one may have other
+    reasons: messages before it were lost; its topic was deleted and created again; a broker that had lost a part of the
+    queue used numbers a second time. In these cases, the following messages continue from `found`.
     """
     votes = Counter(after.number - place for place, after in enumerate(following, 1))
     if votes[found] or votes[expected]:
@@ -227,13 +243,13 @@ def is_misnumbered(expected: int, found: int, following: Sequence[Following], in
 
 
 def go_on(found: int, following: Sequence[Following]) -> bool:
-    """Return whether most of the messages after one that says `found` go on from that number."""
+    """Return whether most of the following messages continue from `found`."""
     votes = sum(after.number - place == found for place, after in enumerate(following, 1))
     return 2 * votes > len(following)
 
 
 def one_bit_off(key: QueueKey) -> Iterator[QueueKey]:
-    """Yield the queues whose topic or queueId differs from that of `key` in one bit."""
+    """Yield the queues whose topic or queueId differs from `key` in one bit."""
     topic, queue_id = key
     yield from ((topic, queue_id ^ 1 << bit) for bit in range(31))
     raw = topic.encode()

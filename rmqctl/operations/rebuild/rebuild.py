@@ -1,17 +1,16 @@
-"""Consume queues and index rebuilt from the log, in a folder beside.
+"""Consume queues and index, rebuilt from the log in a separate folder.
 
-`rmqctl.operations.rebuild.rebuild_plan` puts them in their places. One pass over the log by columns: threads scan it,
-this one places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once, from its start to
-its end. Memory stays flat. No body is checked, as brokers check none when they dispatch.
+`rmqctl.operations.rebuild.rebuild_plan` puts them in place. One pass reads the log by columns: threads scan it, and
+this thread places units (`QueueBuilder`) and index entries (`IndexWriter`). Each file is written once, from start to
+end. Memory stays flat. Bodies are not checked, because brokers do not check them at dispatch either.
 
-What the new queues have: a unit for every message that the log has. A record whose body alone is damaged counts as one:
-brokers serve it. A queue begins with its first message that is still there; units of expired messages, which existing
-queues may have in front, are not made again. Left as they are: queues that the log has no message of, and that are
-empty, or point before the log's start or to what is damaged: where they end is all that is known of them. Of topics
-that topics.json does not list (where it lists any) nothing is made: they were deleted.
+The new queues have a unit for every message of the log. A record in which only the body is damaged counts as a message,
+because brokers serve it. A queue begins with its first message that still exists: units of expired messages are not
+built again. Queues without a message in the log stay unchanged if they are empty, or point before the log's start or to
+damage: their end is all that is known of them. If topics.json lists topics, topics that it does not list get no queue:
+they were deleted.
 
-A rebuild that is interrupted says in REBUILD_FILE how far it came, and can be continued as long as the log is the
-same.
+An interrupted rebuild writes its progress to REBUILD_FILE. It can be continued as long as the log is the same.
 """
 
 from __future__ import annotations
@@ -81,9 +80,10 @@ NO_PLACEHOLDERS = PlaceholderBlocks()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is rebuilt: queues (of one topic, one queueId of it, or `keys`; None: all), index.
+    """What is rebuilt: queues, the index, or both.
 
-    With `all_topics` deleted ones', too. With `tags` the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
+    Queues are those of one topic, one queueId of it, or `keys`; None: all. With `all_topics`, those of deleted topics,
+    too. With `tags`, the index gets entries for TAGS (`rmqctl.store.read.tag_index`).
     """
 
     queues: bool = True
@@ -96,7 +96,11 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class LogCounts(msgspec.Struct):
-    """How far a rebuild is: the messages seen, the damaged places that hold none, and the physical offset that it came to."""
+    """The progress of a rebuild.
+
+    It counts messages, and damaged places without a message. `position` is the physical offset that the rebuild has
+    reached.
+    """
 
     position: int
     messages: int = 0
@@ -104,7 +108,10 @@ class LogCounts(msgspec.Struct):
 
 
 class IndexCounts(msgspec.Struct):
-    """Entries of the index (keys), and the end timestamps (ms) of its last full file, 0 where none is full, and of the last file."""
+    """The entries (keys) of the index and two end timestamps (ms).
+
+    `full_until` is that of its last full file, 0 if no file is full; the other is that of its last file.
+    """
 
     entries: int = 0
     full_until: int = 0
@@ -112,9 +119,9 @@ class IndexCounts(msgspec.Struct):
 
 
 class _Suspended(msgspec.Struct):
-    """What REBUILD_FILE says.
+    """The content of REBUILD_FILE.
 
-    `of` tells what it is a rebuild of, and must be the same when it is continued.
+    `of` identifies the rebuild; it must be the same when the rebuild is continued.
     """
 
     of: str
@@ -127,9 +134,9 @@ class _Suspended(msgspec.Struct):
 
 
 class Stray(NamedTuple):
-    """A record at `physical_offset` that says queue `said`, which does not exist.
+    """A record at `physical_offset` that names queue `said`, which does not exist.
 
-    Queue `of` leads to it.
+    A unit of queue `of` points to the record.
     """
 
     said: QueueKey
@@ -139,13 +146,11 @@ class Stray(NamedTuple):
 
 @dataclass
 class Rebuilt:
-    """What came of a rebuild, or would: queues by name.
+    """The result of a rebuild: queues by name.
 
-    Messages of deleted topics, which get no queue; and the queues without a message.
-
-    `strays` are records that make no queue, because one bit of their topic or queueId is wrong.
-
-    `begin` is where the log begins; `seconds` those of the pass over it.
+    It also has the messages of deleted topics, which get no queue, and the queues without a message. `strays` are
+    records that create no queue, because one bit of their topic or queueId is wrong. `begin` is the start of the log;
+    `seconds` is the time of the pass over the log.
     """
 
     begin: int
@@ -160,14 +165,13 @@ class Rebuilt:
 
 
 class Rebuild:
-    """Rebuilds what `selection` says of `store`, from the log's [begin, end).
+    """Rebuilds the `selection` of `store` from [begin, end) of the log.
 
-    The files go to the folder `staging`; None: messages are only counted, and units only compared.
-
-    `begin` and `end` are physical offsets of records; the log's own by default. `scan` reads the whole log in place of
-    `threads`. `placeholders` take the place of damage. `on_messages` is called with all messages, in log order, as
-    `builder` describes them. `units` keeps the units of the plain queues, which are compared with the queues of
-    `compared_with` (None: of `store`). Methods raise OSError.
+    The files go to the folder `staging`; None: messages are only counted, and units only compared. `begin` and `end`
+    are physical offsets of records; by default, those of the log. `scan` reads the whole log instead of `threads`.
+    `placeholders` replace damage. `on_messages` is called with all messages, in log order, as `builder` describes them.
+    `units` keeps the units of plain queues. Units are compared with the queues of `compared_with` (None: of `store`).
+    Methods raise OSError.
     """
 
     def __init__(
@@ -212,13 +216,13 @@ class Rebuild:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready: the first run of all compiles them, which takes seconds."""
+        """Compile or load the kernels. The very first run compiles for seconds."""
         warm_up(scan, dispatch_scan, cq_unit_build, index_build)
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Read the log, and make the queues and the index.
+        """Read the log, and build the queues and the index.
 
-        False: `is_over` stopped it before the end; the rebuild can be continued.
+        False: `is_over` stopped the rebuild before the end; it can be continued.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -243,9 +247,9 @@ class Rebuild:
         return finished
 
     def go_on(self) -> int:
-        """Continue a rebuild that was interrupted; return how many queues it has.
+        """Continue an interrupted rebuild; return how many queues it has.
 
-        Raises BadRequest where what it left in `staging` is of no use now.
+        Raises BadRequest if the files in `staging` do not fit the rebuild.
         """
         if self._storage is None:
             raise ValueError("nothing is written")
@@ -287,9 +291,9 @@ class Rebuild:
         return len(found.queues) + len(found.batch_queues)
 
     def _is_of_ours(self, found: _Suspended) -> bool:
-        """Tell whether this rebuild could have written `found`, which lies in the store.
+        """Return whether this rebuild could have written `found`.
 
-        Its names become folders, its numbers places.
+        The file is in the store, so it may be forged: its names become folders, its numbers positions.
         """
         plain, batches = [counts.key for counts in found.queues], [counts.key for counts in found.batch_queues]
         of_queues = (
@@ -308,7 +312,7 @@ class Rebuild:
         return of_queues and len({*plain, *batches}) == len(counted) and in_order and fit and in_log
 
     def check(self) -> None:
-        """Check that the files that were made are there, unchanged. Raises Unreadable."""
+        """Check that the built files exist and did not change. Raises Unreadable."""
         if self._storage is None:
             raise ValueError("nothing is written")
         for counts in self.result.queues:
@@ -322,13 +326,13 @@ class Rebuild:
 
     @property
     def log_range(self) -> range:
-        """Return the physical offsets of the log that this makes queues of."""
+        """Return the range of physical offsets that the queues are built from."""
         return range(self.result.begin, self._store.commit_log.queue.end if self._end is None else self._end)
 
     def files_are_right(self, key: QueueKey) -> bool:
         """Return whether brokers load the names and lengths of a queue's files.
 
-        False where the queue does not exist.
+        False if the queue does not exist.
         """
         queue = self._store.queues.get(key)
         if queue is None:
@@ -338,7 +342,7 @@ class Rebuild:
         return not queue.queue.anomalies and all(file.size_on_disk == size for file in queue.queue.files)
 
     def parts_of(self, topic: str) -> tuple[str, ...]:
-        """Return the parts of the store that a topic's queues have files in."""
+        """Return the parts of the store in which the queues of a topic have files."""
         if topic in self.batch_topics:
             return (store_path.BATCHCONSUMEQUEUE,)
         extended = self._with_ext and not topic.startswith(LMQ_PREFIX)
@@ -385,9 +389,9 @@ class Rebuild:
             self._queues.lose(begin, damage.end - begin)
 
     def _put_placeholders(self, damage: Damage, placeholders: Sequence[PlaceholderBlock]) -> None:
-        """Take the placeholders of a damaged range.
+        """Use the placeholders of a damaged range.
 
-        Where they do not cover all of it, a part of the range counts as lost.
+        If they do not cover the whole range, the rest counts as lost.
         """
         count = size = 0
         for block in placeholders:
@@ -399,7 +403,7 @@ class Rebuild:
             self._lose(damage)
 
     def _message_at(self, physical_offset: int) -> Message | None:
-        """Return the message at an offset, as it is going to be."""
+        """Return the message at a physical offset, as it is after the repair."""
         return self._placeholders.message_at(physical_offset) or self._store.commit_log.message_at(physical_offset)
 
     def _put(self, described: DispatchColumns) -> None:
@@ -445,9 +449,9 @@ class Rebuild:
             self._judge_others({counts.key for counts in result.queues})
 
     def _is_stray(self, counts: QueueCounts) -> bool:
-        """Return whether a queue that does not exist comes of one record whose topic or queueId has a flipped bit.
+        """Return whether a new queue comes only from one record with a flipped bit.
 
-        Another queue leads to it.
+        The bit is in the record's topic or queueId, and a unit of another queue points to the record.
         """
         if (
             counts.key in self._store.queues
@@ -464,7 +468,7 @@ class Rebuild:
         return False
 
     def _judge_others(self, made: set[QueueKey]) -> None:
-        """Judge the existing queues of which the log has no message."""
+        """Decide about existing queues without a message in the log."""
         for key, queue in self._store.queues.items():
             if key in made or not self._is_selected(key):
                 continue
@@ -484,7 +488,7 @@ class Rebuild:
             self._index.close()
 
     def _suspend(self, storage: StagingStorage) -> None:
-        """Say how far it came, once all of that is on the disk."""
+        """Flush everything to disk, then write the progress to REBUILD_FILE."""
         self._close_files()
         on_disk = WritableStorage(storage.root, beneath=self._store.path.root)
         for path, stamp in tree_of(on_disk, storage.root):
@@ -499,7 +503,7 @@ class Rebuild:
         on_disk.replace_file(storage.root / REBUILD_FILE, msgspec.json.encode(said))
 
     def _of(self) -> str:
-        """Return what identifies this rebuild; it must be the same to continue it."""
+        """Return the identity of this rebuild; it must be the same to continue it."""
         files = [(file.name, file.size, file.last_modified_timestamp) for file in self._store.commit_log.queue.files]
         topics = (sorted(self._known_topics.names), sorted(self.batch_topics))
         return repr((self.selection, self.geometry, self._with_ext, topics, self.result.begin, self._end, files))
@@ -553,7 +557,7 @@ class Rebuild:
     def _files(self, storage: StagingStorage, part: str, counts: QueueCounts, size: int) -> MappedFileQueue:
         """Return the files of a queue that is continued.
 
-        The old files of a queue that begins are deleted first.
+        For a queue that begins, its old files are deleted first.
         """
         folder = self._folder(storage, part, counts)
         if not counts.units:

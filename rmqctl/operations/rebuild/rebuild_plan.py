@@ -1,6 +1,6 @@
-"""What a rebuild changes in a store.
+"""The changes that a rebuild makes in a store.
 
-New queues and index in the places of the old ones, and the checkpoint's index time.
+New queues and index replace the old ones, and the checkpoint gets the index time.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ NAMES_OF_COUNTS = {"kept": "keptUnits"}  # of QueueCounts, in JSON; the others h
 
 
 class QueuePlan(NamedTuple):
-    """One queue, now and then.
+    """One queue, before and after.
 
-    Offsets in units; `units_now` are those whose messages the log still has, `differ` those that change.
-
-    `moved` places lead to another message of the log now, or do not exist then.
-    `counts` tell more of how it was made; None: it goes.
+    Offsets are in units. `units_now` counts units whose messages the log still has; `differ` counts units that change.
+    `moved` places will point to another message of the log, or will not exist. `counts` has details of the new queue;
+    None: the queue is deleted.
     """
 
     topic: str
@@ -71,7 +70,7 @@ class QueuePlan(NamedTuple):
 
 
 class IndexPlan(NamedTuple):
-    """The index, now and then: how many files and entries."""
+    """The index, before and after: the number of files and of entries."""
 
     files: int
     files_now: int
@@ -89,7 +88,7 @@ class IndexPlan(NamedTuple):
 
 
 def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
-    """Return the queues that were made, and those that go. Raises OSError."""
+    """Return the built queues, and the queues that are deleted. Raises OSError."""
     plans = []
     for counts in rebuild.result.queues:
         now = _units_now(store, counts.key, rebuild.result.begin)
@@ -105,9 +104,9 @@ def queue_plans(rebuild: Rebuild, store: ReadOnlyStore) -> list[QueuePlan]:
 
 
 def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts, now: range) -> int:
-    """Count the places before a queue's new begin, and from its new end on, that lead into the log now.
+    """Count the places of a queue that are lost although they point into the log.
 
-    Raises OSError.
+    They are before its new begin, or after its new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -118,18 +117,18 @@ def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts,
 
 
 def _differ(counts: QueueCounts, now: range) -> int:
-    """Count the queue offsets that have a unit now or then, and not the same one.
+    """Count the queue offsets whose unit differs before and after.
 
-    A unit outside the range that a queue serves now is not served there, whatever its bytes are.
+    A unit outside the range that a queue serves is not served, so it does not count.
     """
     in_both = len(range(max(counts.min_offset, now.start), min(counts.max_offset, now.stop)))
     return counts.units + len(now) - in_both - min(counts.same, in_both)
 
 
 def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
-    """Count the slots after a queue's new end, and after the end that it has now, that are not empty.
+    """Count the non-empty slots after both ends of a queue.
 
-    Raises OSError.
+    These are its present end and its new end. Raises OSError.
     """
     queue = store.queues.get(counts.key)
     if not isinstance(queue, ConsumeQueue):
@@ -143,14 +142,17 @@ def _slots_behind(store: ReadOnlyStore, counts: QueueCounts) -> int:
 def _units_now(store: ReadOnlyStore, key: QueueKey, log_begin: int) -> range:
     """Return the queue offsets that a queue serves now.
 
-    None where the store does not have it.
+    None if the store does not have the queue.
     """
     queue = store.queues.get(key)
     return range(queue.min_offset(log_begin), queue.max_offset) if queue is not None else range(0)
 
 
 def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Change]) -> RepairPlan:
-    """Return what a rebuild does to the queues as a plan of repair, so that a broker's start can be played on it."""
+    """Return the rebuild of the queues as the plan of a repair.
+
+    With it, a broker's start can be simulated.
+    """
     result = rebuild.result
     made = [Step(RebuildQueue(plan.topic, plan.queue_id), "") for plan in plans if plan.counts is not None]
     others = [Step(change, "") for change in changes_made if isinstance(change, Delete)]
@@ -163,10 +165,10 @@ def repair_plan(rebuild: Rebuild, plans: list[QueuePlan], changes_made: list[Cha
 
 
 def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> RepairPlan:
-    """Return the plan with what rebuilt queues lose and move, counted and named.
+    """Return the plan with the messages that rebuilt queues lose or move.
 
-    Messages whose queue offset another message has count as lost: brokers do not serve them, their bytes stay in the
-    log.
+    Messages whose queue offset another message has count as lost: brokers do not serve them, but their bytes stay in
+    the log.
     """
     made = {(queue.topic, queue.queue_id): queue for queue in rebuilt}
     duplicates = {
@@ -192,7 +194,7 @@ def with_loss_of_rebuilt(plan: RepairPlan, rebuilt: Iterable[QueuePlan]) -> Repa
 
 
 def notes_of_strays(strays: Iterable[Stray]) -> Iterator[str]:
-    """Yield a note on each record that makes no queue."""
+    """Yield a note on each record that creates no queue."""
     for stray in strays:
         said, of = (f"{topic}/{queue_id}" for topic, queue_id in (stray.said, stray.of))
         yield (
@@ -231,9 +233,9 @@ def _note_of_duplicates(queues: list[QueueCounts]) -> Iterator[str]:
 
 
 def _whence(queues: list[QueueCounts]) -> str:
-    """Return where messages without a place come from, in words.
+    """Return the reason why messages have no place, as text.
 
-    Light queues have such messages also because of one wrong number in INNER_MULTI_QUEUE_OFFSET.
+    In light queues, one wrong number in INNER_MULTI_QUEUE_OFFSET can also be the reason.
     """
     is_light = all(of.topic.startswith(LMQ_PREFIX) for of in queues)
     return "" if is_light else ": files of another store may lie in the log"
@@ -254,7 +256,7 @@ def _listed(names: list[str]) -> str:
 
 
 def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
-    """Return what becomes of the index; None: it is left alone. Raises OSError."""
+    """Return the plan of the index; None: it stays unchanged. Raises OSError."""
     if not rebuild.selection.index:
         return None
     entries = rebuild.result.index.entries
@@ -264,7 +266,7 @@ def index_plan(rebuild: Rebuild, store: ReadOnlyStore) -> IndexPlan | None:
 
 
 def changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> list[Change]:
-    """Return what is to be done once all is made in `staging`, or would be.
+    """Return the changes that put the files in `staging` in place.
 
     Raises OSError.
     """
@@ -294,9 +296,9 @@ def _queue_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Ite
 
 
 def _index_changes(rebuild: Rebuild, store: ReadOnlyStore, staging: Path) -> Iterator[Change]:
-    """Yield the folder as a whole.
+    """Yield the replacement of the index folder, and the new index time.
 
-    And the checkpoint's index time, the end of the last full file, as a broker has it.
+    The checkpoint gets the end of the last full file, as from a broker.
     """
     yield Install(store_path.INDEX, staging / store_path.INDEX)
     checkpoint = store.checkpoint()

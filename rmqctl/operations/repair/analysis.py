@@ -1,9 +1,11 @@
-"""One look at a store that is to be recovered: where its log ends, what does not agree with that, what is lost.
+"""The analysis of a store that is to be recovered.
 
-A recovery may begin after damage, and the next start before it: that start would end the log there. An abnormal
-recovery begins by the checkpoint, the normal start after it by the number of files; files after the log's end, which a
-normal recovery counts, are gone at the next start. So damage that the next normal start meets gets placeholders
-(`rmqctl.operations.placeholder.planner`), asked for or not.
+It finds where the log ends, what does not agree with this end, and what is lost.
+
+A recovery may begin after damage, and a later start may begin before it: that start would end the log at the damage.
+The reason is that an abnormal recovery begins by the checkpoint, but the next normal start by the number of files, and
+files after the log's end count only for the first. So damage that the next normal start meets gets placeholders
+(`rmqctl.operations.placeholder.planner`), even without `--keep-going`.
 """
 
 from __future__ import annotations
@@ -51,18 +53,19 @@ KEPT_GOING = SERVED | {FILE_OVERLAP, "file-gap", "file-length"}  # and what lies
 
 
 class RecoveryAnalysis:
-    """Looks at a store once, by `threads` threads, as a broker of `profile` recovers it.
+    """Analyses a store once, with `threads` threads, as a broker would recover it.
 
-    `mode` None: as `abort` says. Changes nothing. With `end_at` the log ends before that physical offset at the latest.
+    The broker is one of `profile`. `mode` None: as `abort` says. The analysis changes nothing. With `end_at`, the log
+    ends at or before that physical offset.
 
-    After `run`: `end` is where the log ends; `queues` what does not agree with it; `kept` are the messages before
-    the end, `losses` what is after it, of which `keepable` messages would stay with `keep_going`; `placeholders` stand
-    for `replaced`, in queues `replaced_of`; `last` is where the last message begins, and its store time; `passed_over`
-    counts damaged places before where recovery begins. `index` found what does not agree in the index (None: there
-    is to be none). `restart` played the broker's own. `met` has the physical offsets of damage that was passed over and
-    that the next normal start would end the log at: look once more with `replaced_at` these, so that placeholders stand
-    there like any other record. `placeholders_bytes` of the log get placeholders. `rejected` counts, by the codes of
-    findings, messages that stay and that clients reject.
+    After `run`: `end` is where the log ends. `queues` has what does not agree with the log. `kept` are the messages
+    before the end. `losses` is what comes after it; `keep_going` would keep `keepable` of these messages.
+    `placeholders` stand for `replaced`, in the queues `replaced_of`. `last` is the offset of the last message, and its
+    store time. `passed_over` counts damaged places before the start of the recovery. `index` has what does not agree in
+    the index (None: there is to be no index). `restart` is the simulated start of the broker. `met` has the physical
+    offsets of damage that was passed over, and at which the next normal start would end the log: run another analysis
+    with `replaced_at` set to these offsets, so that placeholders stand there. `placeholders_bytes` is how many bytes of
+    the log get placeholders. `rejected` counts, by the codes of findings, messages that stay and that clients reject.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class RecoveryAnalysis:
     def _first_start(self, profile: Profile, mode: Mode | None) -> RestartSimulation:
         """Return the start that decides where the log ends.
 
-        Where load() refuses the store, this is the start on the store with the right file lengths.
+        If load() refuses the store, it is the start on the store with corrected file lengths.
         """
         if self.restart.refused is None:
             return self.restart
@@ -129,14 +132,14 @@ class RecoveryAnalysis:
         return mended if mended.refused is None else self.restart
 
     def close(self) -> None:
-        """Close the files of the store that was opened beside `store`, if one was."""
+        """Close the files of a store that was opened beside `store`."""
         if self._loadable is not None:
             self._loadable.close()
 
     def _index_audit(self) -> IndexAudit | None:
-        """Return what compares the index with the log.
+        """Return the audit that compares the index with the log.
 
-        None, and no key is hashed, where the index is rebuilt whatever it has.
+        None if the index is rebuilt in any case: then no key is hashed.
         """
         if self.restart.dropped_index_files():
             self._builder.leave_keys_out()
@@ -144,14 +147,14 @@ class RecoveryAnalysis:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready."""
+        """Compile or load the kernels."""
         warm_up(scan, dispatch_scan, cq_unit_compare, index_match, queue_offset_range, queue_simulate)
 
     def run(self) -> None:
-        """Look at the store.
+        """Analyse the store.
 
-        Raises Unreadable where a part of the log, or a queue, cannot be read: nothing can be decided without it. Raises
-        BadRequest where placeholders for more than `placeholders_limit` bytes of the log would be needed.
+        Raises Unreadable if a part of the log, or a queue, cannot be read: nothing can be decided without it. Raises
+        BadRequest if more than `placeholders_limit` bytes of the log need placeholders.
         """
         for item in self.store.commit_log.scan_columns(ScanSummary(), self._builder.take, threads=self._threads):
             self._see(item)
@@ -177,7 +180,7 @@ class RecoveryAnalysis:
         return damage.code == "file-gap" and damage.physical_offset < self.end.offset
 
     def _note_of_gap(self, gap: Damage) -> str:
-        """Return the note on a gap in the log: brokers start, and skip it for consumers."""
+        """Return the note on a gap in the log: consumers skip it silently."""
         count = messages_between(self.store, gap.physical_offset, gap.end)
         size = self.store.commit_log.queue.file_size
         files, lost = (
@@ -192,9 +195,9 @@ class RecoveryAnalysis:
         )
 
     def _note_of_misplaced(self) -> Iterator[str]:
-        """Yield a note on records that say another PHYSICALOFFSET than their own.
+        """Yield a note on records whose PHYSICALOFFSET is not their own position.
 
-        Brokers serve such a record only where a unit leads to it. The units that they dispatch for it lead elsewhere.
+        Brokers serve such a record only if a unit points to it. The units that they dispatch for it point elsewhere.
         """
         misplaced = [damage for damage in self.left if damage.code == MISPLACED]
         unserved = sum(damage.message is not None and not self._has_unit(damage.message) for damage in misplaced)
@@ -212,10 +215,10 @@ class RecoveryAnalysis:
 
     @property
     def whole_from(self) -> int:
-        """Return the physical offset from which the planned log is good up to its end.
+        """Return the offset from which the planned log is good up to its end.
 
-        From there on it has only good records and placeholders. Where some good records cannot be dispatched, this is
-        the end of the log.
+        It is a physical offset; after it, there are only good records and placeholders. If some good records cannot be
+        dispatched, the result is the end of the log.
         """
         if self.restart.dispatch_fails:
             return self.end.offset
@@ -234,15 +237,15 @@ class RecoveryAnalysis:
     def keepable(self) -> int:
         """Return the number of good messages after damage that ends the log.
 
-        None where they are of an earlier life of the log.
+        None if they are old bytes of a reused file.
         """
         return self.losses.good if self._is_dropped_for_damage else 0
 
     def _is_stale(self, physical_offset: int) -> bool:
-        """Return whether a message after damage is older than the messages before it.
+        """Return whether a message after damage is older than those before it.
 
-        Such a message has an older store time, and its queue does not lead to it. A broker leaves such messages where
-        it cut the log, which moves positions only, and wrote on.
+        Its store time is older, and no unit of its queue points to it. A broker leaves such messages when it cuts the
+        log, because it moves only positions and later writes over them.
         """
         message = self.store.commit_log.message_at(physical_offset)
         if (
@@ -352,7 +355,7 @@ class RecoveryAnalysis:
     def _see_damaged(self, damage: Damage) -> None:
         """Note damage that stays in the log.
 
-        It is a message that its queue may lead to, or a place without a message.
+        It is a message that a unit may point to, or a place without a message.
         """
         if damage.code != "file-length":  # such a file gets its length
             self._left.append(damage)
@@ -363,12 +366,12 @@ class RecoveryAnalysis:
             self._holes.append(damage)
 
     def _stay(self, damages: list[Damage]) -> None:
-        """Count damage before the log's end that recover leaves as it is."""
+        """Count damage before the log's end that recover does not change."""
         self.passed_over += len(damages)
 
     @property
     def left(self) -> list[Damage]:
-        """Return the damage that stays before the log's end."""
+        """Return the damage before the log's end that stays."""
         found = [damage for damage in self._left if damage.code != FILE_OVERLAP]
         found += [
             damage for damage in self.store.commit_log.queue.anomalies if damage.code == FILE_OVERLAP
@@ -383,7 +386,7 @@ class RecoveryAnalysis:
         return self.placeholders.blocks.of_damage(damage.physical_offset) is not None
 
     def _is_missing(self, damage: Damage) -> bool:
-        """Return whether these are bytes that the log should have, and no file has."""
+        """Return whether these are bytes that the log should have, but no file has."""
         file = self.store.commit_log.queue.at_or_before(damage.physical_offset)
         if damage.code != "file-length" or file is None:
             return damage.code == "file-gap"
@@ -394,13 +397,13 @@ class RecoveryAnalysis:
         )
 
     def _is_short(self, damage: Damage) -> bool:
-        """Return whether these are the bytes that a file is too short."""
+        """Return whether these are the missing bytes of a file that is too short."""
         return damage.code == "file-length" and self._is_missing(damage)
 
     def _is_in_short_file(self, damage: Damage) -> bool:
-        """Return whether damage lies in a file that gets bytes anyway.
+        """Return whether damage lies in a file that is extended anyway.
 
-        Its new end must not end the log at a later start.
+        The file's new end must not end the log at a later start.
         """
         file, size = (
             self.store.commit_log.queue.at_or_before(damage.physical_offset),
@@ -409,9 +412,9 @@ class RecoveryAnalysis:
         return file is not None and file.size_on_disk < size and damage.physical_offset < file.file_from_offset + size
 
     def _see_excess(self, damage: Damage) -> None:
-        """Count what is lost where a file that is too long is cut.
+        """Count what is lost if a file that is too long is cut.
 
-        What another file has as well is not lost.
+        Bytes that another file has as well are not lost.
         """
         log = self.store.commit_log
         file = next((file for file in log.queue.files if file.name == damage.path), None)
@@ -432,13 +435,13 @@ class RecoveryAnalysis:
             )
 
     def _pass(self, damage: Damage) -> None:
-        """Collect damage before the place where the recovery begins."""
+        """Collect damage before the start of the recovery."""
         if not self._passing:
             self._passed.append(self._passing)
         self._passing.append(damage)
 
     def _meet(self) -> None:
-        """Add to `met` passed-over damage at which the next normal start ends the log."""
+        """Add to `met` damage at which the next normal start would end the log."""
         start = self._next_start()
         for damages in self._passed:
             is_met = start <= damages[0].physical_offset or any(self._is_in_short_file(damage) for damage in damages)
@@ -448,10 +451,10 @@ class RecoveryAnalysis:
                 self._stay(damages)
 
     def _next_start(self) -> int:
-        """Return the physical offset that a normal start begins to scan at, once the log ends where it is going to.
+        """Return the physical offset at which the next normal start begins its scan.
 
-        After an abnormal recovery that is the third file from the end for every version: 5.x before 5.3.2 still begins
-        there.
+        The log has its planned end then. After an abnormal recovery, this is the third file from the end in every
+        version: 5.x before 5.3.2 still begins there.
         """
         bases = [
             file.file_from_offset
@@ -465,7 +468,7 @@ class RecoveryAnalysis:
         return bases[start_file(Mode.NORMAL, self._profile, bases, self.end.offset, lambda _: False).number]
 
     def _replace_torn_end(self) -> None:
-        """Keep the last record, which was not written to its end but is served, with its whole properties."""
+        """Keep a last record that is torn but served, with its whole properties."""
         torn = self._served
         if (
             torn is not None
@@ -479,7 +482,7 @@ class RecoveryAnalysis:
     def _placeholder(self, good: int) -> None:
         """Put placeholders over the damage before the good record at `good`.
 
-        Where that is impossible, the log ends at the damage.
+        If this is impossible, the log ends at the damage.
         """
         damages, self._unreplaced = self._unreplaced, []
         if self._keep_going and self._is_stale(good):
@@ -508,9 +511,9 @@ class RecoveryAnalysis:
         self._count_replaced(placeholders, damages)
 
     def _check_placeholders_limit(self, damages: list[Damage], size: int, good: int) -> None:
-        """Before any work that grows with it.
+        """Check the limit before any work whose time depends on it.
 
-        Raises BadRequest where more than the limit needs placeholders.
+        Raises BadRequest if placeholders need more bytes than the limit.
         """
         needed = self.placeholders_bytes + size
         self._replaced_files += sum(
@@ -549,9 +552,9 @@ class RecoveryAnalysis:
         )
 
     def _end_at_damage(self, damages: list[Damage], why: str = "") -> None:
-        """End the log at the first of these damaged places, for which nothing stands.
+        """End the log at the first of these damaged places.
 
-        The messages that they held are lost.
+        No placeholder replaces them. The messages in them are lost.
         """
         first = damages[0]
         self.end.end(self.end.offset, f"{first.code} at {first.physical_offset}: {first.detail}{why}")
@@ -559,9 +562,9 @@ class RecoveryAnalysis:
             self.losses.damage(damage)
 
     def _ends_the_log(self, damage: Damage) -> bool:
-        """Return whether the log ends at a damage, by the broker's own look.
+        """Return whether the log ends at a damage, by the broker's own rules.
 
-        Where the broker does not load the store, what ends a scan decides, from where the scan would begin.
+        If the broker does not load the store, the rules of its scan decide, from the place where the scan would begin.
         """
         if self._start.refused is None:
             return self._start.scan_end is not None

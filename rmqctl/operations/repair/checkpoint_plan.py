@@ -1,4 +1,4 @@
-"""The checkpoint's fields set by hand: what is changed for it."""
+"""The checkpoint's fields, set by the operator: the plan."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NEW_FILE = Path("checkpoint")  # in the journal's staging
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """`before` and `after` the change: times in ms since 1970, offsets in bytes.
+    """The checkpoint `before` and `after` the change.
 
-    `size` of the file in bytes; None: there is none.
+    Times are in ms since 1970, offsets in bytes. `size` is the file's length in bytes; None: there is no file.
     """
 
     before: Checkpoint
@@ -33,25 +33,25 @@ class CheckpointPlan:
 
     @property
     def is_new(self) -> bool:
-        """Return whether there are no fields yet."""
+        """Return whether the checkpoint has no fields yet."""
         return self.size is None or self.size < CHECKPOINT.size
 
     @property
     def is_whole(self) -> bool:
-        """Return whether there is a file, of the length that brokers give it."""
+        """Return whether the file exists and has the length that brokers give it."""
         return self.size == CHECKPOINT_FILE_SIZE
 
     @property
     def summary(self) -> str:
-        """Return one line for people."""
+        """Return one line of text for people."""
         pairs = zip(CHECKPOINT.fields, self.before, self.after, strict=True)
         return ", ".join(f"{field.name} = {new}" for field, old, new in pairs if old != new)
 
     def changes(self, staging: Path) -> list[Change]:
-        """Return the changes that write the fields that differ, and that mend the length.
+        """Return the changes that write the new fields and correct the length.
 
-        The bytes after the fields stay as they are. A file that is missing, or too short to have fields, is replaced by
-        the one that `build` makes in `staging`.
+        Only fields that differ are written. The bytes after the fields do not change. A file that is missing, or too
+        short to have fields, is replaced by the file that `build` creates in `staging`.
         """
         if self.is_new:
             return [Install(CHECKPOINT_NAME, staging / NEW_FILE)]
@@ -66,16 +66,16 @@ class CheckpointPlan:
         return changes
 
     def build(self, storage: WritableStorage, staging: Path) -> None:
-        """Make the file that is installed, if one is. Raises OSError."""
+        """Create the file that is to be installed, if there is one. Raises OSError."""
         if self.is_new:
             data = CHECKPOINT.struct.pack(*self.after)
             storage.replace_file(staging / NEW_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
 
 
 def plan_checkpoint(store: ReadOnlyStore, fields: dict[str, Any]) -> CheckpointPlan:
-    """Return the plan that sets `fields` (by Checkpoint's names).
+    """Return the plan that sets `fields` (names of Checkpoint's fields).
 
-    Raises Unreadable where the checkpoint is no file, OSError.
+    Raises OSError, and Unreadable if the checkpoint is not a file.
     """
     path = store.path.part(CHECKPOINT_NAME)
     entry = store.storage.entry(path)

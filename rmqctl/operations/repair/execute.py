@@ -1,7 +1,7 @@
-"""Carries a repair's plan out: what is to be rebuilt is built beside, then all changes go through one journal.
+"""Executes the plan of a repair.
 
-A crash leaves the store as it was, as it is to be, or so that `rmqctl undo` brings it back: see
-`rmqctl.store.journal.transaction`.
+First, queues and index are built outside their places. Then all changes go through one journal. After a crash, the
+store is unchanged, or completely changed, or `rmqctl undo` restores it: see `rmqctl.store.journal.transaction`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def repair(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, threads: int, commit: Callable[[], None]
 ) -> None:
-    """Carry `plan` out, which was made from `store` as it is now.
+    """Execute `plan`, which was made from `store` in its present state.
 
-    `commit` as for Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable, ChangeFailed,
-    OSError.
+    `commit` is the same as in Journal.execute. Raises StoreInUse, ChangedSince, NeedsRecovery, NoRoom, Unreadable,
+    ChangeFailed, OSError.
     """
     root = store.path.root
     with Journal.begin(root, verb, summary, WritableStorage.like(store.storage)) as journal:
@@ -48,9 +48,9 @@ def repair(
 
 
 def _outermost(changes: list[Change]) -> list[Change]:
-    """Return the changes without deletions inside a folder that is itself deleted or replaced.
+    """Return the changes without deletions inside a deleted or replaced folder.
 
-    What lies there goes with the folder.
+    The files in such a folder go with the folder.
     """
     whole = {Path(change.path) for change in changes if isinstance(change, Delete | Install)}
     return [
@@ -61,7 +61,7 @@ def _outermost(changes: list[Change]) -> list[Change]:
 
 
 class _Changes:
-    """Builds in `staging` what is to be rebuilt, and turns a plan's steps into changes."""
+    """Builds new files in `staging`, and turns a plan's steps into changes."""
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, staging: Path, threads: int) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class _Changes:
     def in_order(self) -> Iterator[Change]:
         """Yield the changes in the order of the plan.
 
-        All rebuilt queues and the rebuilt index come at the place of the first step that rebuilds something.
+        All rebuilt queues and the rebuilt index come at the first step that rebuilds something.
         """
         plan = self._plan
         rebuilt = self._rebuilt() if plan.queues_to_rebuild or plan.rebuilds_index else []
@@ -113,7 +113,7 @@ class _Changes:
         return [change for change in found if not (sets_checkpoint and change.path == store_path.CHECKPOINT)]
 
     def _rebuilt_last(self, contested: frozenset[QueueKey]) -> list[Change]:
-        """Rebuild queues as the last round has them."""
+        """Rebuild queues as the last round left them."""
         plan, selection = self._plan, Selection(index=False, keys=contested, all_topics=True)
         with closing(judge_of_last_round(self._store, plan, self._threads)) as judge:
             rebuild = Rebuild(judge, selection, self._staging, threads=self._threads, end=plan.max_phy_offset)

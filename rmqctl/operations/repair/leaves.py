@@ -1,4 +1,4 @@
-"""What `verify` still finds after a repair, counted by codes."""
+"""What `verify` still finds after a repair, counted by code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG_START_MISSING = "log-start-missing"  # counts units of messages before the l
 
 
 def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKey]) -> Counter[str]:
-    """Count the findings of the queues `keys` by their codes.
+    """Count the findings of the queues `keys` by code.
 
     Reads the whole log. Raises OSError.
     """
@@ -53,10 +53,10 @@ def count_findings(threads: int, store: ReadOnlyStore, keys: AbstractSet[QueueKe
 
 
 def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
-    """Return the plan with all findings that stay after it, and with a note of them.
+    """Return the plan with the findings that stay after it, and a note on them.
 
-    Findings in config/ are those that the planned ends of the queues leave. Findings in folders that are replaced go
-    with the folders. Raises OSError.
+    Findings in config/ depend on the planned ends of the queues. Findings in replaced folders disappear with the
+    folders. Raises OSError.
     """
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in plan.queues}
     of_config = Counter(finding.code for finding in state_audit.audit_config(store, ends))
@@ -69,7 +69,7 @@ def with_all_leaves(store: ReadOnlyStore, plan: RepairPlan) -> RepairPlan:
 
 
 def _replaced(store: ReadOnlyStore, plan: RepairPlan) -> Counter[str]:
-    """Count the findings that go with the folders of the rebuilt queues and index.
+    """Count the findings that disappear with the folders of rebuilt parts.
 
     These are files that do not belong there, and units of expired messages.
     """

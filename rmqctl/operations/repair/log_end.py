@@ -1,4 +1,4 @@
-"""Where the log ends for whoever scans it as a recovery does."""
+"""Where the log ends, for a scan like that of a recovery."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ if TYPE_CHECKING:
 
 
 class LogEnd:
-    """`offset` is the end so far, `reason` what made it final.
+    """`offset` is the end so far; `reason` is what made it final.
 
-    A file that begins where the one before ends continues the log even when nothing is in it; after a gap, only
-    messages do.
+    A file that begins where the one before ends continues the log even if it is empty; after a gap, only messages do.
     """
 
     def __init__(self, files: MappedFileQueue) -> None:
@@ -23,15 +22,18 @@ class LogEnd:
 
     @property
     def is_final(self) -> bool:
-        """Return whether nothing behind belongs to the log any more."""
+        """Return whether nothing after the end belongs to the log any more."""
         return self.reason is not None
 
     def message(self, end: int) -> None:
-        """Take good messages, the last of which ends at physical offset `end`."""
+        """Take good messages; the last one ends at physical offset `end`."""
         self.offset = end
 
     def blank(self, blank: Blank) -> None:
-        """Take the end of a file: without a next file the log ends before it, as brokers have it."""
+        """Take the end of a file.
+
+        If there is no next file, the log ends before its blank, as in a broker.
+        """
         goes_on = self._files.find(blank.end)
         self.offset = blank.physical_offset if goes_on is None else blank.end
 

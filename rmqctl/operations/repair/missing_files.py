@@ -1,4 +1,7 @@
-"""Messages that only queues still know: the log has no bytes where they were, so no repair loses them."""
+"""Messages that only queues still know.
+
+The log has no bytes at their offsets, so no repair loses them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ OFFSET_END = 2**63
 
 
 def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> int:
-    """Return how many of the lost messages of `outcomes` begin where no file of the log has a byte. Raises OSError."""
+    """Return how many lost messages begin where no log file has a byte.
+
+    `outcomes` has the lost messages. Raises OSError.
+    """
     holes = [*_holes(store.commit_log.queue)]
     lost = {(outcome.topic, outcome.queue_id): outcome.lost for outcome in outcomes if outcome.lost}
     return sum(
@@ -27,9 +33,9 @@ def missing_records(store: ReadOnlyStore, outcomes: Iterable[QueueOutcome]) -> i
 
 
 def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[str, int] | None = None) -> int:
-    """Return how many messages the queues have in [begin, end) of the log; `only` one queue. Raises OSError.
+    """Return how many messages the queues have in [begin, end) of the log.
 
-    A message of a light queue (LMQ) counts in the queue of its own topic.
+    `only`: count one queue. A message of a light queue (LMQ) counts in the queue of its own topic. Raises OSError.
     """
     queues = store.queues if only is None else {key: store.queues[key] for key in [only] if key in store.queues}
     count = 0
@@ -45,7 +51,10 @@ def messages_between(store: ReadOnlyStore, begin: int, end: int, *, only: tuple[
 
 
 def _holes(files: MappedFileQueue) -> Iterator[tuple[int, int]]:
-    """Yield [begin, end) of each part of the log, from its first file on, that no file has."""
+    """Yield [begin, end) of each part of the log that no file has.
+
+    The log begins with its first file.
+    """
     for file, following in pairwise(files.files):
         if file.end < following.file_from_offset:
             yield file.end, following.file_from_offset

@@ -1,6 +1,7 @@
-"""Which of the rebuilds that a plan has are needed, and what they leave: only a rebuild shows that.
+"""Which rebuilds of a plan are needed, and what they leave.
 
-A queue that would be rebuilt just as it is leaves the plan: what is wrong with it, the log itself has wrong.
+Only a rebuild shows this. A queue that would be rebuilt without a difference leaves the plan: the log itself is the
+reason for its findings.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 
 
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
-    """Return the plan without rebuilds that would change nothing, and what the other rebuilt queues will have.
+    """Return the plan without rebuilds that would change nothing.
 
-    The plan then counts what the rebuilt queues lose, and the findings that stay in them. Reads the log once more where
-    there are queues to be rebuilt, and several times where messages contest a place in them. Raises OSError.
+    The plan then counts what the rebuilt queues lose, and the findings that stay in them. With it comes what the
+    rebuilt queues will have. If there are queues to rebuild, this reads the log once more, or several times if messages
+    contest a place in them. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 
 
 class _NeededRebuilds:
-    """Rebuilds all queues of a plan without writing, and compares them with the existing ones.
+    """Rebuilds all queues of a plan without writing, and compares them.
 
-    `_made` has the queues as they will be, `_units` those of the queues in `_contested`; `_needed` are the queues that
-    change.
+    They are compared with the existing queues. `_made` has the queues as they will be, `_units` the units of the queues
+    in `_contested`; `_needed` are the queues that change.
     """
 
     def __init__(self, store: ReadOnlyStore, plan: RepairPlan, threads: int) -> None:
@@ -122,7 +124,7 @@ class _NeededRebuilds:
                 yield queue._replace(min_offset=built.min_offset, max_offset=built.max_offset)
 
     def _rebuilt(self) -> list[QueuePlan]:
-        """Return the queues that are still rebuilt and will exist, by their names."""
+        """Return the queues that are still rebuilt and will exist, by name."""
         return [queue for key, queue in sorted(self._made.items()) if key in self._needed and queue.counts is not None]
 
     def _leaves(self, steps: tuple[Step, ...]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""A store as a plan is going to leave it, to be read before anything is written.
+"""A store as a plan will leave it, readable before anything is written.
 
 The changes lie over its files in memory.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits | None = None) -> ReadOnlyStore:
     """Return the store as `steps` leave it.
 
-    Of the queues that they rebuild it has those that `built` has. Raises OSError.
+    Of the queues that they rebuild, it has those in `built`. Raises OSError.
     """
     files: dict[Path, PlannedFile] = {}
     deleted: set[Path] = set()
@@ -39,7 +39,7 @@ def planned_store(store: ReadOnlyStore, steps: Iterable[Step], built: BuiltUnits
 
 
 def _apply(store: ReadOnlyStore, step: Step, files: dict[Path, PlannedFile], deleted: set[Path]) -> None:
-    """Lay one step over the files."""
+    """Apply one step to the overlay."""
     action = step.action
     root = store.path.root
     if isinstance(action, RebuildQueue):

@@ -1,8 +1,8 @@
 """What `recover` is going to do with a store.
 
-The log ends where the broker's recovery ends it; up to there every queue is compared with it. What agrees stays as it
-is; a queue that only reaches too far is cut; any other that does not agree is rebuilt. So, other than after a
-broker's restart, no message of the log is without its unit, and no unit without its message.
+The log ends where the broker's recovery ends it. Each queue is compared with the log up to there. A queue that agrees
+stays unchanged. A queue that only reaches too far is cut. Any other queue is rebuilt. So, unlike after a broker's
+restart, each message of the log has its unit, and each unit its message.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ LEFT = frozenset({"unit-lost-message", "bad-queue-offset"})
 
 @dataclass(frozen=True)
 class RecoveryPlan:
-    """Ours, and what the broker's own restart would come to.
+    """The plan of `recover`, and what the broker's own restart would do.
 
-    `seconds` is the look at the store alone.
-
-    `keepable`: so many good messages after damage would stay with --keep-going. `placeholders_bytes` of the log get
-    placeholders. `missing`: so many of the lost messages were gone before, since the log has no bytes where they were.
+    `seconds` is the time of the analysis alone. `keepable` good messages after damage would stay with --keep-going.
+    `placeholders_bytes` of the log get placeholders. `missing` of the lost messages were gone before, because no log
+    file has their bytes.
     """
 
     repair: RepairPlan
@@ -71,11 +70,11 @@ class RecoveryPlan:
 
     @property
     def placeholders_files(self) -> int:
-        """Return how many missing files of the log are added, full of placeholders."""
+        """Return how many missing log files are added, full of placeholders."""
         return sum(isinstance(step.action, AddLogFile) for step in self.repair.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `recover -o json` says beside the plan itself."""
+        """Return what `recover -o json` prints in addition to the plan."""
         restart = self.restart
         return {
             "mode": restart.mode.value,
@@ -96,9 +95,9 @@ class RecoveryPlan:
 
 
 class _Tried(NamedTuple):
-    """A look, what follows from it, the start of a broker on the store as it is.
+    """An analysis, its steps, and the simulated start on the present store.
 
-    And where its next start would hang (None: nowhere).
+    It also says where the next start would hang (None: nowhere).
     """
 
     look: RecoveryAnalysis
@@ -132,13 +131,13 @@ class RecoveryPlanner:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready."""
+        """Compile or load the kernels."""
         RecoveryAnalysis.warm_up()
 
     def plan(self) -> RecoveryPlan:
-        """Look at the store, and say what there is to do.
+        """Analyse the store, and return the plan.
 
-        Raises Unreadable, BadRequest where too much needs placeholders, OSError.
+        Raises OSError, Unreadable, and BadRequest if too much needs placeholders.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -153,7 +152,10 @@ class RecoveryPlanner:
         )
 
     def _try(self, fingerprint: Fingerprint, end_at: int | None) -> _Tried:
-        """Plan, and simulate a broker's start on the plan, with a log that ends before `end_at`."""
+        """Plan, and simulate a broker's start on the plan.
+
+        The log ends before `end_at`.
+        """
         with closing(self._look(end_at)) as look:
             look.run()
             if not look.met:
@@ -186,7 +188,7 @@ class RecoveryPlanner:
 
 
 class _Steps:
-    """What follows from a look."""
+    """The steps that follow from an analysis."""
 
     def __init__(self, store: ReadOnlyStore, look: RecoveryAnalysis, profile: Profile) -> None:
         self._store = store
@@ -195,7 +197,7 @@ class _Steps:
         self._cuts: dict[QueueKey, int] = {}
 
     def plan(self, fingerprint: Fingerprint) -> RepairPlan:
-        """Return the plan; `fingerprint` are the store's as they were before the look."""
+        """Return the plan; `fingerprint` is that of the store before the analysis."""
         look = self._look
         end = look.end.offset
         queue_steps = [*self._queue_steps()]
@@ -226,9 +228,9 @@ class _Steps:
         )
 
     def _leaves(self, rebuilt: set[QueueKey], deleted: set[str]) -> Mapping[str, int]:
-        """Count by their codes the findings that stay.
+        """Count the findings that stay, by code.
 
-        Not those of rebuilt queues and of their ends, which are not known yet.
+        Not counted are those of rebuilt queues and of their ends, because they are not known yet.
         """
         look, store = self._look, self._store
         left = Counter(damage.code for damage in look.left)
@@ -243,7 +245,7 @@ class _Steps:
         return left
 
     def _loss(self) -> DataLoss:
-        """Return what is after the end, and what placeholders stand for."""
+        """Return what comes after the end, and what placeholders replace."""
         behind, replaced = self._look.losses.total(), self._look.replaced
         return DataLoss(behind.records + replaced.records, behind.bytes + replaced.bytes)
 
@@ -265,9 +267,9 @@ class _Steps:
             yield "that 5.x wrote this store shows in `abort` alone, which goes: from then on give `--profile 5.3`"
 
     def _foreign_steps(self) -> Iterator[Step]:
-        """Yield the steps for foreign files that keep a broker from loading the store.
+        """Yield the steps that remove foreign files that prevent a start.
 
-        They lie in the folders of the log and of the queues, and do not belong there.
+        They are in the folders of the log and of the queues, and do not belong there.
         """
         if self._look.restart.refused is not None:
             for damage in self._store.foreign:
@@ -277,7 +279,7 @@ class _Steps:
     def _placeholder_steps(self) -> Iterator[Step]:
         """Yield the steps that write placeholders.
 
-        They come after the log's own steps: by then a file that was too short has its length.
+        They come after the steps for the log: by then, a file that was too short has its length.
         """
         files = self._store.commit_log.queue
         there = {file.name for file in files.files}
@@ -319,7 +321,7 @@ class _Steps:
                 yield from self._empty_file_steps(key)
 
     def _length_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step]:
-        """Yield the steps that give files of a queue the length that brokers load.
+        """Yield the steps that give queue files the length that brokers load.
 
         All units of the queue are right.
         """
@@ -343,10 +345,9 @@ class _Steps:
                 yield Step(Delete(file.name), "a queue's last file without a unit: 5.x does not load it")
 
     def _cut_steps(self, key: QueueKey, findings: list[Finding]) -> Iterator[Step] | None:
-        """Return the steps that cut a queue, where cutting is enough.
+        """Return the steps that cut a queue; None: it must be rebuilt.
 
-        Cutting is enough where, from some queue offset on, the queue has only units that must go. None: the queue is to
-        be rebuilt.
+        Cutting is enough if, from some queue offset on, the queue has only units that must go.
         """
         queue = self._store.queues.get(key)
         starts = [finding.queue_offset for finding in findings if finding.queue_offset is not None]
@@ -364,10 +365,10 @@ class _Steps:
         return cut_steps(queue, cut, _in_words(findings))
 
     def _index_steps(self, end: int) -> Iterator[Step]:
-        """Yield the step that rebuilds the index, where it needs that.
+        """Yield the step that rebuilds the index, if the index needs it.
 
-        At an abnormal start the broker drops the files that the checkpoint does not vouch for. It fills them again only
-        from where it starts.
+        At an abnormal start, the broker deletes index files that end after the checkpoint's time. It fills them again
+        only from where its recovery begins.
         """
         if not self._store.conf.index_enabled:
             return
@@ -386,14 +387,14 @@ class _Steps:
             )
 
     def _index_end(self) -> int:
-        """Return the physical offset that the newest index file's last entry leads to; -1 without one."""
+        """Return the physical offset of the newest index entry; -1 if there is none."""
         header = self._store.index.files[-1].header() if self._store.index.files else None
         return -1 if header is None else header.end_phy_offset
 
     def _beside_steps(self, any_other: bool) -> Iterator[Step]:
         """Yield the steps for the checkpoint, and for `abort` last.
 
-        Without `abort` a broker takes the store for one that was shut down cleanly.
+        Without `abort`, a broker takes the store for one that was shut down cleanly.
         """
         log_end = self._store.commit_log.queue.end
         wrong = next(state_audit.audit_checkpoint(self._store, self._look.newest, self._look.last[1], log_end), None)
@@ -426,7 +427,10 @@ class _Steps:
 
 
 def _without_message(findings: list[Finding]) -> int:
-    """Return how many units of a queue point after the log's end and stand where no message of the log has its place."""
+    """Return how many units after the log's end have no message in the log.
+
+    The units point after the log's end, and no message of the log belongs in their places.
+    """
     edges: list[tuple[int, str, int]] = []
     for finding in findings:
         if finding.queue_offset is not None and finding.code in (BEHIND_LOG, ELSEWHERE):

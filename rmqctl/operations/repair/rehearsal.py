@@ -1,7 +1,8 @@
-"""The start of a broker on a store as a plan is going to leave it, played before anything is written.
+"""The simulated start of a broker on the store that a plan will leave.
 
-The plan's changes lie over the store's files in memory (`rmqctl.operations.repair.planned_store`). Queues that are
-rebuilt do not exist as files: each has a unit for every message of the log, so where it begins and ends says all.
+It runs before anything is written. The plan's changes lie over the store's files in memory
+(`rmqctl.operations.repair.planned_store`). Rebuilt queues do not exist as files: each has a unit for every message of
+the log, so only its begin and end are needed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
 
 
 class Rehearsal(NamedTuple):
-    """What the next start comes to, and one after the broker died before it wrote anything."""
+    """The results of two simulated starts.
+
+    One is the next start; the other is a start after the broker died before it wrote anything.
+    """
 
     normal: RestartOutcome
     abnormal: RestartOutcome
@@ -52,10 +56,10 @@ def rehearse(
     whole_from: int,
     threads: int,
 ) -> Rehearsal:
-    """Play both starts on what `plan` makes of `store`.
+    """Simulate both starts on the store that `plan` makes of `store`.
 
-    `built` are the queues that it rebuilds. From physical offset `whole_from` up to the planned end the log has good
-    records alone, which are not read again. Raises OSError.
+    `built` are the queues that the plan rebuilds. From physical offset `whole_from` up to the planned end, the log has
+    only good records, which are not read again. Raises OSError.
     """
     planned = planned_store(store, plan.steps)
     try:
@@ -70,7 +74,7 @@ def rehearse(
 def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
     """Return the store with loadable file lengths and without foreign files.
 
-    This holds for every file of log and queues. A file that is too short is extended by zeros. Nothing is written.
+    This concerns every file of log and queues. A file that is too short is extended by zeros. Nothing is written.
     Raises OSError.
     """
     geometry, log = geometry_of_store(store), store.commit_log.queue
@@ -88,10 +92,11 @@ def loadable(store: ReadOnlyStore) -> ReadOnlyStore:
 def with_next_start(
     store: ReadOnlyStore, plan: RepairPlan, profile: Profile, built: BuiltSpans, threads: int
 ) -> RepairPlan:
-    """Return `plan`, of a verb that leaves `abort` as it is, with what the next start serves less of after it than before it.
+    """Return `plan` with the messages that the next start no longer serves.
 
-    Plays the start with `abort` as well, where it does not exist now. `built` are the queues that the plan rebuilds.
-    Raises OSError.
+    The plan is that of a verb that does not change `abort`. The start before the plan is compared with the start after
+    it. If `abort` does not exist now, a start with `abort` is simulated, too. `built` are the queues that the plan
+    rebuilds. Raises OSError.
     """
     next_mode = mode_of(has_abort=store.path.has_abort)
     modes = list(dict.fromkeys((next_mode, Mode.ABNORMAL)))
@@ -116,9 +121,9 @@ def _listen(
     then: list[RestartSimulation],
     end: int,
 ) -> None:
-    """Scan the log once for all starts, those on the planned store (`then`) up to physical offset `end`.
+    """Scan the log once for all starts.
 
-    Raises OSError.
+    For those on the planned store (`then`), the scan ends at physical offset `end`. Raises OSError.
     """
     starts = [restart.scanned_from for restart in (*now, *then) if restart.refused is None]
     if not starts:
@@ -137,7 +142,10 @@ def _listen(
 
 
 def _with_fewer(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> RepairPlan:
-    """Return the plan with what the next start drops of it counted as lost, where that start serves it now."""
+    """Return the plan; messages that only the next start drops count as lost.
+
+    These are messages that a start on the present store serves.
+    """
     problem = then.refused or then.hangs
     if now.refused is not None or now.hangs is not None:
         return plan
@@ -164,7 +172,11 @@ def _with_fewer_after_a_crash(plan: RepairPlan, now: RestartOutcome, then: Resta
 
 
 def _fewer_than_planned(plan: RepairPlan, now: RestartOutcome, then: RestartOutcome) -> Counter[QueueKey]:
-    """Count of each queue the messages that a start serves now, does not serve then, and that the plan does not count as lost."""
+    """Count, for each queue, the messages that a start will no longer serve.
+
+    A start serves them `now`, but not after the plan (`then`). Messages that the plan already counts as lost are left
+    out.
+    """
     lost = {(queue.topic, queue.queue_id): queue.lost for queue in plan.queues}
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
     fewer: Counter[QueueKey] = Counter()
@@ -183,10 +195,11 @@ def _served(queue: QueueOutcome) -> int:
 
 
 def compared(store: ReadOnlyStore, plan: RepairPlan, now: RestartOutcome, rehearsal: Rehearsal) -> RepairPlan:
-    """Return the plan with what brokers serve less of after it than after a start on the store as it is (`now`).
+    """Return the plan with the messages that brokers serve no longer after it.
 
-    What the next start drops counts as lost. What only a start after another crash drops is a note. A start may make
-    queues of deleted topics again: no client reads those.
+    The comparison is with a start on the present store (`now`). Messages that the next start drops count as lost.
+    Messages that only a start after another crash drops become a note. A start may create queues of deleted topics
+    again: no client reads them.
     """
     problem = rehearsal.normal.refused or rehearsal.normal.hangs
     if problem is not None:
@@ -228,9 +241,9 @@ def _with_lost(plan: RepairPlan, fewer: Counter[QueueKey], then: RestartOutcome)
 
 
 def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -> Counter[QueueKey]:
-    """Return how many messages of queues `served` brokers serve less.
+    """Return how many messages fewer brokers serve of the queues `served`.
 
-    In queues that change those that the start drops, otherwise by their ends.
+    In queues that change, the messages count that the start drops; in others, the ends are compared.
     """
     changed = plan.queues_to_rebuild | _cut_queues(plan)
     found = {(queue.topic, queue.queue_id): queue for queue in then.queues}
@@ -245,7 +258,7 @@ def _fewer(plan: RepairPlan, served: list[QueueOutcome], then: RestartOutcome) -
 
 
 def _cut_queues(plan: RepairPlan) -> frozenset[QueueKey]:
-    """Return the queues that have files which change."""
+    """Return the queues of which files change."""
     paths = [
         Path(action.path).parts
         for action in (step.action for step in plan.steps)

@@ -1,4 +1,7 @@
-"""Files of the log that were renamed: all of a file's records say the physical offsets of another name."""
+"""Log files that were renamed.
+
+All records of such a file have the physical offsets of another name.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ MISPLACED = "bad-physical-offset"
 
 
 class RenamedFiles:
-    """Hears what a scan of the log's `files` finds, and says which file had which name."""
+    """Takes the results of a scan of the log's `files`, and finds renamed files."""
 
     def __init__(self, files: MappedFileQueue) -> None:
         self._files = files
@@ -28,19 +31,22 @@ class RenamedFiles:
         self._with_good: set[str] = set()
 
     def good(self, item: Message | Blank | RecordRun) -> None:
-        """See records that are where they say; a blank says nothing."""
+        """Take records at their own positions. A blank shows nothing."""
         if not isinstance(item, Blank):
             self._with_good.add(self._name_of(item.physical_offset))
 
     def damage(self, damage: Damage) -> None:
-        """See a damaged place."""
+        """Take a damaged place."""
         if damage.code == MISPLACED and damage.message is not None:
             name = damage.path or self._name_of(damage.physical_offset)
             self._moved.setdefault(name, set()).add(damage.physical_offset - damage.message.stored_physical_offset)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each file that had another name, which is free and a whole number of files away from 0."""
+        """Yield a sentence for each file that had another name.
+
+        The other name is free, and the file sizes fit it.
+        """
         taken = {file.file_from_offset for file in self._files.files}
         for file in self._files.files:
             distances = self._moved.get(file.name, set())

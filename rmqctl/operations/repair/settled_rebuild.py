@@ -1,9 +1,9 @@
-"""Rebuilds queues whose messages contest a place, until what comes of it would come of it again.
+"""Rebuilds contested queues until a further rebuild would change nothing.
 
-A record whose QUEUEOFFSET is in doubt gets the place that the queue on the disk has for it
-(`operations/rebuild/queue_numbers.py`). A second rebuild has the new queue there, and might decide otherwise: a repair
-would leave work for the next one. So such queues are rebuilt in rounds: each but the first has the log and the queues
-that the round before made, as the next repair would have them.
+A record whose QUEUEOFFSET is in doubt gets the place that the existing queue has for it
+(`operations/rebuild/queue_numbers.py`). A second rebuild would find the new queue there, and might decide otherwise:
+then a repair would leave work for the next one. So such queues are rebuilt in rounds. Each round after the first reads
+the log and the queues of the round before, as the next repair would.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def is_contested(counts: QueueCounts) -> bool:
 def settle(
     store: ReadOnlyStore, plan: RepairPlan, keys: frozenset[QueueKey], threads: int
 ) -> tuple[Rebuild, BuiltUnits, int]:
-    """Return the last round of rebuilding `keys`, which compares with `store`, its units, and how many rounds came to that.
+    """Return the last round of rebuilding `keys`, its units, and the rounds.
 
-    Raises OSError.
+    The last round compares the queues with `store`. The third result is the number of rounds. Raises OSError.
     """
     found, units = _first_round(store, plan, keys, threads)
     for rounds in range(1, ROUNDS_MAX):
@@ -49,7 +49,10 @@ def settle(
 
 
 def judge_of_last_round(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> ReadOnlyStore:
-    """Return the store that the last round of `plan.contested`, which is not the first one, reads. Raises OSError."""
+    """Return the store that the last round of `plan.contested` reads.
+
+    It is not the first round. Raises OSError.
+    """
     keys, rounds = plan.contested
     _, units = _first_round(store, plan, keys, threads)
     for _ in range(rounds - 2):
@@ -91,9 +94,9 @@ def _selection(keys: frozenset[QueueKey]) -> Selection:
 
 
 def _judge(store: ReadOnlyStore, plan: RepairPlan, units: BuiltUnits) -> ReadOnlyStore:
-    """Return the store with the log as it is going to be, and with these queues.
+    """Return the store with the planned log and with these queues.
 
-    It is what the next repair has before it.
+    The next repair would find this store.
     """
     steps = [step for step in plan.steps if not isinstance(step.action, RebuildQueue | RebuildIndex)]
     return planned_store(store, [*steps, *(Step(RebuildQueue(*key), "") for key in units.keys)], units)

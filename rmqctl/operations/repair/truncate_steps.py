@@ -1,4 +1,4 @@
-"""Steps that end the log, or a queue, earlier than its files do."""
+"""Steps that end the log, or a queue, before its files end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> Iterator[Step]:
     """Yield the steps that end the log at `end`.
 
-    They delete the files after `end`, give the others their full length, and zero the rest of the last file as far as
-    it has data. With `keep_tail` nothing is zeroed.
+    They delete the files after `end`, give the others their full length, and zero the rest of the last file up to its
+    last data. With `keep_tail`, nothing is zeroed.
     """
     for file in files.files:
         if file.file_from_offset > end or (file.size == 0 and file is files.files[-1]):
@@ -34,7 +34,7 @@ def log_steps(files: MappedFileQueue, end: int, *, keep_tail: bool = False) -> I
 
 
 def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
-    """Return the step that zeroes `file` from `end` (a physical offset) on."""
+    """Return the step that zeroes `file` from physical offset `end` on."""
     position = end - file.file_from_offset
     data_end = min(file.data_end(position), file_size)
     if data_end > position:
@@ -44,7 +44,7 @@ def _tail_step(file: MappedFile, end: int, file_size: int) -> Iterator[Step]:
 def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step]:
     """Yield the steps that cut a queue from `queue_offset` on.
 
-    The whole queue is deleted where no unit is left.
+    If no unit is left, the whole queue is deleted.
     """
     position = queue_offset * queue.unit_size
     first = queue.queue.files[0].file_from_offset if queue.queue.files else 0
@@ -61,7 +61,7 @@ def cut_steps(queue: ConsumeQueue, queue_offset: int, why: str) -> Iterator[Step
 
 
 def index_steps(index: IndexService, end: int) -> Iterator[Step]:
-    """Yield the step that rebuilds the index, where it leads after the log's end."""
+    """Yield the step that rebuilds an index that points after the log's end."""
     headers = [file.header() for file in index.files]
     if any(header is not None and header.index_count > 1 and header.end_phy_offset >= end for header in headers):
         yield Step(RebuildIndex(), f"it leads after the log's end, {end}")

@@ -1,12 +1,12 @@
 """Ends the log at a record boundary.
 
-RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles, with nothing left to come back. A broker only moves its
-positions: the bytes after stay, and a later crash can bring them back to life (its issue 10666). Here whole files after
-the end go, and the rest of its file is zeroed, unless `keep_tail`. Queues are cut at the first unit that points after
-the end; files of the index that lead there are rebuilt.
+RocketMQ's truncateDirtyFiles and truncateDirtyLogicFiles do this, too. But a broker only moves its positions: the bytes
+after the end stay, and after a later crash they can become part of the log again (its issue 10666). Here, files after
+the end are deleted, and the rest of the last file is zeroed, unless `keep_tail` is set. Queues are cut at the first
+unit that points after the end; index files that point there are rebuilt.
 
-Only what lies at the end or after it is read, and of each queue a few units. An extension (consumequeue_ext) stays:
-brokers cut it after the last address that is used.
+Only what is at the end or after it is read, and a few units of each queue. An extension (consumequeue_ext) stays:
+brokers cut it after the last address in use.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """Plans the end of the log at `to`, a physical offset.
+    """Plans the end of the log at physical offset `to`.
 
-    `plan` raises BadRequest where no record begins or ends there.
+    `plan` raises BadRequest if no record begins or ends there.
     """
 
     def __init__(self, store: ReadOnlyStore, to: int, threads: int, *, keep_tail: bool = False) -> None:
@@ -60,13 +60,13 @@ class Truncation:
 
     @staticmethod
     def warm_up() -> None:
-        """Have the kernels ready."""
+        """Compile or load the kernels."""
         warm_up(scan, dispatch_scan, queue_offset_range, queue_simulate)
 
     def plan(self) -> RepairPlan:
         """Return the plan that ends the log.
 
-        Raises BadRequest where no record begins or ends there, Unreadable, OSError.
+        Raises OSError, Unreadable, and BadRequest if no record begins or ends there.
         """
         self.warm_up()
         log, to = self._store.commit_log, self._to
@@ -97,7 +97,7 @@ class Truncation:
         )
 
     def check_nothing_good_is_lost(self) -> None:
-        """Check, after `plan`, that no good message stands after the end.
+        """Check, after `plan`, that no good message is after the end.
 
         Raises BadRequest.
         """
@@ -143,7 +143,10 @@ class Truncation:
             self._is_boundary |= self._to in (begin, end)
 
     def _note_revived(self) -> Iterator[str]:
-        """Note messages that a start revives: a broker reads on as far as there are good records."""
+        """Note messages that become part of the log again at a start.
+
+        A broker reads on as long as it finds good records.
+        """
         if self._keep_tail and self._in_tail:
             stay = (
                 f"{counted(self._in_tail, 'good message')} after {self._to} "
@@ -162,7 +165,7 @@ class Truncation:
         )
 
     def _queue_steps(self, key: QueueKey, queue: UnitQueue) -> tuple[int, list[Step]]:
-        """Return where a queue ends afterwards, and the steps to that."""
+        """Return where a queue ends afterwards, and the steps for this."""
         first, last = queue.first_where(lambda unit: unit.physical_offset >= self._to), queue.last()
         if first is None or last is None or last.physical_offset < self._to:  # a wrong one in between: recover mends it
             return queue.max_offset, []
@@ -173,7 +176,10 @@ class Truncation:
         return first.queue_offset, [Step(RebuildQueue(*key), why)]
 
     def _checkpoint_steps(self) -> list[Step]:
-        """Return the steps that keep the checkpoint from vouching for what is cut."""
+        """Return the steps for a checkpoint that covers what is cut.
+
+        Its times must not be later than the last remaining message.
+        """
         found = self._store.checkpoint()
         if found is None:
             return []

@@ -3,7 +3,8 @@
 | sign | who leaves it |
 |---|---|
 | `lock` | 4.3 and later, not 4.1 |
-| `abort.bak` (each start leaves it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck, a PID in `abort` | 5.x |
+| `abort.bak` (each start leaves it), `timerwheel`, `timerlog/`, `compaction/`, config/timercheck | 5.x |
+| a PID in `abort` | 5.x |
 | `rocksdbstore/` | 5.4 and later |
 | `consumequeue/CURRENT` (RocksDB), no topics beside it | 5.x with storeType=defaultRocksDB: only the log is read |
 | the same with topics beside it, or `consumequeue_rocksdb/CURRENT` | 5.4 and later, both kinds of queues: read-only |

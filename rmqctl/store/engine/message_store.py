@@ -1,13 +1,16 @@
-"""A store that is written to: the log, then from the log the queues and the index, as a broker leaves them.
+"""A store that is open for writing.
 
-    opened by `MessageStore(root)`   lock, abort, the log's end, the queues' ends
-    put_message, put_messages        into the log
-    dispatch                         what the log has and the rest has not, into topics.json, queues and index
+It writes the log first, and then, from the log, the queues and the index. It leaves them as a broker does.
+
+    MessageStore(root)               takes the lock, creates abort, finds the ends of the log and of the queues
+    put_message, put_messages        write to the log
+    dispatch                         updates topics.json, queues and index from the log
     reader                           reads what was dispatched, from any thread
-    flush, close                     onto the disk; checkpoint; abort goes
+    flush, close                     flush to disk; close also writes the checkpoint and removes abort
 
-A broker's load() writes before it takes the lock, and any descriptor of `lock` that this process closes drops ours: the
-lock keeps two tools apart, and a broker's start() from us; it is no licence to work beside a broker.
+The lock keeps two instances of rmqctl apart, and keeps a broker's start() from a store that rmqctl has open. But it
+does not make it safe to work beside a broker: a broker's load() writes before it takes the lock, and if this process
+closes any descriptor of `lock`, the system releases its lock.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""The journals of a store, for reading: what rmqctl changed in it, and whether a change was left half done.
+"""The journals of a store, for reading: what rmqctl changed in it.
 
-    STORE/.rmqctl/lock-was-missing          there was no `lock` file; it goes when the last change is taken back
-    STORE/.rmqctl/expired/                  what `clean` is about to delete, and none of a journal's
-    STORE/.rmqctl/journal/0001-recover/     a change, numbered
-        staging/                            what was built to be put in its place
-        kept/                               what was deleted or replaced, and the bytes that were overwritten
-        journal.json                        what is changed, and what it was before: from here on the store may be half changed
-        done                                it was changed; what it left, so that undo sees what others wrote since
-        undoing                             undo has begun to take it back
+They also show whether a change was left unfinished.
 
-A folder without journal.json stands for nothing: the store is not changed yet, or is again as it was.
+    STORE/.rmqctl/lock-was-missing          there was no `lock` file; removed when the last change is undone
+    STORE/.rmqctl/expired/                  files that `clean` is about to delete; they belong to no journal
+    STORE/.rmqctl/journal/0001-recover/     one change, with its number and verb
+        staging/                            new files, before they are put in their place
+        kept/                               deleted and replaced files, and overwritten bytes
+        journal.json                        what is changed, and what it was before; changes may have begun
+        done                                the change is finished; shows what it left, so that undo sees later changes
+        undoing                             an undo of the change has begun
+
+A folder without journal.json has no meaning: either the change has not begun, or it is undone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,21 @@
-"""Changes of a store that can be taken back, byte for byte, wherever a crash comes.
+"""Changes of a store that undo can take back, whenever a crash comes.
 
-    begin      the store's lock; a folder for the change
-    execute    1. what is going to be overwritten is kept, on the disk    2. journal.json says what is going to be changed
-               3. the changes, in order; what is deleted or replaced is renamed into the journal    4. onto the disk
-               5. `done` says what they left
-    undo_last  1. `undoing`    2. all back in its place, on the disk; each step may be done again    3. journal.json goes, then the folder
+undo restores the store byte for byte.
 
-`journals.py` has the layout and reads it. While journal.json is there without `done`, or with `undoing`, the store is
-half changed: nothing else may change it before `undo_last`.
+A change takes these steps, in this order. "Keep", "write" and "restore" include a flush to disk.
+
+    begin      take the store's lock; create a folder for the change
+    execute    1. keep the bytes that are going to be overwritten
+               2. write journal.json: what is going to be changed
+               3. make the changes; rename deleted and replaced files into the journal
+               4. flush the changes to disk
+               5. write `done`: what the changes left
+    undo_last  1. write `undoing`
+               2. restore everything; each step can be repeated
+               3. delete journal.json, then the folder
+
+`journals.py` has the layout of the folder and reads it. If journal.json exists without `done`, or with `undoing`, the
+store may be half changed: nothing else may change it before `undo_last` is finished.
 """
 
 from __future__ import annotations

@@ -311,8 +311,9 @@ def test_a_new_store_is_as_broker_conf_says(tmp_path: Path, rmqctl: Rmqctl) -> N
     conf = tmp_path / "broker.conf"
     folders = [tmp_path / "log a", tmp_path / "log b"]
     conf.write_text(
-        f"storePathCommitLog={folders[0]},{folders[1]}\nmappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\n"
-        "maxHashSlotNum=100\nmaxIndexNum=400\nenableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=1000\nflushDiskType=SYNC_FLUSH\n"
+        f"storePathCommitLog={folders[0]},{folders[1]}\n"
+        "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+        "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=1000\nflushDiskType=SYNC_FLUSH\n"
         "transientStorePoolEnable=true\nenabledAppendPropCRC=true\nmessageDelayLevel=7s\n"
     )
     lines = tmp_path / "lines"
@@ -672,8 +673,8 @@ def test_a_flush_that_fails_ends_it_at_its_line(
     assert (result.code, len(result.rows())) == (4, 4)
     assert result.err.splitlines() == [
         (
-            f"queues and index are incomplete (Input/output error), and `abort` remains: `rmqctl recover {store}` makes "
-            "them whole"
+            "queues and index are incomplete (Input/output error), and `abort` remains: "
+            f"`rmqctl recover {store}` makes them whole"
         ),
         f"4 messages appended as 4.9 does; ended at line 5: {why}; go on with line 5 (`tail -n +5 {lines}`)",
     ]

@@ -417,8 +417,8 @@ def test_a_deleted_topic_is_a_note(golden: Golden) -> None:
     assert said(root, LEVEL_ALL) == set()
     assert notes(root) == [
         (
-            "300 messages of topic 'events', which neither topics.json nor a group's offset names, have no queue: deleted "
-            "topic"
+            "300 messages of topic 'events', which neither topics.json nor a group's offset names, have no queue: "
+            "deleted topic"
         )
     ]
 

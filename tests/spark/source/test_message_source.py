@@ -164,7 +164,8 @@ def test_a_log_without_files_says_that_it_was_read(tmp_path: Path) -> None:
 def test_large_messages_and_text_that_is_no_utf8(tmp_path: Path) -> None:
     large = Record(body=b"x" * 3_000_000)
     odd = Record(
-        properties=b"TAGS\x01a\xff\x02KEYS\x01\xe4\xb8\x02\xc3\x01v\x02TAGS\x01b\xfe\x02UNIQ_KEY\x01\xe4\xb8\xad\x02x\x01\x02\x01y"
+        properties=b"TAGS\x01a\xff\x02KEYS\x01\xe4\xb8\x02\xc3\x01v\x02TAGS\x01b\xfe\x02"
+        b"UNIQ_KEY\x01\xe4\xb8\xad\x02x\x01\x02\x01y"
     )
     write_log(tmp_path, [Record(), odd, large, large, Record(properties=b"", topic="\u4e2d")], file_size=7_000_000)
     assert assert_as_dump(tmp_path, 1_000_000) == 1

@@ -2,17 +2,18 @@
 
 The sources are the broker's files in config/ and the names of topics.
 
-A group reads a topic when one of these says so:
+A group reads a topic if one of these files or topics says so:
 
-    consumerOffset.json         an entry `topic@group` of offsetTable or pullOffsetTable, whatever queue it is of; groupTopicMap (5.4+)
+    consumerOffset.json         an entry `topic@group` in offsetTable or pullOffsetTable, for any queue
+                                groupTopicMap: a topic of the group (5.4 and later)
     lmqConsumerOffset.json      an entry `topic@group`
     consumerOrderInfo.json      an entry `topic@group` (5.x, ordered POP)
     subscriptionGroup.json      a topic in the group's subscriptionDataSet (5.x)
     consumerFilter.json         a filter of the group for the topic
     %RETRY%GROUP                the group reads the topic; also %RETRY%GROUP_TOPIC and %RETRY%GROUP+TOPIC (POP, 5.x)
 
-Where such a group has no offset for a queue of the topic, it starts at the queue's first message
-(ConsumerManageProcessor answers 0), or where its client decides: it could still have to read every message.
+If such a group has no offset for a queue of the topic, it starts at the queue's first message (ConsumerManageProcessor
+answers 0), or where its client decides. So it may still have to read every message of the queue.
 """
 
 from __future__ import annotations
