@@ -138,7 +138,7 @@ def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
     `found`: the job has findings.
     """
     read_counts = [scan.counts for scan in read]
-    names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) == len(run.stores) > 1 else [""]
+    names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) > 1 else [""] * len(read_counts)
     for name, counts in zip(names, read_counts, strict=True):
         remark(
             f"{name}read {counted(counts.messages, 'message')} of {counted(counts.bytes, 'byte')}, "

@@ -69,7 +69,7 @@ def command(query: str, stores: tuple[Path, ...], output: str, asked: JobOptions
     from rmqctl.spark.question.log_records import ask
     from rmqctl.spark.question.sql import columns_of, is_named, rows, select
 
-    if " " not in query and Path(query).is_dir():
+    if query and " " not in query and Path(query).is_dir():
         raise click.UsageError(f"QUERY comes before STORE: rmqctl job sql 'SELECT ...' {quoted(Path(query))}")
     with job_run("sql", stores, asked) as run:
         for name, source in OTHER_VIEWS.items():
