@@ -11,11 +11,14 @@ from rmqctl.errors import ExitCode
 
 @click.command(
     cls=Verb,
-    examples=(
-        ("rmqctl completion bash > /etc/bash_completion.d/rmqctl", "for all users of bash"),
-        ("rmqctl completion zsh > ~/.zfunc/_rmqctl", "for zsh, where ~/.zfunc is in fpath"),
-        ("rmqctl completion fish > ~/.config/fish/completions/rmqctl.fish", "for fish"),
-    ),
+    examples="""
+        # for all users of bash
+        rmqctl completion bash > /etc/bash_completion.d/rmqctl
+        # for zsh, where ~/.zfunc is in fpath
+        rmqctl completion zsh > ~/.zfunc/_rmqctl
+        # for fish
+        rmqctl completion fish > ~/.config/fish/completions/rmqctl.fish
+    """,
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(shell: str) -> int:

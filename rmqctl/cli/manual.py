@@ -131,7 +131,7 @@ def _see_also(name: str) -> list[str]:
 def _examples(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
     """Return the examples of a verb; for rmqctl(1), the first example of each verb."""
     if isinstance(command, Verb):
-        return list(command.examples)
+        return command.examples
     verbs = [rmqctl.get_command(context, name) for name in VERBS]
     return [verb.examples[0] for verb in verbs if isinstance(verb, Verb)]
 

@@ -52,10 +52,12 @@ COLUMNS = {
     cls=Verb,
     short_help="How two copies of one log differ.",
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl job diff master/store slave/store", "does the slave have what the master has"),
-        ("rmqctl job diff store copy --bodies -o jsonl", "bodies and properties, too, a difference a line"),
-    ),
+    examples="""
+        # does the slave have what the master has
+        rmqctl job diff master/store slave/store
+        # bodies and properties, too, a difference a line
+        rmqctl job diff store copy --bodies -o jsonl
+    """,
 )
 @click.argument("a", metavar="A", type=StoreParam())
 @click.argument("b", metavar="B", type=StoreParam())

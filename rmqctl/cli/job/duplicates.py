@@ -28,10 +28,12 @@ COLUMNS = {
     cls=Verb,
     short_help="Messages that were stored more than once.",
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl job duplicates /mnt/incident/*/store", "messages that were stored twice, on one broker or on several"),
-        ("rmqctl job duplicates store -o jsonl | jq -r .uniqKey", "their UNIQ_KEYs"),
-    ),
+    examples="""
+        # messages that were stored twice, on one broker or on several
+        rmqctl job duplicates /mnt/incident/*/store
+        # their UNIQ_KEYs
+        rmqctl job duplicates store -o jsonl | jq -r .uniqKey
+    """,
 )
 @stores_argument
 @click.option(

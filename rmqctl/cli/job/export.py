@@ -19,13 +19,12 @@ from rmqctl.errors import BadRequest, Unreadable
     cls=Verb,
     short_help="Messages as Parquet, JSON Lines or CSV.",
     exit_codes=SCAN_VERB,
-    examples=(
-        (
-            "rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages",
-            "all messages as Parquet, by topic and day",
-        ),
-        ("rmqctl job export store --to messages --format jsonl", "as `rmqctl dump --body base64 -o jsonl` has them"),
-    ),
+    examples="""
+        # all messages as Parquet, by topic and day
+        rmqctl job export /mnt/incident/*/store --to /mnt/incident/messages
+        # as `rmqctl dump --body base64 -o jsonl` has them
+        rmqctl job export store --to messages --format jsonl
+    """,
 )
 @stores_argument
 @click.option("--to", "target", required=True, metavar="DIR", type=LocalPath(), help="A new folder, or an empty one.")

@@ -44,10 +44,12 @@ COLUMNS = columns_of(
     cls=Verb,
     short_help="Messages that no queue reaches.",
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl job lost /mnt/incident/*/store", "which topics' consumers miss messages that the log still has"),
-        ("rmqctl rebuild store queues --dry-run", "what rebuilding the queues would bring back"),
-    ),
+    examples="""
+        # which topics' consumers miss messages that the log still has
+        rmqctl job lost /mnt/incident/*/store
+        # what rebuilding the queues would bring back
+        rmqctl rebuild store queues --dry-run
+    """,
 )
 @stores_argument
 @spark_options

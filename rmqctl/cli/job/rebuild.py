@@ -51,17 +51,14 @@ BEST_FIRST = (int(ExitCode.CLEAN), int(ExitCode.REPAIRED), int(ExitCode.FINDINGS
     cls=Verb,
     short_help="As `rmqctl rebuild`, byte for byte, many stores.",
     exit_codes=REPAIR_VERB,
-    examples=(
-        (
-            "rmqctl job rebuild /mnt/incident/broker-*/store --dry-run",
-            "what would be made in each of many stores",
-        ),
-        (
-            "rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes",
-            "make it, with the logs read by a cluster whose workers see /mnt, too",
-        ),
-        ("rmqctl undo /mnt/incident/broker-a/store --yes", "undo the change"),
-    ),
+    examples="""
+        # what would be made in each of many stores
+        rmqctl job rebuild /mnt/incident/broker-*/store --dry-run
+        # make it, with the logs read by a cluster whose workers see /mnt, too
+        rmqctl job rebuild /mnt/incident/broker-*/store --master spark://spark1:7077 --yes
+        # undo the change
+        rmqctl undo /mnt/incident/broker-a/store --yes
+    """,
 )
 @stores_argument
 @click.option("--what", type=click.Choice(WHAT), default="all", show_default=True, help="What to rebuild.")

@@ -27,20 +27,14 @@ OTHER_VIEWS = {"queues": "rocketmq-queues", "index": "rocketmq-index"}
     cls=Verb,
     short_help="A SELECT over messages, damage, queues, index.",
     exit_codes=SCAN_VERB,
-    examples=(
-        (
-            'rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store',
-            "messages by topic",
-        ),
-        (
-            (
-                "rmqctl job sql "
-                "\"SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'\" store"
-            ),
-            "any property",
-        ),
-        ('rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store', "what is damaged"),
-    ),
+    examples="""
+        # messages by topic
+        rmqctl job sql "SELECT topic, count(*) FROM messages GROUP BY topic" /mnt/incident/*/store
+        # any property
+        rmqctl job sql "SELECT physicalOffset, properties['TRACE_ID'] FROM messages WHERE keys = 'order-4711'" store
+        # what is damaged
+        rmqctl job sql "SELECT damage, count(*), sum(size) FROM damage GROUP BY damage" store
+    """,
 )
 @click.argument("query")
 @stores_argument

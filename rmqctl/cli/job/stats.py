@@ -29,10 +29,12 @@ DIGITS = 3
     cls=Verb,
     short_help="Messages, bytes, sizes and rates by queue.",
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl job stats /mnt/incident/*/store", "all brokers' messages, by topic and queue"),
-        ("rmqctl job stats store -o json | jq '.queues | sort_by(-.bytes) | .[:10]'", "the ten largest queues"),
-    ),
+    examples="""
+        # all brokers' messages, by topic and queue
+        rmqctl job stats /mnt/incident/*/store
+        # the ten largest queues
+        rmqctl job stats store -o json | jq '.queues | sort_by(-.bytes) | .[:10]'
+    """,
 )
 @stores_argument
 @spark_options

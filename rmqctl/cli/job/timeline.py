@@ -39,16 +39,12 @@ class Interval(click.ParamType):  # type: ignore[type-arg]
     cls=Verb,
     short_help="Messages and bytes by interval.",
     exit_codes=SCAN_VERB,
-    examples=(
-        (
-            "rmqctl job timeline /mnt/incident/*/store",
-            "messages a minute of each broker: where a broker stopped, a line is missing",
-        ),
-        (
-            "rmqctl job timeline store --interval 10s --by topic -o csv > timeline.csv",
-            "by topic, every ten seconds, for a spreadsheet",
-        ),
-    ),
+    examples="""
+        # messages a minute of each broker: where a broker stopped, a line is missing
+        rmqctl job timeline /mnt/incident/*/store
+        # by topic, every ten seconds, for a spreadsheet
+        rmqctl job timeline store --interval 10s --by topic -o csv > timeline.csv
+    """,
 )
 @stores_argument
 @click.option(

@@ -18,13 +18,12 @@ from rmqctl.spark.scan.split_size import MIB
     cls=Verb,
     short_help="As `rmqctl verify`, finding by finding.",
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl job verify /mnt/incident/broker-a/store", "on all cores of this machine"),
-        (
-            "rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077",
-            "on a cluster whose workers see /mnt, too",
-        ),
-    ),
+    examples="""
+        # on all cores of this machine
+        rmqctl job verify /mnt/incident/broker-a/store
+        # on a cluster whose workers see /mnt, too
+        rmqctl job verify /mnt/incident/broker-a/store --master spark://spark1:7077
+    """,
 )
 @store_argument
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -38,19 +39,21 @@ def drop_output() -> None:
 class Verb(click.Command):
     """A click command that shows examples and exit codes in its help.
 
-    `examples` has pairs of a command line and what it does. The man page shows both, too.
+    `examples` has two lines for each example: `# what the command does`, and the command line. The man page shows both,
+    too.
     """
 
     def __init__(
         self,
         *args: Any,
-        examples: tuple[tuple[str, str], ...] = (),
+        examples: str = "",
         exit_codes: tuple[ExitCode, ...] = EVERY_VERB,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 110})
         super().__init__(*args, **kwargs)
-        self.examples = examples
+        lines = inspect.cleandoc(examples).splitlines()
+        self.examples = [(line, what.removeprefix("# ")) for what, line in zip(lines[::2], lines[1::2], strict=True)]
         self.exit_codes = tuple(sorted(exit_codes))
 
     def exit_code_meanings(self) -> dict[ExitCode, str]:

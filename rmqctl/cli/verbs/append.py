@@ -66,18 +66,16 @@ class AppendOptions:
 @click.command(
     cls=Verb,
     exit_codes=(*STORE_VERB, ExitCode.FINDINGS, ExitCode.IN_USE),
-    examples=(
-        (
-            "rmqctl append store --topic OrderPaid --body '{\"order\":4711}' --tags paid --keys 'order-4711 user-7'",
-            "one message",
-        ),
-        ("rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -", "the messages of another store"),
-        ("rmqctl append new --create --profile 5.3 --from messages.jsonl", "a new store, as 5.3 lays it out"),
-        (
-            "rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3",
-            "ten seconds after a broker runs",
-        ),
-    ),
+    examples="""
+        # one message
+        rmqctl append store --topic OrderPaid --body '{"order":4711}' --tags paid --keys 'order-4711 user-7'
+        # the messages of another store
+        rmqctl dump A --body base64 -o jsonl | rmqctl append B --from -
+        # a new store, as 5.3 lays it out
+        rmqctl append new --create --profile 5.3 --from messages.jsonl
+        # ten seconds after a broker runs
+        rmqctl append store --topic OrderPaid --body-file order.json --delay-level 3
+    """,
 )
 @click.argument("store", type=LocalPath())
 @click.option(

@@ -27,14 +27,14 @@ TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 @click.command(
     cls=Verb,
     exit_codes=CHANGE_VERB,
-    examples=(
-        ("rmqctl checkpoint store show", "show each field, raw and as a time"),
-        (
-            "rmqctl checkpoint store set --physic-msg-timestamp 0 --yes",
-            "the next start after a crash reads the whole log",
-        ),
-        ("rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run", "show what would change"),
-    ),
+    examples="""
+        # show each field, raw and as a time
+        rmqctl checkpoint store show
+        # the next start after a crash reads the whole log
+        rmqctl checkpoint store set --physic-msg-timestamp 0 --yes
+        # show what would change
+        rmqctl checkpoint store set --index-msg-timestamp 2026-11-21T09:15:00Z --dry-run
+    """,
 )
 @store_argument
 @click.argument("action", type=click.Choice(("show", "set")), default="show")

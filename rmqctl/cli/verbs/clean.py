@@ -24,19 +24,18 @@ SECONDS = click.FloatRange(0, 86_400)
 @click.command(
     cls=Verb,
     exit_codes=CHANGE_VERB,
-    examples=(
-        ("rmqctl clean store --dry-run", "show for each file whether a broker would delete it now, and why"),
-        (
-            "rmqctl clean store --broker-conf broker.conf --yes",
-            "do what the broker would do in this hour, and report it in one line",
-        ),
-        ("rmqctl clean store --reserved-hours 48 --manual --yes", "delete files older than two days, in any hour"),
-        ("rmqctl clean store --keep-bytes 500GB --yes", "delete the oldest files until the log has at most 500 GB"),
-        (
-            "rmqctl clean copy --by store-timestamp --dry-run",
-            "for a copy made without `cp -p`, where file times are wrong",
-        ),
-    ),
+    examples="""
+        # show for each file whether a broker would delete it now, and why
+        rmqctl clean store --dry-run
+        # do what the broker would do in this hour, and report it in one line
+        rmqctl clean store --broker-conf broker.conf --yes
+        # delete files older than two days, in any hour
+        rmqctl clean store --reserved-hours 48 --manual --yes
+        # delete the oldest files until the log has at most 500 GB
+        rmqctl clean store --keep-bytes 500GB --yes
+        # for a copy made without `cp -p`, where file times are wrong
+        rmqctl clean copy --by store-timestamp --dry-run
+    """,
 )
 @store_argument
 @click.option(

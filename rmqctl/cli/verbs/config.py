@@ -44,13 +44,12 @@ def command() -> None:
     "show",
     cls=Verb,
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl config show store", "topics, groups, and how far each group is behind"),
-        (
-            "rmqctl config show store -o json | jq '.offsets[] | select(.behind > 0)'",
-            "groups that have messages to consume",
-        ),
-    ),
+    examples="""
+        # topics, groups, and how far each group is behind
+        rmqctl config show store
+        # groups that have messages to consume
+        rmqctl config show store -o json | jq '.offsets[] | select(.behind > 0)'
+    """,
 )
 @store_argument
 @output_option("table", "json")

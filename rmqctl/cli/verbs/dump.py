@@ -70,14 +70,20 @@ class DumpOptions:
 @click.command(
     cls=Verb,
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl dump store --tail 20", "the last 20 records"),
-        ("rmqctl dump store --topic OrderPaid --key order-4711 --body utf8", "a message with its body"),
-        ("rmqctl dump store --since -2h --until -1h -o jsonl", "an hour of messages, a JSON line each"),
-        ("rmqctl dump store --around 198175", "what is around an offset, damaged or not"),
-        ("rmqctl dump store --body base64 -o jsonl > messages.jsonl", "everything, bodies byte for byte"),
-        ("rmqctl dump store --follow --topic OrderPaid", "new messages as the broker writes them"),
-    ),
+    examples="""
+        # the last 20 records
+        rmqctl dump store --tail 20
+        # a message with its body
+        rmqctl dump store --topic OrderPaid --key order-4711 --body utf8
+        # an hour of messages, a JSON line each
+        rmqctl dump store --since -2h --until -1h -o jsonl
+        # what is around an offset, damaged or not
+        rmqctl dump store --around 198175
+        # everything, bodies byte for byte
+        rmqctl dump store --body base64 -o jsonl > messages.jsonl
+        # new messages as the broker writes them
+        rmqctl dump store --follow --topic OrderPaid
+    """,
 )
 @store_argument
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be given several times.")

@@ -11,12 +11,16 @@ from rmqctl.errors import EXIT_CODE_MEANINGS, ExitCode
 
 @click.command(
     cls=Verb,
-    examples=(
-        ("rmqctl explain", "all codes"),
-        ("rmqctl explain hole", "a finding"),
-        ("rmqctl explain 13", "an exit code"),
-        ("rmqctl explain placeholder", "what `recover --keep-going` puts in place of what is damaged"),
-    ),
+    examples="""
+        # all codes
+        rmqctl explain
+        # a finding
+        rmqctl explain hole
+        # an exit code
+        rmqctl explain 13
+        # what `recover --keep-going` puts in place of what is damaged
+        rmqctl explain placeholder
+    """,
 )
 @click.argument("code", required=False)
 def command(code: str | None) -> int:

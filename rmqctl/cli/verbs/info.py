@@ -20,11 +20,14 @@ UNIT_STEP = 1024
 @click.command(
     cls=Verb,
     exit_codes=STORE_VERB,
-    examples=(
-        ("rmqctl info /data/rocketmq/store", "show what a store holds"),
-        ("rmqctl info store -o json | jq .commitLog.maxPhyOffset", "one number for a script"),
-        ("rmqctl info store --broker-conf /etc/rocketmq/broker.conf", "a store whose commit log is elsewhere"),
-    ),
+    examples="""
+        # show what a store holds
+        rmqctl info /data/rocketmq/store
+        # one number for a script
+        rmqctl info store -o json | jq .commitLog.maxPhyOffset
+        # a store whose commit log is elsewhere
+        rmqctl info store --broker-conf /etc/rocketmq/broker.conf
+    """,
 )
 @store_argument
 @output_option("table", "json")

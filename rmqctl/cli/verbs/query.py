@@ -57,20 +57,20 @@ class QueryOptions:
 @click.command(
     cls=Verb,
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl query store --topic OrderPaid --key order-4711", "messages with a key"),
-        (
-            "rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8",
-            "a message by the id that a broker gave it",
-        ),
-        ("rmqctl query store --unique-key 0A010200000000000000000000000018", "by the id that its producer gave it"),
-        ("rmqctl query store --topic OrderPaid --queue 2 --offset 17", "by its place in a queue"),
-        (
-            "rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z",
-            "the first one stored then or later",
-        ),
-        ("rmqctl query store --topic OrderPaid --key order-4711 --scan", "without the index: reads the whole log"),
-    ),
+    examples="""
+        # messages with a key
+        rmqctl query store --topic OrderPaid --key order-4711
+        # a message by the id that a broker gave it
+        rmqctl query store --msg-id C0A8070900002A9F00000000000037EE --body utf8
+        # by the id that its producer gave it
+        rmqctl query store --unique-key 0A010200000000000000000000000018
+        # by its place in a queue
+        rmqctl query store --topic OrderPaid --queue 2 --offset 17
+        # the first one stored then or later
+        rmqctl query store --topic OrderPaid --queue 2 --at 2026-11-21T09:15:00Z
+        # without the index: reads the whole log
+        rmqctl query store --topic OrderPaid --key order-4711 --scan
+    """,
 )
 @store_argument
 @click.option("--topic", help="The topic.")

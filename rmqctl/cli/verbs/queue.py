@@ -39,12 +39,16 @@ class QueueOptions:
 @click.command(
     cls=Verb,
     exit_codes=STORE_VERB,
-    examples=(
-        ("rmqctl queue store", "every queue with its first and last offset"),
-        ("rmqctl queue store OrderPaid", "the queues of a topic"),
-        ("rmqctl queue store OrderPaid 2 --tail 5", "the last units of a queue"),
-        ("rmqctl queue store OrderPaid 2 --from-offset 100 --limit 10 -o jsonl", "some units for a script"),
-    ),
+    examples="""
+        # every queue with its first and last offset
+        rmqctl queue store
+        # the queues of a topic
+        rmqctl queue store OrderPaid
+        # the last units of a queue
+        rmqctl queue store OrderPaid 2 --tail 5
+        # some units for a script
+        rmqctl queue store OrderPaid 2 --from-offset 100 --limit 10 -o jsonl
+    """,
 )
 @store_argument
 @click.argument("topic", required=False)

@@ -42,15 +42,16 @@ class RebuildOptions:
 @click.command(
     cls=Verb,
     exit_codes=REPAIR_VERB,
-    examples=(
-        (
-            "rmqctl rebuild store all --dry-run",
-            "show how many units would differ from the existing ones",
-        ),
-        ("rmqctl rebuild store queues --topic OrderPaid --yes", "the queues of one topic"),
-        ("rmqctl rebuild store index --yes", "the index alone"),
-        ("rmqctl undo store --yes", "undo the change"),
-    ),
+    examples="""
+        # show how many units would differ from the existing ones
+        rmqctl rebuild store all --dry-run
+        # the queues of one topic
+        rmqctl rebuild store queues --topic OrderPaid --yes
+        # the index alone
+        rmqctl rebuild store index --yes
+        # undo the change
+        rmqctl undo store --yes
+    """,
 )
 @store_argument
 @click.argument("what", type=click.Choice(WHAT))

@@ -57,12 +57,16 @@ class RecoverOptions:
 @click.command(
     cls=Verb,
     exit_codes=REPAIR_VERB,
-    examples=(
-        ("rmqctl recover store --dry-run", "show the plan, what it loses, and what a plain restart would lose"),
-        ("rmqctl recover store --yes", "repair the store"),
-        ("rmqctl recover store --keep-going --yes", "keep the messages after a damaged record"),
-        ("rmqctl undo store --yes", "undo the change"),
-    ),
+    examples="""
+        # show the plan, what it loses, and what a plain restart would lose
+        rmqctl recover store --dry-run
+        # repair the store
+        rmqctl recover store --yes
+        # keep the messages after a damaged record
+        rmqctl recover store --keep-going --yes
+        # undo the change
+        rmqctl undo store --yes
+    """,
 )
 @store_argument
 @click.option(

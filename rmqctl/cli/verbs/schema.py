@@ -14,11 +14,14 @@ SUFFIX = ".json"
 
 @click.command(
     cls=Verb,
-    examples=(
-        ("rmqctl schema verify", "the schema of `rmqctl verify -o json`"),
-        ("rmqctl schema job stats", "the schema of a job's document"),
-        ("rmqctl schema", "the verbs that have one"),
-    ),
+    examples="""
+        # the schema of `rmqctl verify -o json`
+        rmqctl schema verify
+        # the schema of a job's document
+        rmqctl schema job stats
+        # the verbs that have one
+        rmqctl schema
+    """,
 )
 @click.argument("words", nargs=-1, metavar="[VERB]")
 def command(words: tuple[str, ...]) -> int:

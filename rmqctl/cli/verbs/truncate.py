@@ -28,11 +28,14 @@ from rmqctl.text import counted
 @click.command(
     cls=Verb,
     exit_codes=repair_view.REPAIR_VERB,
-    examples=(
-        ("rmqctl truncate store --to 40668 --dry-run", "show what would be removed"),
-        ("rmqctl truncate store --to 40668 --yes", "end the log at an offset"),
-        ("rmqctl truncate store --dirty --yes", "zero what a crash or an earlier truncation left after the log's end"),
-    ),
+    examples="""
+        # show what would be removed
+        rmqctl truncate store --to 40668 --dry-run
+        # end the log at an offset
+        rmqctl truncate store --to 40668 --yes
+        # zero what a crash or an earlier truncation left after the log's end
+        rmqctl truncate store --dirty --yes
+    """,
 )
 @store_argument
 @click.option("--to", type=OFFSET, help="End the log at this physical offset, where a record begins or ends.")

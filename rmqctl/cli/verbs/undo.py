@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 @click.command(
     cls=Verb,
     exit_codes=CHANGE_VERB,
-    examples=(
-        ("rmqctl undo store", "undo the newest change, after showing what that does"),
-        ("rmqctl undo store --list", "list the changes that can be undone"),
-        ("rmqctl undo store --drop --yes", "accept the repair: forget the old bytes, and free their space"),
-        ("rmqctl undo store --drop-damaged 0002-recover --yes", "forget the one change whose journal is damaged"),
-    ),
+    examples="""
+        # undo the newest change, after showing what that does
+        rmqctl undo store
+        # list the changes that can be undone
+        rmqctl undo store --list
+        # accept the repair: forget the old bytes, and free their space
+        rmqctl undo store --drop --yes
+        # forget the one change whose journal is damaged
+        rmqctl undo store --drop-damaged 0002-recover --yes
+    """,
 )
 @store_argument
 @click.option("--list", "only_list", is_flag=True, help="List the changes that can be undone, the oldest first.")

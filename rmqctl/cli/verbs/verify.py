@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 @click.command(
     cls=Verb,
     exit_codes=SCAN_VERB,
-    examples=(
-        ("rmqctl verify /data/rocketmq/store", "everything: log, queues, index, checkpoint, configuration"),
-        ("rmqctl verify store --level 1", "the log alone: structure, checksums, offsets"),
-        ("rmqctl verify store -o jsonl | jq -r .code | sort | uniq -c", "how many findings of each kind"),
-        ("rmqctl explain bad-body-crc", "what a finding means"),
-    ),
+    examples="""
+        # everything: log, queues, index, checkpoint, configuration
+        rmqctl verify /data/rocketmq/store
+        # the log alone: structure, checksums, offsets
+        rmqctl verify store --level 1
+        # how many findings of each kind
+        rmqctl verify store -o jsonl | jq -r .code | sort | uniq -c
+        # what a finding means
+        rmqctl explain bad-body-crc
+    """,
 )
 @store_argument
 @click.option(
