@@ -1,4 +1,4 @@
-"""Spark jobs, which ask the same questions of many stores or huge stores.
+"""Spark jobs, which answer questions about many stores or huge stores.
 
-Only `scan.split_size` is imported from this package unless a job runs.
+If no job runs, rmqctl imports only `scan.split_size` from this package.
 """

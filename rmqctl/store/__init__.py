@@ -1,4 +1,4 @@
-"""The message store, built from files.
+"""The message store, read from files.
 
-It has the commit log, the consume queues, the index, the checkpoint and the configuration.
+A store has the commit log, the consume queues, the index, the checkpoint and the configuration.
 """

@@ -1,1 +1,1 @@
-"""The jobs."""
+"""The questions that Spark jobs answer, and the code that these jobs share."""

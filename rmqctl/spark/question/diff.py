@@ -1,6 +1,6 @@
 """`rmqctl job diff`: compare two copies of one log.
 
-For example, the copies are a master's log and its slave's log.
+For example, a master and its slave each have a copy of the log.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ class Limits(NamedTuple):
 def diff(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return a row for each record that is not the same in both logs.
 
-    `a` and `b` are tables of the data source `rocketmq`, each of one store. Records are compared at the same
-    physicalOffset.
+    `a` and `b` are tables of the data source `rocketmq`, each of one store. Two records are compared if they have the
+    same physicalOffset.
 
     Columns: physicalOffset, difference, fields (the names of the fields that differ), a and b (the fingerprint of the
     record in each log). With `bodies`, a fingerprint also has the SHA-256 of the body, and the properties.
 
-    `difference` is one of these. missing: the record is not in b. extra: the record is not in a. different: the two
-    records differ. expired-in-b, expired-in-a: the record lies before the begin of the other log, whose first files
-    expired. behind-in-b, behind-in-a: the record lies after the end of the other log.
+    `difference` has one of these values. missing: the record is in a, but not in b. extra: the record is in b, but not
+    in a. different: the two records differ. expired-in-b, expired-in-a: the record lies before the begin of the other
+    log, because the first files of the other log expired. behind-in-b, behind-in-a: the record lies after the last good
+    record of the other log.
 
-    The function reads each log immediately for its limits. Spark reads each log again for the rows.
+    This function immediately reads both logs to find where they begin and end. Spark reads both logs again for the
+    rows.
     """
     return with_difference(unequal(a, b, bodies=bodies), limits_of(a), limits_of(b))
 
 
 def limits_of(records: DataFrame) -> Limits:
-    """Return where a log begins and ends.
+    """Return where a log begins, and where its last good record ends.
 
-    The function reads the log immediately.
+    The function immediately reads the whole log.
     """
     from pyspark.sql import functions as f
 
@@ -59,7 +61,7 @@ def limits_of(records: DataFrame) -> Limits:
 def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
     """Return the rows of `diff`, without the column `difference`.
 
-    The rows of damage that only one log has are included.
+    Damage that is in only one log has rows here. `diff` leaves out these rows.
     """
     from pyspark.sql import functions as f
 
@@ -80,7 +82,7 @@ def unequal(a: DataFrame, b: DataFrame, *, bodies: bool = False) -> DataFrame:
 def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
     """Return the rows of `unequal`, with the column `difference`.
 
-    Damage that only one log has is left out: other rows already report the records that the damage destroyed.
+    Damage that is in only one log is left out. Other rows already report the records that this damage destroyed.
     """
     from pyspark.sql import functions as f
 
@@ -95,10 +97,10 @@ def with_difference(rows: DataFrame, a: Limits, b: Limits) -> DataFrame:
 
 
 def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
-    """Return the difference of a record that only `side` has.
+    """Return the value of `difference` for a record that only `side` has.
 
-    `limits` are those of the `other` log: they decide whether the other log should have the record. The result is null
-    for damage.
+    `limits` are the limits of the log `other`. If the record lies within these limits, the result is `inside`.
+    Otherwise, the result begins with `expired-in-` or `behind-in-`. The result is null for damage.
     """
     from pyspark.sql import functions as f
 
@@ -112,9 +114,10 @@ def _only_in(side: str, other: str, limits: Limits, inside: str) -> Column:
 
 
 def _fingerprints(records: DataFrame, side: str, names: tuple[str, ...]) -> DataFrame:
-    """Return physicalOffset, and the fingerprint of each record as one column.
+    """Return two columns: physicalOffset, and the fingerprint of each record.
 
-    A damaged place has a fingerprint, too, made of the fields that its bytes still show.
+    The column of the fingerprint has the name `side`. Damage has a fingerprint, too: its fields are the fields that the
+    damaged bytes still show.
     """
     from pyspark.sql import functions as f
 

@@ -1,6 +1,6 @@
 """`rmqctl job duplicates`: find messages that were stored more than once.
 
-For example, a producer sends a message again that the broker has already stored.
+For example, a producer sends a message again although the broker has already stored the message.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ def duplicates(records: DataFrame, *, all_topics: bool = False) -> DataFrame:
     Copies of one message have the same topic, UNIQ_KEY and body (length and checksum).
 
     Columns: topic, uniqKey, bodyCrc, bodyLength, count, places. `places` has the broker, store, queueId, queueOffset,
-    physicalOffset and storeTimestamp of each copy; the copy that was stored first comes first.
+    physicalOffset and storeTimestamp of each copy. The copy that was stored first comes first.
 
-    On brokers from 4.9 on, all messages of a batch have one UNIQ_KEY, because the properties of the batch are appended
-    to each message. Therefore, a message is left out if all its copies were stored in one queue in the same
-    millisecond. The brokers' own topics are searched only with `all_topics`.
+    Brokers of 4.9 and later append the properties of a batch to each message of the batch. So all messages of a batch
+    have the same UNIQ_KEY, although they are different messages. Therefore, a message is left out if all its copies
+    were stored in one queue in the same millisecond.
+
+    The brokers' own topics are searched only if `all_topics` is set.
     """
     from pyspark.sql import functions as f
 

@@ -1,6 +1,6 @@
 """`rmqctl job export`: write messages for other programs.
 
-The format is Parquet (by topic and day) or text.
+The format is Parquet (partitioned by topic and day), JSON Lines or CSV.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PARQUET_COLUMNS = (*COLUMNS, "storeTime", "tags", "keys", "uniqKey")
 
 
 def for_parquet(records: DataFrame) -> DataFrame:
-    """Return the messages with all their data, and `day` (UTC).
+    """Return the messages with the columns of a Parquet export.
 
-    Bodies are included if `records` has them.
+    The column `day` is the day of the store time in UTC. The column `body` is included if `records` has this column.
     """
     from pyspark.sql import functions as f
 
@@ -43,7 +43,7 @@ def for_parquet(records: DataFrame) -> DataFrame:
 def for_text(records: DataFrame) -> DataFrame:
     """Return the messages as `rmqctl dump` prints them, with their broker.
 
-    If `records` has bodies, they are included in base64.
+    The bodies are included, in base64, if `records` has the column `body`.
     """
     from pyspark.sql import functions as f
 
@@ -66,10 +66,11 @@ def without_formulas(rows: DataFrame) -> DataFrame:
 
 
 def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = False) -> None:
-    """Write the messages of `records` to `folder`, and replace its content.
+    """Write the messages of `records` to `folder`.
 
-    Every executor must see `folder` under the same path. In CSV, a text that a spreadsheet takes for a formula gets a
-    `'` before it, unless `raw` is set.
+    Everything that was in `folder` is replaced. Every executor must see `folder` under the same path. `file_format` is
+    parquet, jsonl or csv. In CSV, a `'` is put before each text that a spreadsheet would read as a formula, unless
+    `raw` is set.
     """
     from pyspark.sql import functions as f
 
@@ -86,13 +87,16 @@ def write(records: DataFrame, folder: Path, file_format: str, *, raw: bool = Fal
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `target` after the block.
+    """Yield a path to write to. After the block, rename this path to `target`.
 
     If the block fails, the path is removed.
 
-    The path lies in a hidden folder beside `target`. A marker in the hidden folder stays locked while the export runs.
-    All data is flushed to disk before the path is renamed to `target`, so that a crash leaves the whole export or none.
-    Raises BadRequest if `target` exists and is not an empty folder, and OSError.
+    The path lies in a hidden folder beside `target`. The hidden folder also has a marker file, which stays locked while
+    the export runs. All data is flushed to disk before the path is renamed. So after a crash, `target` has either the
+    whole export or nothing.
+
+    Raises BadRequest if `target` exists and is not an empty folder, or if its parent folder does not exist. Also raises
+    OSError.
     """
     target = target.absolute()
     _check_new(target)
@@ -111,9 +115,10 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 class Leftovers(NamedTuple):
-    """Hidden folders that were found beside a target.
+    """The hidden folders of old exports that were found beside a target.
 
-    `removed` are the folders of exports that were killed. `unknown` are folders that rmqctl may not have made.
+    `removed` lists the folders of exports that were killed. These folders were removed. `unknown` lists folders that
+    another program may have made. These folders were kept.
     """
 
     removed: list[Path]
@@ -121,9 +126,10 @@ class Leftovers(NamedTuple):
 
 
 def remove_leftovers(target: Path) -> Leftovers:
-    """Remove the folders that killed exports to `target` left beside it.
+    """Remove the hidden folders that killed exports to `target` left behind.
 
-    Raises BadRequest if an export to `target` is still running, and OSError.
+    These folders lie beside `target`. A folder without rmqctl's marker is not removed. Raises BadRequest if an export
+    to `target` is still running. Also raises OSError.
     """
     target = target.absolute()
     name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}")
@@ -138,9 +144,10 @@ def remove_leftovers(target: Path) -> Leftovers:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Return whether a folder has rmqctl's marker, and no process locks it.
+    """Return whether a hidden folder was left behind by a killed export.
 
-    Raises BadRequest if an export locks the marker.
+    True: the folder has rmqctl's marker, and no process locks the marker. False: the folder has no marker that can be
+    opened. Raises BadRequest if an export locks the marker.
     """
     try:
         marker = os.open(folder / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

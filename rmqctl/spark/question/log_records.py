@@ -1,7 +1,7 @@
 """The log records that a job reads from its stores.
 
-A job reads only the columns that it needs. Records are counted while they are read, and a proof shows that all of them
-were read.
+A job reads only the columns that it needs. The records are counted while the job reads them. A proof shows that the job
+read all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ EMPTY_IS_DROPPED = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRel
 
 
 class Scan(NamedTuple):
-    """What a job read: the counts and the splits.
+    """What a job read: the counts of the records, and the splits.
 
-    The counts are those of one or more stores. The splits are proved to join.
+    Both are for all stores that were read as one table. The splits are proved to join: each split begins where the
+    split before it ended.
     """
 
     counts: RecordCounts
@@ -37,9 +38,9 @@ class Scan(NamedTuple):
 
 
 class LogRecords(NamedTuple):
-    """The `columns` of the records of the stores at `paths`.
+    """The records of the stores at `paths`, with only some `columns`.
 
-    `options` are options of the data source `rocketmq`, which must be registered in `spark`.
+    `options` are options of the data source `rocketmq`. This data source must be registered in the session `spark`.
     """
 
     spark: SparkSession
@@ -48,7 +49,7 @@ class LogRecords(NamedTuple):
     columns: Sequence[str]
 
     def table(self, splits: Sequence[Split], **options: str) -> DataFrame:
-        """Return the records of `splits`.
+        """Return a table of the records in `splits`.
 
         If `splits` is empty, the data source makes its own splits.
         """
@@ -59,17 +60,21 @@ class LogRecords(NamedTuple):
         return self.spark.read.format("rocketmq").options(**options).load(list(self.paths))
 
     def proved(self, splits: Sequence[Split]) -> tuple[DataFrame, Proof]:
-        """Return the records of `splits`, and the proof that an action read them all."""
+        """Return a table of the records in `splits`, and its `Proof`.
+
+        After the first action on the table, the `Proof` shows whether the action read all these records.
+        """
         return with_coverage(self.table(splits, ranges="true"))
 
 
 def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, list[Scan]]:
     """Return the answer of `question`, and what was read.
 
-    `question` is called with one DataFrame for each item of `records`. Its first action must read all these DataFrames.
+    `question` is called with one DataFrame for each item of `records`. The first Spark action in `question` must read
+    all these DataFrames.
 
-    A task guesses where its split begins. If a guess was wrong, `question` is called again, with other splits. Raises
-    Unreadable if a part of a log was not read.
+    Each task guesses where the first record of its split begins. If a guess was wrong, `question` is called again, with
+    other splits. Raises Unreadable if a part of a log was not read.
     """
     splits: list[tuple[Split, ...]] = [() for _ in records]
     while True:
@@ -84,9 +89,10 @@ def ask(records: Sequence[LogRecords], question: Callable[..., T]) -> tuple[T, l
 
 @contextmanager
 def _all_is_kept(spark: SparkSession) -> Iterator[None]:
-    """Keep every observation of the actions in the block.
+    """Make Spark keep every observation of the actions in the block.
 
-    Without this setting, Spark drops the observation of a table that Spark finds empty.
+    By default, Spark removes a part of its plan if this part has no rows. The observations that were made in this part
+    are then lost. After the block, Spark's setting is restored.
     """
     before = spark.conf.get(EXCLUDED_RULES, None)
     spark.conf.set(EXCLUDED_RULES, ",".join(filter(None, (before, EMPTY_IS_DROPPED))))

@@ -25,19 +25,19 @@ MISSING_UNIT, DELETED_TOPIC, SUPERSEDED = "missing-unit", "deleted-topic", "supe
 
 
 def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = None) -> DataFrame:
-    """Return the messages to which no unit of their queue points, by queue.
+    """Count, for each queue, the messages that no unit of this queue points to.
 
     `records` come from the data source `rocketmq`, and `units` from `rocketmq-queues`.
 
-    A message must have the places in queues that dispatch gives it. A prepared or rolled-back message has no place, and
-    an LMQ message has several.
+    A message must have a unit in each queue to which dispatch assigns the message. A prepared message or a rollback
+    record belongs to no queue. An LMQ message belongs to several queues.
 
-    Columns: broker, store, topic, queueId, why, messages, bytes, firstPhysicalOffset, lastPhysicalOffset,
-    firstStoreTimestamp, lastStoreTimestamp.
+    Each row is for one queue and one value of `why`. Columns: broker, store, topic, queueId, why, messages, bytes,
+    firstPhysicalOffset, lastPhysicalOffset, firstStoreTimestamp, lastStoreTimestamp.
 
-    `why` is one of these. missing-unit: consumers should see the messages (`verify` reports missing-unit or
-    unit-mismatch). deleted-topic: `known_topics` (store, topic) has topics of this store, but not the topic of the
-    messages. superseded: the messages were stored before their topic was deleted and created again.
+    `why` has one of these values. missing-unit: consumers should see the messages (`verify` reports missing-unit or
+    unit-mismatch). deleted-topic: `known_topics` (columns store and topic) lists topics of this store, but not the
+    topic of the messages. superseded: the messages were stored before their topic was deleted and created again.
     """
     from pyspark.sql import functions as f
 
@@ -65,9 +65,9 @@ def lost(records: DataFrame, units: DataFrame, known_topics: DataFrame | None = 
 
 
 def _places(records: DataFrame) -> DataFrame:
-    """Return a row for each place in a queue that a message must have.
+    """Return a row for each place in a queue where a message must have a unit.
 
-    A damaged message counts if its bytes still show where it belongs.
+    A damaged message is included if its bytes still show where the message belongs.
     """
     from pyspark.sql import functions as f
 
@@ -85,9 +85,11 @@ def _places(records: DataFrame) -> DataFrame:
 def _light_places() -> Column:
     """Return the places in LMQ queues that a message names.
 
-    A message has such places only if it names as many offsets as queues. Names and offsets that are not valid are
-    skipped. Messages of topics that later brokers keep out of LMQ have no such places, because their offsets may be
-    copies (`rmqctl.store.dispatch.light_queues`).
+    A message names its LMQ queues in one property, and its offsets in these queues in another. If the number of names
+    differs from the number of offsets, there are no places. Names and offsets that are not valid are skipped.
+
+    Later brokers keep some topics out of LMQ. Messages of these topics have no places either, because their offsets may
+    be copies of the offsets of other messages (`rmqctl.store.dispatch.light_queues`).
     """
     from pyspark.sql import functions as f
 
@@ -116,7 +118,9 @@ def _light_places() -> Column:
 def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
     """Add the column `begin`: the physical offset where a queue last began.
 
-    The queue's own units show this offset.
+    A queue begins again if its topic is deleted and created again. `begins` marks the messages with the queue offset 0
+    to which a unit points. The last of these messages in a queue is where the queue last began. `begin` is null if a
+    queue has no such message.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -126,7 +130,11 @@ def _after_begin(places: DataFrame, begins: Column) -> DataFrame:
 
 
 def _deleted(places: DataFrame, known_topics: DataFrame) -> tuple[DataFrame, Column]:
-    """Return the places, and a column that says whether the topic was deleted."""
+    """Return the places, and a column that says whether the topic was deleted.
+
+    The column is true if `known_topics` lists topics of the store, but not this topic. Brokers' own topics and LMQ
+    topics never count as deleted.
+    """
     from pyspark.sql import functions as f
 
     stores = known_topics.select("store").distinct().withColumn("storeKnown", f.lit(True))

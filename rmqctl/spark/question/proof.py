@@ -1,6 +1,6 @@
 """A table of messages, with the proof that one action read all of it.
 
-Spark observes the ranges of the splits while it reads the table.
+While Spark reads the table, each task reports which range of the log it read. The proof checks these ranges.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ NEEDED = ("kind", "physicalOffset", "size", "detail")
 
 
 class Proof:
-    """What the first action on a table reports about the splits that it read.
+    """The proof that the first action on a table read all splits.
 
-    Call the methods only after this action.
+    Call the methods only after this action has ended.
     """
 
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
 
     def coverage(self) -> Coverage:
-        """Return whether the splits join, and otherwise the splits to read instead.
+        """Return whether the splits that were read join.
 
-        `splits_to_json` makes the option `splits` of them. Raises Unreadable if a split is missing.
+        If they do not join, `splits` of the result must be read instead. `splits_to_json` turns these splits into the
+        option `splits`. Raises Unreadable if a split is missing.
         """
         return coverage(range_of(*row) for row in self._observed().get("ranges") or [])
 
@@ -43,9 +44,10 @@ class Proof:
             )
 
     def _observed(self) -> dict[str, Any]:
-        """Return what was observed.
+        """Return what Spark observed while it read the table.
 
-        The result is empty if Spark did not need to read the table: in this case PySpark cannot take the empty row.
+        If Spark did not need to read the table, the result is empty. In this case, PySpark raises an error, which is
+        ignored here.
         """
         from py4j.protocol import Py4JError
 
@@ -59,8 +61,8 @@ class Proof:
 def with_coverage(table: DataFrame) -> tuple[DataFrame, Proof]:
     """Return a table without its rows of kind 'range', and its `Proof`.
 
-    The table must be a table of `rocketmq`, read with the option `ranges`. The proof is for one action on the returned
-    table. Raises BadRequest if the table does not have the columns NEEDED.
+    `table` must come from the data source `rocketmq`, with the option `ranges` set. The `Proof` is valid for one action
+    on the returned table. Raises BadRequest if `table` does not have the columns NEEDED.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

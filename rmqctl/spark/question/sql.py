@@ -1,4 +1,4 @@
-"""`rmqctl job sql`: answer any SQL query on messages, queues and damage."""
+"""`rmqctl job sql`: answer an SQL query about messages, queues and damage."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _LINE = re.compile(r"\bline (\d+)(?=,? pos \d)")
 
 
 def views(records: DataFrame) -> dict[str, DataFrame]:
-    """Return the views `messages` and `damage` of `records`.
+    """Return two views of `records`: `messages` and `damage`.
 
-    `records` come from the data source `rocketmq`.
+    `records` come from the data source `rocketmq`. The result is a dict from the name of a view to its rows.
     """
     from pyspark.sql import functions as f
 
@@ -40,15 +40,18 @@ def views(records: DataFrame) -> dict[str, DataFrame]:
 
 
 def is_named(view: str, query: str) -> bool:
-    """Return whether a query may read a view."""
+    """Return whether the text of a query contains the name of a view.
+
+    True: the query may read the view. False: the query does not read the view.
+    """
     return re.search(rf"\b{view}\b", query, re.IGNORECASE) is not None
 
 
 def columns_of(query: str) -> list[str]:
     """Return the columns of messages and damage that a query may need.
 
-    These are the columns that the query names. If the query may use columns without naming them, all columns are
-    returned.
+    These are the columns that the query names. If the query may use columns without naming them (for example with `*`),
+    all columns are returned.
     """
     words = {word.lower() for word in re.findall(r"\w+", query)}
     selects, tables = (len(re.findall(rf"\b{word}\b", query, re.IGNORECASE)) for word in ("select", "from"))
@@ -59,10 +62,11 @@ def columns_of(query: str) -> list[str]:
 
 
 def select(spark: SparkSession, query: str) -> DataFrame:
-    """Return the answer of a query.
+    """Return the answer to a query, as a DataFrame.
 
-    Raises BadRequest if Spark does not understand the query, if the query would change something, or if two columns of
-    the answer have one name. Rows become objects, which need a different name for each column.
+    Raises BadRequest if Spark does not understand the query, or if the query would change something. Also raises
+    BadRequest if two columns of the answer have the same name: each row becomes a JSON object, in which every name must
+    be different.
     """
     from pyspark.errors import AnalysisException, ParseException
 
@@ -82,9 +86,9 @@ def select(spark: SparkSession, query: str) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return all rows, with values that JSON has.
+    """Return all rows as dicts, with values that can be written as JSON.
 
-    Raises BadRequest, or rmqctl's own error, if the query fails while it runs.
+    If the query fails while it runs, raises BadRequest or the rmqctl error that caused the failure.
     """
     from pyspark.errors import PySparkException
 
@@ -95,19 +99,19 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _refused(error: Exception) -> RmqctlError:
-    """Return rmqctl's own error if there is one, and otherwise BadRequest.
+    """Return the rmqctl error that caused `error`, otherwise BadRequest.
 
-    Line numbers count from the first line of the query.
+    Line numbers in the message count from the first line of the user's query.
     """
     said = _LINE.sub(lambda found: f"line {int(found[1]) - 1}", one_line(error)).rstrip(";")
     return own_error(error) or BadRequest(f"the query is refused: {said}", hint=_nearest(error))
 
 
 def _nearest(error: Exception) -> str:
-    """Return a hint that names the column most like an unknown column.
+    """Return a hint with the known column whose name is most like a wrong name.
 
-    The hint is empty if no column is similar. Spark itself suggests only the columns that are read, which are those
-    that the query names.
+    The hint is empty if `error` is not about an unknown column, or if no column has a similar name. The suggestions of
+    Spark are not enough: Spark knows only the columns that are read, which are the columns that the query names.
     """
     from pyspark.errors import PySparkException
 
@@ -120,9 +124,9 @@ def _nearest(error: Exception) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of Spark as JSON has it.
+    """Return a value of Spark in a form that can be written as JSON.
 
-    Bytes become base64, times RFC 3339, structs and maps objects.
+    Bytes become base64 text. Times become RFC 3339 text. Decimals become text. Structs and maps become objects.
     """
     simple: dict[type, Callable[[Any], Any]] = {
         bytearray: lambda data: base64.b64encode(data).decode(),
@@ -141,7 +145,7 @@ def plain(value: Any) -> Any:
 
 
 def _moment(moment: datetime) -> str:
-    """Return a time in UTC.
+    """Return a time as RFC 3339 text in UTC, with milliseconds.
 
     PySpark gives times in the time zone of this process.
     """

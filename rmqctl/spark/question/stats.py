@@ -13,12 +13,13 @@ COLUMNS = ("broker", "store", "topic", "queueId", "queueOffset", "bodyLength", "
 
 
 def stats(records: DataFrame) -> DataFrame:
-    """Return a row for each broker, store, topic and queueId of the messages.
+    """Return one row of statistics for each queue that has messages.
 
-    `records` come from the data source `rocketmq`. Sizes are bytes of records; `bodyBytes` are bytes of bodies as
-    stored. Timestamps are ms since 1970. `minQueueOffset` and `maxQueueOffset` are offsets of messages, so the queue
-    ends one offset after `maxQueueOffset`. `messagesPerSecond` is the rate between the first and the last message; it
-    is null if there is no time between them.
+    A queue is a broker, store, topic and queueId. `records` come from the data source `rocketmq`. Sizes are bytes of
+    whole records. `bodyBytes` counts the bytes of bodies as they are stored. Timestamps are ms since 1970.
+    `minQueueOffset` and `maxQueueOffset` are the queue offsets of messages, so the queue ends one offset after
+    `maxQueueOffset`. `messagesPerSecond` is the number of messages divided by the seconds between the first and the
+    last message. It is null if there is no time between them.
     """
     from pyspark.sql import functions as f
 

@@ -14,11 +14,11 @@ COLUMNS = ("broker", "store", "topic", "storeTimestamp")
 
 
 def timeline(records: DataFrame, interval_ms: int = MINUTE_MS, *, by_topic: bool = False) -> DataFrame:
-    """Return a row for each interval in which a broker stored messages.
+    """Return the number of messages that a broker stored in each interval.
 
-    Each interval is `interval_ms` long. Columns: broker, store, topic (with `by_topic`), `timestamp` (the begin of the
-    interval, ms since 1970), messages, bytes. Intervals begin at multiples of their length since 1970. Intervals
-    without messages have no row.
+    Each interval is `interval_ms` long, and begins at a multiple of this length since 1970. Columns: broker, store,
+    topic (with `by_topic`), `timestamp` (the begin of the interval, ms since 1970), messages, bytes. An interval
+    without messages has no row.
     """
     from pyspark.sql import functions as f
 

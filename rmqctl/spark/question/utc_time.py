@@ -1,4 +1,7 @@
-"""Times of records as text, in UTC whatever time zone a session has."""
+"""Times of records as text in UTC.
+
+The time zone of the Spark session does not matter.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def rfc3339(milliseconds: Column) -> Column:
-    """Return a time (ms since 1970) as `2026-11-21T09:15:16.848Z`.
+    """Return a time in UTC as text like `2026-11-21T09:15:16.848Z`.
 
-    The result is null for a number that is not a valid date.
+    `milliseconds` is a column of times in ms since 1970. The result is null for a number that is not a valid date.
     """
     return _formatted(milliseconds, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
 def day(milliseconds: Column) -> Column:
-    """Return the day of a time (ms since 1970) as `2026-11-21`.
+    """Return the day (UTC) of a time as text like `2026-11-21`.
 
-    The result is null for a number that is not a valid date.
+    `milliseconds` is a column of times in ms since 1970. The result is null for a number that is not a valid date.
     """
     return _formatted(milliseconds, "yyyy-MM-dd")
 

@@ -1,7 +1,7 @@
 """`rmqctl job verify`: the checks of `rmqctl verify`, with Spark.
 
-Spark's tasks read the log. The driver joins the log with the queues and the index. The findings are those of `rmqctl
-verify`.
+Spark's tasks read the log. The driver compares the log with the queues and the index. The findings are the same as
+those of `rmqctl verify`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def verify(
     spark: SparkSession, store: ReadOnlyStore, *, level: int = LEVEL_ALL, split_size: int = SPLIT_SIZE
 ) -> VerifyReport:
-    """Verify a store whose folder every executor sees under the same path.
+    """Verify a store with Spark, and return the report.
 
-    Raises Unreadable.
+    Every executor must see the store's folder under the same path. Raises Unreadable if the store cannot be read.
     """
     cache_in(find_folder())
     found = verification(spark, store, level=level, split_size=split_size)
@@ -36,5 +36,5 @@ def verify(
 def verification(
     spark: SparkSession, store: ReadOnlyStore, *, level: int, split_size: int, receipts: bool = True
 ) -> Verification:
-    """Return the verification of a store, which has not begun yet."""
+    """Prepare the verification of a store, and return it. Do not start it yet."""
     return Verification(store, level, scan=scan_by_tasks(spark, store, split_size), receipts=receipts)

@@ -1,1 +1,1 @@
-"""The log, read by Spark's tasks."""
+"""The reading of a log by Spark's tasks."""

@@ -1,12 +1,13 @@
-"""A log that Spark's tasks read, and whose items the driver gives in order.
+"""The scan of a log by Spark's tasks; the driver yields the items in order.
 
-The items are the same as those from one thread.
+The items are the same as those of a scan by one thread.
 
-A split that is not the first of its file begins at the first record in it, which is a guess. If a part does not join
-the part before it, the driver reads the part again (`PartJoin`). So the parts join without a gap, or the job fails.
+If a split is not the first of its file, its task guesses where the first record of the split begins. If the part that a
+task found does not join the part before it, the driver reads this split again (`PartJoin`). So the parts join without a
+gap, or the job fails.
 
-Parts come in waves. Each wave is one Spark job, and small enough for the driver. While the driver takes in one wave,
-the tasks of the next wave run.
+The splits are read in waves. Each wave is one Spark job, whose results are small enough for the driver. While the
+driver works on one wave, Spark's tasks read the next wave.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ ReadSplits = Callable[
 
 
 def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = SPLIT_SIZE) -> Scan:
-    """Return a scan of a store's log by Spark's tasks.
+    """Return a function that scans a store's log with Spark's tasks.
 
-    Every executor must see the store's folder under the same path. The scan raises Unreadable.
+    Every executor must see the store's folder under the same path. The returned function raises Unreadable if a part of
+    the log is missing or if Spark fails.
     """
     return ClusterScan(partial(read_splits, spark), store.commit_log, store.path.root, split_size).scan
 
@@ -59,7 +61,8 @@ def scan_by_tasks(spark: SparkSession, store: ReadOnlyStore, split_size: int = S
 class ClusterScan:
     """A scan of the log of the store at `root`, by Spark's tasks.
 
-    Each task reads `split_size` bytes. `read` runs the tasks of one wave.
+    Each task reads `split_size` bytes of the log. A wave is a group of splits that one Spark job reads. `read` runs the
+    tasks of one wave.
     """
 
     def __init__(self, read: ReadSplits, log: CommitLog, root: Path, split_size: int) -> None:
@@ -105,7 +108,10 @@ class ClusterScan:
 
 
 class _Parts:
-    """The parts of all files in order; the caller asks for them file by file."""
+    """The parts of all files, in the order of the log.
+
+    The caller asks for the items of one file after the other.
+    """
 
     def __init__(
         self, splits: list[Split], found: Iterator[Found], reading: Reading, builder: DispatchRequestBuilder | None
@@ -129,7 +135,11 @@ class _Parts:
             yield from (self._numbered(item, found) for item in found.part.items)
 
     def _numbered(self, item: ScanItem | RecordRun | ZeroTail, found: Found) -> ScanItem | RecordRun | ZeroTail:
-        """Return the item with the driver's queue numbers instead of the task's."""
+        """Return an item with the driver's queue numbers instead of the task's.
+
+        Each task gives its own numbers to queues. Only a record run has queue numbers. Any other item is returned
+        unchanged.
+        """
         if self._builder is None or not isinstance(item, RecordRun):
             return item
         numbers = np.array([self._builder.number(*queue) for queue in found.queues], np.int32)

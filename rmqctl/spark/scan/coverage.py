@@ -1,12 +1,13 @@
-"""The check whether all splits of a log were read, and whether they join.
+"""The check that all splits of a log were read, and that the splits join.
 
-The check is pure: it uses only what each task reports about its own split.
+The check reads no file. It uses only what each task reports about its own split.
 
-A split begins at the first record in it, which is a guess (`rmqctl.store.read.parallel_scan.PartJoin`). No driver reads
-these splits again on its own. If two splits do not join, both must be read once more, as one split. A split without a
-record belongs as a whole to the split before it.
+A task guesses where the first record of its split begins (`rmqctl.store.read.parallel_scan.PartJoin`). The driver does
+not correct a wrong guess here. Instead, if two splits do not join, both must be read once more, as one split. If no
+record begins in a split, the whole split belongs to the split before it.
 
-Spark may run a task twice (speculation, a lost executor), and then reports its range twice. Each split counts once.
+Spark may run a task twice (speculation, or a lost executor). In this case, the range of its split is reported twice,
+but counts once.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
 
 class Range(NamedTuple):
-    """What was read of a split: the physical offsets [begin, end).
+    """The physical offsets [begin, end) that a task read for its split.
 
-    The range is empty if `begin` equals `end`. `of` is the number of ranges that the job must have.
+    If `begin` equals `end`, the range is empty. `of` is the number of ranges that the whole job must have. `counts` are
+    the counts of what the task read.
     """
 
     split: Split
@@ -38,9 +40,10 @@ class Range(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """The result for the ranges of a job.
+    """The result of checking the ranges of a job.
 
-    If `joined`, `counts` are the counts of all ranges. Otherwise `splits` must be read instead.
+    If `joined` is True, all ranges join, and `counts` are the counts of all ranges. If `joined` is False, `splits` must
+    be read instead.
     """
 
     joined: bool
@@ -51,7 +54,7 @@ class Coverage(NamedTuple):
 def sequence_split(root: str) -> Split:
     """Return the split that stands for the sequence of a log's files.
 
-    This split has no bytes, but the gaps between files are counted in its range.
+    This split has no bytes. Its range counts the damage between files, such as a missing file.
     """
     return Split(root, "", -1, 0, 0, "", 0, 0)
 
@@ -67,8 +70,9 @@ def range_of(physical_offset: int, size: int, detail: str) -> Range:
 def coverage(ranges: Iterable[Range]) -> Coverage:
     """Return whether the ranges of one job join in every file.
 
-    If they do not join, the result has the splits to read instead. Raises Unreadable if a split is missing, if all
-    splits are missing, or if two tasks found different records in one split.
+    If the ranges do not join, `splits` of the result must be read instead. Raises Unreadable if a split is missing, if
+    all splits are missing, if the splits of a file leave out a part of the file, or if two tasks found different
+    records in one split.
     """
     files: Mapping[tuple[str, str], list[Range]] = defaultdict(list)
     unique = sorted(set(ranges), key=lambda found: (found.split.root, found.split.file, found.split.start))
@@ -111,10 +115,10 @@ def _check_whole(ranges: Sequence[Range]) -> None:
 
 
 def _joined(ranges: Sequence[Range]) -> list[Split]:
-    """Return the splits of a file, and merge splits that do not join.
+    """Return the splits of a file, after merging splits that do not join.
 
-    If a split does not begin where the split before it ended, both become one split, together with the empty splits
-    between them.
+    If a split does not begin where the split before it ended, both splits become one split. Empty splits between them
+    become part of this split, too.
     """
     read: list[Range] = []
     end = ranges[0].split.file_from_offset

@@ -37,8 +37,9 @@ HEAD_SIZE = 64  # bytes
 class Split(NamedTuple):
     """The bytes [start, stop) of one file of a log.
 
-    `file` is the number of the file, from 0. `file_from_offset` and `size` are those of the file. `head` is the begin
-    of the file in hex.
+    `start` and `stop` are positions in the file. `root` is the folder of the store, and `path` the path of the file.
+    `file` is the number of the file in the log, counted from 0. `file_from_offset` is the physical offset where the
+    file begins, and `size` is the length of the file in bytes. `head` is the first 64 bytes of the file in hex.
     """
 
     root: str
@@ -52,10 +53,10 @@ class Split(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a task found: a part of the log, and its queues.
+    """What a task found: a part of the log, and the queues of its messages.
 
-    `queues` lists (topic, queueId) by the numbers that the columns of the part use. It is empty if dispatch columns
-    were not requested.
+    `queues` is a list of (topic, queueId). The columns of the part have numbers of queues, which are positions in this
+    list. If dispatch columns were not requested, `queues` is empty.
     """
 
     part: Part
@@ -65,7 +66,8 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """How splits are read.
 
-    `described`: with dispatch columns. `with_keys`: with keys in these columns. `with_tags`: with TAGS among the keys.
+    `described`: the result has dispatch columns. `with_keys`: these columns have the hashes of the keys. `with_tags`:
+    TAGS counts as a key.
     """
 
     described: bool
@@ -74,7 +76,7 @@ class Reading(NamedTuple):
 
 
 def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
-    """Return the whole log as splits of `split_size` bytes, in order."""
+    """Divide the whole log into splits of `split_size` bytes, in log order."""
     found = []
     for number, file in enumerate(log.queue.files):
         path = root_text(file.path.absolute())
@@ -87,9 +89,10 @@ def splits_of(log: CommitLog, root: Path, split_size: int) -> list[Split]:
 
 
 def head_of(file: MappedFile) -> str:
-    """Return the head of a log's file in hex.
+    """Return the first 64 bytes of a log file in hex.
 
-    The head reaches to the store time of the first record. The result is empty if the file cannot be read.
+    With an IPv4 born host, these bytes include the store time of the first record. The result is empty if the file
+    cannot be read.
     """
     try:
         return file.read(0, HEAD_SIZE).hex()
@@ -98,31 +101,40 @@ def head_of(file: MappedFile) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that also accepts memoryviews, because bodies are memoryviews."""
+    """A pickler that writes memoryviews as bytes.
+
+    Bodies of messages are memoryviews, which Python's own pickler refuses.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         return (memoryview, (bytes(value),)) if isinstance(value, memoryview) else NotImplemented
 
 
 def packed(found: Found) -> bytes:
-    """Return the bytes that a task sends to the driver."""
+    """Return, as bytes, what a task found.
+
+    The task sends these bytes to the driver.
+    """
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(found)
     return buffer.getvalue()
 
 
 def unpacked(raw: bytes | pa.Buffer) -> Found:
-    """Return what a task of this job packed."""
+    """Return what a task found, from the bytes that `packed` returned.
+
+    The bytes must come from a task of this job, because unpickling runs code.
+    """
     found: Found = pickle.loads(raw)  # noqa: S301 -- by a task of this job, over Spark's own channel
     return found
 
 
 def read_split(split: Split, reading: Reading, position: int | None = None) -> Found:
-    """Return what a split holds.
+    """Read a split, and return what the split holds.
 
-    The part begins at the first record of the split. If `position` is given, the part begins at this position in the
-    file, where an item must begin. Raises Unreadable if the file does not exist, or is not the file that the driver
-    sees.
+    Without `position`, the part begins at the first record of the split. If `position` is given, the part begins at
+    this position in the file, where an item must begin. Raises Unreadable if the file does not exist, or is not the
+    file that the driver sees.
     """
     warm_up_once(scan, *([dispatch_scan] if reading.described else []))
     builder = (
@@ -137,7 +149,7 @@ def read_split(split: Split, reading: Reading, position: int | None = None) -> F
 
 @contextmanager
 def opened(split: Split) -> Iterator[MappedFile]:
-    """Open the file of a split.
+    """Open the file of a split, and close the file after the block.
 
     Raises Unreadable if the file does not exist, or is not the file that the driver sees.
     """
@@ -150,9 +162,10 @@ def opened(split: Split) -> Iterator[MappedFile]:
 
 
 def _check_is_the_same(file: MappedFile, split: Split) -> None:
-    """Raise Unreadable unless this host has the same file under its path.
+    """Raise Unreadable unless this host sees the same file as the driver.
 
-    The check is skipped if the driver could not read the begin of the file, or found only zeros there.
+    The first 64 bytes of the file are compared. The comparison is skipped if the driver could not read these bytes, or
+    found only zeros there.
     """
     if not split.head.strip("0"):  # not readable for the driver either, or not written yet, and perhaps in between
         return
@@ -172,8 +185,8 @@ def _check_is_the_same(file: MappedFile, split: Split) -> None:
 def warm_up_once(*modules: KernelModule) -> None:
     """Compile or load the kernels in a task, once for each process.
 
-    The kernels are cached in the folder of the task's own user. If the task runs on this host, this is also the
-    driver's folder.
+    The kernels are cached in a folder of the user who runs the task. If this user also runs the driver on the same
+    host, the driver uses the same folder.
     """
     cache_in(find_folder())
     warm_up(*modules)

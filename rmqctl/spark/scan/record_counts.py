@@ -1,6 +1,6 @@
-"""The counts of what a task read of its split.
+"""The counts of the messages, blanks and damage that a task read.
 
-The driver adds up the counts of all splits, each once.
+The driver adds up the counts of all splits. Each split counts once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class RecordCounts(NamedTuple):
     """Counts of whole messages, their bytes, blanks and damaged places.
 
-    `unreadable` counts the damaged places that could not be read. `begin` is the physical offset of the first record or
-    damage. `end` is the physical offset after the last record. Each is None if there is no such place.
+    `unreadable` is the number of damaged places that could not be read. `begin` is the physical offset of the first
+    message, blank or damage; None if nothing was found. `end` is the physical offset after the last message or blank;
+    None if no message or blank was found.
     """
 
     messages: int = 0
@@ -33,7 +34,10 @@ class RecordCounts(NamedTuple):
     end: int | None = None
 
     def plus(self, other: RecordCounts) -> RecordCounts:
-        """Return the sum of these counts and of `other`."""
+        """Return the sum of these counts and of `other`.
+
+        The sum has the lower `begin` and the higher `end` of both.
+        """
         return RecordCounts(
             self.messages + other.messages,
             self.bytes + other.bytes,
@@ -46,7 +50,7 @@ class RecordCounts(NamedTuple):
 
 
 def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
-    """Return the counts of one item, or of a run of messages."""
+    """Return the counts of one item or of one record run."""
     begin = item.physical_offset
     if isinstance(item, Damage):
         return RecordCounts(damages=1, unreadable=int(item.code in UNREADABLE), begin=begin)
@@ -57,7 +61,10 @@ def counts_of(item: ScanItem | RecordRun) -> RecordCounts:
 
 
 def total(counts: Iterable[RecordCounts]) -> RecordCounts:
-    """Return the sum of all counts."""
+    """Return the sum of all counts.
+
+    The sum has the lowest `begin` and the highest `end`.
+    """
     found = RecordCounts()
     for one in counts:
         found = found.plus(one)

@@ -1,6 +1,6 @@
-"""How much of a log one task reads.
+"""How much of a log one task reads: the default and the maximum, in MiB.
 
-A task costs 50 ms in addition to its reading.
+Each task takes 50 ms in addition to the time for reading.
 """
 
 MIB = 1024 * 1024

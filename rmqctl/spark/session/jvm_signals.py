@@ -1,8 +1,8 @@
-"""Signals that also reach Spark's JVM.
+"""Signals that reach Spark's JVM as well as rmqctl.
 
-Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal go to the whole process group. The JVM ignores SIGINT.
-The other signals end the JVM, often before the job ends. Spark then reports the end of the JVM, but this is not what
-ended the job.
+Ctrl-C, the SIGTERM of `timeout` and the hang-up of a terminal go to the whole process group. The JVM ignores SIGINT
+(Ctrl-C). The other signals end the JVM, often before rmqctl can end the job. Spark then reports that the JVM ended,
+although the real cause is the signal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def is_interruption(error: BaseException) -> bool:
     """Return whether an interruption is the cause of an error.
 
-    Such an error occurs while interrupted work ends. For example, py4j asks a JVM that does not exist any more.
+    Such an error occurs while interrupted work ends. For example, py4j calls a JVM that does not exist any more. True:
+    `error` is a KeyboardInterrupt, or was raised while a KeyboardInterrupt was handled.
     """
     cause = error.__context__
     return isinstance(error, KeyboardInterrupt) or (cause is not None and is_interruption(cause))
@@ -31,10 +32,10 @@ def is_interruption(error: BaseException) -> bool:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold signals back while a JVM starts, which takes 2 s.
+    """Delay signals while a JVM starts, which takes 2 s.
 
-    If the start of a JVM is abandoned, the JVM prints many lines. The first signal takes effect after the block. A
-    second signal takes effect immediately.
+    If a signal interrupts the start, the JVM prints many lines. Therefore the first signal takes effect only after the
+    block. A second signal raises KeyboardInterrupt immediately.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -60,9 +61,10 @@ def signals_held() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_as_found() -> Iterator[None]:
-    """Restore the handler of Ctrl-C after a block in which PySpark sets its own.
+    """Restore the handler of Ctrl-C after the block.
 
-    PySpark's handler asks the JVM while another question is open, and then py4j prints a traceback.
+    In the block, PySpark sets its own handler. PySpark's handler may call the JVM while another call is still open, and
+    then py4j prints a traceback.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -73,9 +75,10 @@ def ctrl_c_as_found() -> Iterator[None]:
 
 
 def say_nothing_of_its_end(spark: SparkSession) -> None:
-    """Keep PySpark from printing a traceback when the JVM ends.
+    """Stop PySpark from printing a traceback when the JVM ends.
 
-    PySpark's thread for accumulators would print the traceback. The code that waits for the JVM gets an error anyway.
+    Otherwise, PySpark's thread for accumulators prints this traceback. The traceback is not needed, because the code
+    that waits for the JVM gets an error.
     """
     server = getattr(getattr(spark, "sparkContext", None), "_accumulatorServer", None)
     if server is not None:

@@ -1,6 +1,7 @@
-"""A Spark session whose executors can import rmqctl.
+"""The Spark session of a job; its executors can import rmqctl.
 
-It is an existing session, a session of Spark Connect, of a cluster or of spark-submit, or `local[*]`.
+The session already exists, or rmqctl starts one: with Spark Connect, on a cluster, with the settings of spark-submit,
+or with `local[*]`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Target(NamedTuple):
     """Where a job runs.
 
     `remote` is a Spark Connect server (sc://host). `master` is a Spark master (spark://host:7077, yarn, local[4]). If
-    neither is set, the job uses the existing session or the master of spark-submit, and otherwise all cores of this
-    host.
+    neither is set, the job uses the existing session. If there is no session, the job uses the master of spark-submit,
+    or otherwise all cores of this host.
     """
 
     master: str | None = None
@@ -69,10 +70,11 @@ class Target(NamedTuple):
 
 @contextmanager
 def session(target: Target, environ: MutableMapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a session, which ends after the block if it began here.
+    """Yield a Spark session.
 
-    `environ` is the environment of this process, which Spark's launcher reads. Raises Unreadable if nobody answers.
-    Raises BadRequest if there is no suitable Java, or if the master is not valid.
+    If this function starts the session, the session ends after the block. `environ` is the environment of this process,
+    which Spark's launcher reads. Raises Unreadable if no Spark answers. Raises BadRequest if there is no suitable Java,
+    if the master is not valid, or if a package for Spark Connect is missing.
     """
     from pyspark.sql import SparkSession
 
@@ -168,9 +170,11 @@ def _classic(master: str | None, environ: MutableMapping[str, str], folder: Path
 def _hear_no_workers(spark: SparkSession) -> None:
     """Discard what the Python workers of this JVM print.
 
-    This JVM runs only for rmqctl, also under spark-submit. Spark's log opened stderr before, so the log is still shown.
-    A worker prints a traceback if Spark stops listening before the worker has sent its last data: at the end of a task,
-    of a plan or of the session. Real errors of a worker reach rmqctl as exceptions.
+    A worker prints a traceback if Spark stops listening before the worker has sent its last data. This happens at the
+    end of a task, of a plan or of the session, and is not an error. Real errors of a worker reach rmqctl as exceptions.
+
+    Spark's own log is still shown, because this log opened stderr before. No output of another program is lost, because
+    this JVM runs only for rmqctl, also under spark-submit.
     """
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setErr(java.java.io.PrintStream(java.java.io.OutputStream.nullOutputStream()))
@@ -179,7 +183,7 @@ def _hear_no_workers(spark: SparkSession) -> None:
 def send_package(spark: SparkSession, folder: Path) -> None:
     """Send this rmqctl to the executors, as a zip file made in `folder`.
 
-    Numba, numpy and the other libraries must be installed on the executors.
+    If the master is local, nothing is sent. Numba, numpy and the other libraries must be installed on the executors.
     """
     from pyspark.sql.utils import is_remote
 
@@ -192,7 +196,8 @@ def send_package(spark: SparkSession, folder: Path) -> None:
 def _spark_home() -> Path:
     """Return the folder of the Spark that belongs to this PySpark.
 
-    Without this folder, PySpark would first look in the folder above the current folder, and run what is there.
+    If PySpark does not know this folder, it first looks for Spark in the parent of the current folder, and runs what is
+    there.
     """
     import pyspark
 
@@ -204,15 +209,17 @@ def _spark_home() -> Path:
 def _is_local(master: str | None) -> bool:
     """Return whether a master is only the JVM of this process.
 
-    `local` and `local[4]` are; `local-cluster[2,1,1024]` is not.
+    True: for example `local` and `local[4]`. False: for example `local-cluster[2,1,1024]`, which starts other
+    processes.
     """
     return f"{master}[".startswith("local[")
 
 
 def _logging(folder: Path) -> str:
-    """Return the JVM option that logs only warnings of Spark's task scheduler.
+    """Return the JVM option that makes Spark log only scheduler warnings.
 
-    Other failures reach rmqctl as exceptions. The settings of the log are written to a file in `folder`.
+    Only the warnings and errors of Spark's task scheduler are logged. Other failures reach rmqctl as exceptions. The
+    settings of the log are written to a file in `folder`.
     """
     path = folder / "log4j2.properties"
     path.write_text(_LOGGING, encoding="utf-8")
@@ -220,7 +227,7 @@ def _logging(folder: Path) -> str:
 
 
 def _package(folder: Path) -> Path:
-    """Return the path of a zip file of rmqctl, made in `folder`."""
+    """Write rmqctl to a zip file in `folder`, and return the file's path."""
     root = Path(rmqctl.__file__).parent
     archive = folder / "rmqctl.zip"
     with ZipFile(archive, "w") as file:

@@ -1,6 +1,6 @@
 """The check whether a Spark answers at a URL.
 
-The check runs before Spark's own clients connect, because they try for minutes if nobody answers.
+The check runs before Spark's own clients connect. If nobody answers, these clients try again for minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _WEB_PAGE = b"HTTP/"
 def check_answers(url: str) -> None:
     """Raise Unreadable if no host of `url` answers.
 
-    Only the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host) are checked.
+    The check is only for the URLs of a master (spark://a:7077,b:7077) or of a Connect server (sc://host). For other
+    URLs, nothing is raised.
     """
     scheme = urlsplit(url).scheme
     whys = (
@@ -41,10 +42,10 @@ def check_answers(url: str) -> None:
 
 
 def _why_not(place: SplitResult) -> str:
-    """Return why there is no Spark at one place.
+    """Return why there is no Spark at one host and port.
 
-    The result is empty if a Spark is there. A host that closes the connection counts as a Spark: Spark itself will
-    report what the host requires.
+    The result is empty if a Spark is there. A host that closes the connection counts as a Spark, because Spark itself
+    will report what the host requires.
     """
     try:
         with socket.create_connection(

@@ -34,10 +34,11 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 def one_line(error: Exception) -> str:
-    """Return what went wrong.
+    """Return the reason for an error of Spark, in one line.
 
-    This is the end of the last Python traceback in the error's text. Without a traceback, this is the last cause of a
-    Java exception. Otherwise, this is the first line of the text.
+    If the error's text has a Python traceback, the reason is the exception at the end of the last traceback. Otherwise,
+    the reason is the last cause of a Java exception. If there is no such cause, the reason is the first line of the
+    text.
     """
     text = str(error).strip()
     _, traceback, behind = text.rpartition("Traceback (most recent call last):")
@@ -51,7 +52,7 @@ def one_line(error: Exception) -> str:
 def own_error(error: Exception) -> RmqctlError | None:
     """Return the rmqctl error that a task or a data source raised.
 
-    The error keeps its own exit code. None: neither raised such an error.
+    The result has the class of this error, and so its exit code. None: the text of `error` names no rmqctl error.
     """
     ours = _OURS.search(str(error))
     kind = getattr(errors, ours[1], None) if ours else None
@@ -59,9 +60,10 @@ def own_error(error: Exception) -> RmqctlError | None:
 
 
 def of_spark(error: Exception, what: str) -> RmqctlError:
-    """Return rmqctl's own error if there is one (`own_error`).
+    """Turn an error of Spark into an rmqctl error.
 
-    Otherwise return Unreadable, which says that `what` failed, and why.
+    If a task or a data source raised an rmqctl error, this error is returned (`own_error`). Otherwise Unreadable is
+    returned. Its message has the text `what` and the reason.
     """
     hint = next((hint for pattern, hint in _HINTS if pattern.search(str(error))), "")
     return own_error(error) or Unreadable(f"{what}: {one_line(error)}", hint=hint)
@@ -71,7 +73,7 @@ def of_spark(error: Exception, what: str) -> RmqctlError:
 def spark_errors(what: str) -> Iterator[None]:
     """Turn Spark's exceptions in the block into rmqctl's (`of_spark`).
 
-    An exception that an interruption caused becomes KeyboardInterrupt.
+    An exception that an interruption caused becomes KeyboardInterrupt. Any other OSError is raised unchanged.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -87,9 +89,9 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def quiet_query_logs() -> None:
-    """Keep PySpark from printing a query that it refuses.
+    """Stop PySpark from logging a query that Spark refuses.
 
-    PySpark also raises an exception for such a query.
+    The log is not needed, because PySpark also raises an exception for such a query.
     """
     from pyspark.logger import PySparkLogger
 

@@ -1,7 +1,4 @@
-"""The progress of the tasks of a session.
-
-The progress is reported while the caller waits for the tasks.
-"""
+"""The progress of a session's tasks, reported while the caller waits."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ LOOK_SECONDS = 0.2
 def watched(spark: SparkSession, told: Callable[[int, int], None]) -> Iterator[None]:
     """Report the progress of the tasks while the block runs.
 
-    A thread calls `told` with two numbers for the active stages: the tasks that are done, and all tasks. With Spark
-    Connect nothing is reported, because the server does not give these numbers.
+    A thread calls `told` with two numbers: how many tasks of the active stages are done, and how many tasks these
+    stages have. With Spark Connect, nothing is reported, because the server does not give these numbers.
     """
     from pyspark.errors import PySparkException
 

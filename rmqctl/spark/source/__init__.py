@@ -1,1 +1,1 @@
-"""Spark data sources."""
+"""Spark data sources, which show stores as tables."""

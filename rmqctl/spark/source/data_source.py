@@ -1,12 +1,12 @@
-"""Stores as Spark tables, after `register(spark)`.
+"""The data sources of rmqctl, which show stores as Spark tables.
 
-A table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
+After `register(spark)`, a table is read by `spark.read.format("rocketmq").load([STORE, ...])`.
 
 `rocketmq`: the records of the log, also as a stream. `rocketmq-queues`: the units of the consume queues.
 `rocketmq-index`: the entries of the index.
 
-The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl and
-its libraries, with pyarrow. Batches are Arrow batches made of columns; pandas is not needed.
+The modules message_source, stream_source, queue_source and index_source describe the options. Executors need rmqctl,
+its libraries and pyarrow. The data sources pass Arrow batches to Spark, so pandas is not needed.
 """
 
 from __future__ import annotations
@@ -33,22 +33,24 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Source(Protocol):
-    """The source of a format: its tasks and their rows.
+    """What a format reads: the tasks, and the rows of each task.
 
-    The driver makes the tasks.
+    The driver calls `tasks`. Each task calls `read`.
     """
 
     def tasks(self) -> Sequence[Any]:
-        """Return what the tasks are to read."""
+        """Return a list that has, for each task, what the task is to read."""
 
     def read(self, task: Any, /) -> Iterator[Any]:
-        """Return the record batches of a task."""
+        """Return the record batches (pyarrow) of a task."""
 
 
 class Format(NamedTuple):
-    """A format: its name, its columns and its source.
+    """A format of `spark.read.format`: its name, columns, source and readers.
 
-    `source` makes the source from the options and the columns.
+    `columns` has the Spark type of each column. `source` makes the source from the options and the names of the
+    columns. `reader` makes Spark's reader from the source. `stream` makes Spark's stream reader; None if the format
+    cannot be read as a stream.
     """
 
     name: str
@@ -61,8 +63,8 @@ class Format(NamedTuple):
 def register(spark: SparkSession) -> None:
     """Register the formats in a session.
 
-    Filters are pushed down if PUSHDOWN is on in the session at this moment. If PUSHDOWN is off, Spark refuses readers
-    that can take filters.
+    If the Spark setting PUSHDOWN is on when this function is called, Spark will push filters down to `rocketmq`. If
+    PUSHDOWN is off, filters cannot be pushed down, because Spark refuses readers that can take filters.
     """
     reader, filtering = _readers()
     messages = filtering if spark.conf.get(PUSHDOWN, "false") == "true" else reader
@@ -105,7 +107,10 @@ def _data_source(one: Format) -> type[DataSource]:
 
 
 def _readers() -> tuple[Callable[[Any], DataSourceReader], Callable[[Any], DataSourceReader]]:
-    """Return the reader of any source, and the reader of messages with filters."""
+    """Return two reader classes: one without and one with pushed-down filters.
+
+    The class without filters can read any source. The class with filters reads messages.
+    """
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     class Reader(DataSourceReader):

@@ -1,4 +1,4 @@
-"""`rocketmq-index`: the entries of all index files, a row each."""
+"""`rocketmq-index`: the entries of all index files, one row for each entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MS_PER_SECOND = 1000
 
 
 class IndexTask(NamedTuple):
-    """The index file `name` of the store at `root`."""
+    """What one task reads: the index file `name` of the store at `root`."""
 
     root: str
     name: str
@@ -59,9 +59,9 @@ class IndexSource:
         return tasks
 
     def read(self, task: IndexTask) -> Iterator[Any]:
-        """Yield the record batches (pyarrow) of a file.
+        """Yield the record batches (pyarrow) of an index file.
 
-        Yields nothing if the file was deleted meanwhile. Raises Unreadable.
+        Yields nothing if the file was deleted after its task was made. Raises Unreadable.
         """
         schema = arrow_schema(INDEX_COLUMNS, self._columns)
         with self._stores.opened(task.root) as store:
@@ -75,7 +75,10 @@ class IndexSource:
 
 
 def _entries(index_file: IndexFile) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a file as columns. Raises OSError."""
+    """Yield the entries of an index file in blocks, each a dict of columns.
+
+    Yields nothing if the file is shorter than an index header. Raises OSError.
+    """
     header = index_file.header()
     if header is None:
         return

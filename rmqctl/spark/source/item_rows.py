@@ -1,4 +1,4 @@
-"""Rows of the items that cannot be read by columns.
+"""Rows of the items that cannot be read by the column reader.
 
 These items are blanks, damage, and messages that are too large for the column reader.
 """
@@ -24,18 +24,19 @@ _STORE = "store"
 
 
 def broker_of(root: str) -> str:
-    """Return the name of the broker in the rows of a store.
+    """Return the name that the rows of a store have in the column `broker`.
 
-    This is the name of the store's folder. If that folder is called `store`, this is the name of the folder above.
+    This is the name of the store's folder. If this folder has the name `store`, the result is the name of its parent
+    folder.
     """
     path = Path(root)
     return path.parent.name if path.name == _STORE else path.name
 
 
 class ItemRows:
-    """Rows of the store at `root`, each a dict of columns.
+    """A maker of rows for items of the store at `root`.
 
-    `store` opens the store, for values that only other files show.
+    Each row is a dict of columns. `store` returns the open store, for values that only other files show.
     """
 
     def __init__(self, root: str, store: Callable[[], ReadOnlyStore]) -> None:
@@ -45,7 +46,7 @@ class ItemRows:
     def row(self, item: ScanItem, path: str) -> dict[str, Any]:
         """Return the row of an item.
 
-        `path` is the name of the item's file in findings.
+        `path` is the path of the item's file, as findings name this file.
         """
         if isinstance(item, Message):
             row = message_row(item, path=path, tags_code=self._store().tags_code(item))
@@ -62,7 +63,7 @@ class ItemRows:
 
 
 def _texts(message: Message) -> dict[str, Any]:
-    """Return the columns that dump does not have, or has in another form."""
+    """Return the columns that `rmqctl dump` lacks or shows in another form."""
     found = message.properties
     time = message.store_timestamp
     return {

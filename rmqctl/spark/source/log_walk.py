@@ -1,10 +1,10 @@
 """How far a live log is written, and where its records begin.
 
-A stream may read only this part of the log.
+A stream may read only the written part of the log.
 
-The rules are those of `Dump.follow`. A record counts as written if it is whole and something follows it, or if it does
-not change for a while. Damage and zeros are passed over if whole records follow. Only what is written is read; the rest
-of a file is not read.
+The rules are the same as those of `Dump.follow`. A whole record counts as written if something follows it, or if the
+record does not change for a while. Damage and zeros are passed over if whole records follow. The part of a file that is
+not written is not read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """One or more items from `begin` to `end` (physical offsets).
+    """One or more items of the log.
 
-    `last` is the message that ends at `end`. This message may be half written.
+    `begin` and `end` are the physical offsets where the items begin and end. `last` is the message that ends at `end`.
+    This message may be half written. None: the step does not end with a message.
     """
 
     begin: int
@@ -32,9 +33,9 @@ class Step(NamedTuple):
 
 
 class Written(NamedTuple):
-    """How far the log is surely written: up to `end`.
+    """How far the log is surely written: up to the physical offset `end`.
 
-    `unsure` is a whole message at `end` that nothing follows yet.
+    `unsure` is a whole message at `end` that nothing follows yet. None: there is no such message.
     """
 
     end: int
@@ -42,9 +43,9 @@ class Written(NamedTuple):
 
 
 def steps(log: CommitLog, position: int) -> Iterator[Step]:
-    """Yield the steps of the log from `position` on, where an item must begin.
+    """Yield the steps of the log from a physical offset on.
 
-    The steps end where nothing is written yet.
+    An item must begin at this offset, `position`. The last step ends where nothing is written yet.
     """
     columns = ColumnReader()
     while (step := _step(log, columns, position)) is not None:
@@ -53,9 +54,10 @@ def steps(log: CommitLog, position: int) -> Iterator[Step]:
 
 
 def written(log: CommitLog, position: int, most: int | None) -> Written:
-    """Return how far the log is written from `position` on.
+    """Return how far the log is written, from a physical offset on.
 
-    The function stops soon after `most` bytes. None: it checks the whole log.
+    The search begins at this offset, `position`, and stops soon after `most` bytes. If `most` is None, the search goes
+    on to the end of the log.
     """
     end, unsure = position, None
     for step in steps(log, position):
@@ -86,7 +88,7 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
     """Return the step to the next file that has records.
 
     The step passes over the rest of a file, or over missing files. None: no later file has records. In this case, the
-    item at `position` may not be complete yet.
+    item at the physical offset `position` may not be complete yet.
     """
     later = (file.file_from_offset for file in log.queue.files if file.file_from_offset > position)
     found = next((offset for offset in later if _has_records(log, offset)), None)
@@ -96,7 +98,8 @@ def _to_later_file(log: CommitLog, position: int) -> Step | None:
 def _has_records(log: CommitLog, offset: int) -> bool:
     """Return whether the file that begins at `offset` has a record.
 
-    A pre-allocated file has no record: its first bytes are zeros. Such a file is not read to its end.
+    `offset` is a physical offset. A pre-allocated file begins with zeros and has no record. Such a file is not read to
+    its end.
     """
     item = log.at(offset)
     return item is not None and (not isinstance(item, Damage) or log.next_record(offset) is not None)

@@ -1,6 +1,7 @@
 """Columns of good messages as Arrow arrays.
 
-No Python object is made for each message. Text that is not valid UTF-8 is left to the one-record decoder.
+The arrays are made without a Python object for each message. If a text is not valid UTF-8, the one-record decoder
+decodes the text.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ US_PER_MS = 1000
 class MessageColumns:
     """A maker of Arrow arrays for the columns `names` of scanned messages.
 
-    Two threads must not use it at the same time.
+    Two threads must not use the same maker at the same time.
 
-    `constants` are the columns that have one value in all rows. `scheduled` returns the tagsCode of a message of
-    SCHEDULE_TOPIC_XXXX.
+    `constants` are the columns that have one value in all rows. `scheduled` is a function that returns the tagsCode of
+    a message of SCHEDULE_TOPIC_XXXX.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class MessageColumns:
         self._hosts = _Texts(lambda raw: str(host.decode(raw)))
 
     def arrays(self, columns: Columns) -> list[Any]:
-        """Return one array for each column."""
+        """Return one Arrow array for each column of `names`."""
         import pyarrow as pa
 
         rows = _Rows(columns, self._topics, self._hosts, self._scheduled, with_values=self._with_values)
@@ -61,9 +62,9 @@ class MessageColumns:
 
 
 class _Texts:
-    """A table of texts.
+    """A table of different texts, such as topics or hosts.
 
-    Each text is converted once, however many rows have it.
+    Each text is converted once, even if many rows have this text.
     """
 
     def __init__(self, shown: Callable[[bytes], str]) -> None:
@@ -73,7 +74,7 @@ class _Texts:
         self._array: Any = None
 
     def taken(self, numbers: Any) -> Any:
-        """Return the texts that have these numbers."""
+        """Return the texts that have these numbers in the table, as an Arrow array."""
         import pyarrow as pa
 
         if self._array is None or len(self._texts) < len(self.table.texts):
@@ -102,13 +103,16 @@ class _Rows:
         )
 
     def scanned(self, field: str) -> Any:
-        """Return a numeric field that the scan found."""
+        """Return a numeric field that the scan of the log has already found."""
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.rows[field]))
 
     def head(self, field: str) -> Any:
-        """Return another numeric field of the record's head."""
+        """Return a numeric field that the scan did not find.
+
+        `row_scan.describe` reads this field from the head of each record.
+        """
         import pyarrow as pa
 
         return pa.array(np.ascontiguousarray(self.described[field]))
@@ -124,7 +128,10 @@ class _Rows:
         return pa.array(self.rows["size"].astype(np.int64))
 
     def times(self) -> Any:
-        """Return the store times as Arrow's timestamps; null where the number is no date."""
+        """Return the store times as Arrow timestamps in microseconds (UTC).
+
+        A timestamp is null if the number in the record is not a valid date.
+        """
         import pyarrow as pa
 
         ms = np.ascontiguousarray(self.rows["store_timestamp"])
@@ -153,7 +160,10 @@ class _Rows:
         return pa.array(codes)
 
     def value(self, field: str, name: str) -> Any:
-        """Return a property of each message; null if the message does not have it."""
+        """Return one property of each message, as an Arrow array.
+
+        A value is null if the message does not have the property.
+        """
         import pyarrow as pa
 
         lengths = self.described[f"{field}_length"]
@@ -210,9 +220,11 @@ _MAKERS: dict[str, Callable[[_Rows], Any]] = {
 
 
 def _texts(offsets: Any, data: Any, present: Any = None) -> Any:
-    """Return consecutive texts as an Arrow array.
+    """Return texts that lie one after the other in `data`, as an Arrow array.
 
-    A text is null if it is not `present`.
+    `offsets` has the position in `data` where each text begins, and the end of the last text. `present` says for each
+    text whether the text exists. A text that does not exist is null in the array. If `present` is None, all texts
+    exist.
     """
     import pyarrow as pa
 

@@ -1,6 +1,6 @@
-"""The columns of `rocketmq`, and column types in Spark and in Arrow.
+"""The columns of `rocketmq`, and the column types in Spark and in Arrow.
 
-Each record is one row.
+Each message, blank and damaged place is one row.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ KIND_MESSAGE, KIND_BLANK, KIND_DAMAGE, KIND_RANGE = "message", "blank", "damage"
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
-    """Return a schema in the form that Spark reads."""
+    """Return the schema of the columns `names`, as the text that Spark reads.
+
+    `columns` has the Spark type of each column.
+    """
     return ", ".join(f"{name} {columns[name]}" for name in names)
 
 
 def chosen(columns: Mapping[str, str], wanted: str | None) -> list[str]:
     """Return the columns that a comma-separated list names, in its order.
 
-    Without a list, all columns are returned. Raises BadRequest.
+    If `wanted` is None, all columns are returned. Raises BadRequest if the list is empty or names an unknown column.
     """
     if wanted is None:
         return list(columns)
@@ -63,16 +66,17 @@ def arrow_schema(columns: Mapping[str, str], names: Sequence[str]) -> Any:
 
 
 def messages_of(records: DataFrame) -> DataFrame:
-    """Return the rows that are whole messages."""
+    """Return only the rows that are whole messages."""
     from pyspark.sql import functions as f
 
     return records.where(f.col("kind") == KIND_MESSAGE)
 
 
 def record_batch(schema: Any, columns: Mapping[str, Any], same: Mapping[str, Any], count: int) -> Any:
-    """Return `count` rows of the columns that `schema` (pyarrow) names.
+    """Return a record batch of `count` rows, with the columns of `schema`.
 
-    `columns` have the values that differ by row. `same` has the values that are equal in all rows.
+    `schema` is a pyarrow schema. `columns` has the columns whose values differ by row. `same` has the columns whose
+    value is the same in all rows.
     """
     import pyarrow as pa
 

@@ -1,6 +1,7 @@
-"""The data source `rocketmq`: the splits of all stores, and their reading.
+"""The data source `rocketmq`: the splits of all stores, and the reading.
 
-Spark's planner and its tasks call this module. The module uses only the options of Spark.
+Spark's planner and Spark's tasks call this module. Everything that the module needs is in the options of the data
+source.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class Task(NamedTuple):
     """What one task reads.
 
-    `of` is the number of tasks. Each task carries this number, because Spark sends the reader to the tasks before the
-    tasks are made.
+    `part` is a split, or the damage between files. `of` is the number of tasks. Each task carries this number, because
+    Spark copies the reader to the tasks before the number is known.
     """
 
     part: Split | Wrong
@@ -33,9 +34,10 @@ class Task(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """The damage in the sequence of a log's files.
+    """The damage in the sequence of a log's files, such as a missing file.
 
-    The rows of this damage belong to no split.
+    `root` is the folder of the store. A task of its own makes the rows of this damage, because the damage belongs to no
+    split.
     """
 
     root: str
@@ -47,9 +49,11 @@ class MessageSource:
 
     `columns` are the columns of the schema.
 
-    Options: `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the MiB of the log for
-    each task. `ranges` adds a row of kind 'range' for each split. `splits` gives the splits to read, as
-    `splits_to_json` writes them; otherwise the source makes its own splits. Raises BadRequest.
+    The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `splitMiB` is the number of MiB of
+    the log that each task reads. `ranges` adds a row of kind 'range' for each split. `splits` gives the splits to read,
+    as `splits_to_json` writes them. Without `splits`, the source makes the splits.
+
+    Raises BadRequest if an option is not valid, and NotAStore if nothing matches a pattern.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -61,16 +65,18 @@ class MessageSource:
         self._wanted: Filter | None = None
 
     def want(self, wanted: Filter) -> None:
-        """Leave out messages that are not wanted, if this is cheap.
+        """Let this source leave out messages that `wanted` does not select.
 
-        With `ranges`, the filter is ignored, because each split must give its range.
+        Messages are left out only if this is cheap. With the option `ranges`, the filter `wanted` is ignored, because
+        each split must report its range.
         """
         self._wanted = None if self._ranges else wanted
 
     def tasks(self) -> list[Task]:
-        """Return all tasks.
+        """Return the tasks for all stores.
 
-        Raises the errors of opening the stores.
+        There is a task for each split that may have wanted items. There is also a task for each store with damage in
+        the sequence of its log's files. Raises the errors of opening the stores.
         """
         wrong: list[Wrong] = []
         splits: list[Split] = []
@@ -92,9 +98,10 @@ class MessageSource:
         return part_batches(task.part, reading)
 
     def _may_have(self, split: Split) -> bool:
-        """Return whether anything wanted may begin in a split.
+        """Return whether a wanted item may begin in a split.
 
-        Items after the last record of a split may begin anywhere up to the end of its file.
+        The task of a split also reads the items after the last record of the split. These items may begin anywhere up
+        to the end of the file.
         """
         if self._wanted is None:
             return True
@@ -106,7 +113,8 @@ class MessageSource:
 def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Return the record batches of what one task reads.
 
-    `exact`: a split begins where an item begins, and ends where an item ends.
+    `exact` says that a split begins where an item begins, and ends where an item ends. Otherwise, the task looks for
+    the first record of the split.
     """
     if isinstance(part, Wrong):
         return damage_batches(part.root, part.damages, reading)
@@ -114,7 +122,7 @@ def part_batches(part: Split | Wrong, reading: RowReading, *, exact: bool = Fals
 
 
 def splits_to_json(splits: Sequence[Split]) -> str:
-    """Return the value of the option `splits` for these splits."""
+    """Return these splits as text for the option `splits`."""
     return json.dumps(splits)
 
 

@@ -1,6 +1,6 @@
 """The check whether zeros at the end of a file are the end of the log.
 
-They are not the end if the log continues in a later file. The task that reads the zeros makes the check.
+If the log continues in a later file, the zeros are damage. The task that reads the zeros makes the check.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | None:
     """Return the damage `no-blank` at `zeros` if a later file has records.
 
-    None: the log does not continue, or the damage is reported for an earlier file.
+    None: no later file has records, or the damage is reported for an earlier file.
 
-    `went_on` says whether the file has anything before its zeros.
+    `went_on` says whether the file has readable items before its zeros.
     """
     found = log.never_closed(zeros)
     if found is None or went_on or not _is_open_before(log, zeros):
@@ -30,9 +30,9 @@ def never_closed(log: CommitLog, zeros: ZeroTail, *, went_on: bool) -> Damage | 
 
 
 def _is_open_before(log: CommitLog, zeros: ZeroTail) -> bool:
-    """Return whether the file before also ends in zeros.
+    """Return whether the file before this file also ends in zeros.
 
-    If so, the log was already open there.
+    True: the damage is reported for the earlier file. A file that has neither readable items nor zeros is passed over.
     """
     columns = ColumnReader()
     for file in reversed([file for file in log.queue.files if file.end <= zeros.physical_offset]):

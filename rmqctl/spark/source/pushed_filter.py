@@ -1,6 +1,7 @@
-"""Filters that Spark pushes down, if they leave out messages cheaply.
+"""The use of filters that Spark pushes down.
 
-Spark applies every filter again.
+Only filters that leave out messages cheaply are used. Spark applies every filter again, so messages may be left in, but
+no wanted message may be left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _LOW = {"storeTimestamp": "since", "physicalOffset": "from_offset"}
 
 
 def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
-    """Return a filter that lets through at least what all of `filters` do."""
+    """Return one filter for all of `filters`.
+
+    The result lets through every message that meets all of `filters`, and perhaps other messages.
+    """
     conditions: dict[str, Any] = {}
     for one in filters:
         for name, value in _conditions(one):
@@ -29,9 +33,10 @@ def wanted_by(filters: Iterable[SparkFilter]) -> Filter:
 
 
 def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
-    """Return the fields of Filter that stand for a filter, or for a weaker one.
+    """Return the fields of Filter that correspond to a filter of Spark.
 
-    The list is empty if there is no such field.
+    Each item of the list is the name and the value of a field. The fields may let through more messages than Spark's
+    filter, but not fewer. The list is empty if no field corresponds.
     """
     from pyspark.sql import datasource as spark
 
@@ -58,9 +63,9 @@ def _conditions(one: SparkFilter) -> list[tuple[str, Any]]:
 
 
 def _both(name: str, one: Any, other: Any) -> Any:
-    """Return one condition for both, or one of the two.
+    """Combine two conditions on the field `name` into one condition.
 
-    The result lets through everything that meets both conditions.
+    The result lets through every message that meets both conditions, and perhaps other messages.
     """
     if name == "topics":
         return one & other or one

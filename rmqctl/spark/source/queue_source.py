@@ -1,8 +1,9 @@
 """`rocketmq-queues`: the units of all consume queues, one row for each unit.
 
 The units are those that `rmqctl queue STORE TOPIC QUEUEID -o jsonl` lists. LMQ queues and the batch consume queues of
-5.x are included. A queue begins with the first message that the log still has. If a unit has an address, tagsCode is
-the value in the extension.
+5.x are included. The first row of a queue is the unit of the queue's first message that the log still has. If the
+tagsCode of a unit is an address in the extension (consumequeue_ext), the row has the tagsCode that the extension has
+there.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ TASK_BYTES, TASK_QUEUES = 32 * 1024 * 1024, 200  # a task costs 50 ms beside its
 class QueueTask(NamedTuple):
     """The queues of the store at `root` that one task reads.
 
-    Each queue is (topic, queueId, whether it is a batch consume queue). The log of the store begins at `min_offset`.
+    Each queue is (topic, queueId, is_batch). `is_batch` says whether the queue is a batch consume queue. `min_offset`
+    is the physical offset where the log of the store begins.
     """
 
     root: str
@@ -74,7 +76,10 @@ class QueueSource:
         return tasks
 
     def read(self, task: QueueTask) -> Iterator[Any]:
-        """Yield the record batches (pyarrow) of a task. Raises Unreadable."""
+        """Yield the record batches (pyarrow) of a task.
+
+        Raises Unreadable if a queue cannot be read.
+        """
         storage = storage_of(
             root_path(task.root), follow_links=True
         )  # whether links are followed was settled when the tasks were made
@@ -113,7 +118,10 @@ def _tasks(root: str, store: ReadOnlyStore) -> Iterator[QueueTask]:
 def _units(
     storage: Storage, topic: str, queue_id: int, min_offset: int, conf: BrokerConf, *, is_batch: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the units of a queue as columns. Raises OSError."""
+    """Yield the units of a queue in blocks, each a dict of columns.
+
+    Raises OSError.
+    """
     place = Path(topic) / str(queue_id)
     if is_batch:
         files = MappedFileQueue(storage, [storage.root / BATCHCONSUMEQUEUE / place], conf.batchconsumequeue_file_size)

@@ -1,6 +1,6 @@
 """The stores that a data source reads, and their layout.
 
-The options `path` or `paths` name the stores, also by globs.
+The options `path` and `paths` name the stores. A name may be a glob pattern, which can match several stores.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 
 
 class SourceStores(NamedTuple):
-    """The absolute roots of stores.
+    """The stores that a data source reads.
 
-    `conf` defines the layout of each store; otherwise the store's files show it.
+    `roots` are the absolute paths, or the URLs, of the stores. `conf` defines the layout of all stores. If `conf` does
+    not set a value, the files of each store show this value.
     """
 
     roots: tuple[str, ...]
@@ -30,7 +31,10 @@ class SourceStores(NamedTuple):
 
     @contextmanager
     def opened(self, root: str) -> Iterator[ReadOnlyStore]:
-        """Open one of the stores. Raises NotAStore, LayoutNotSupported or Unreadable."""
+        """Open the store at `root`, and close the store after the block.
+
+        Raises NotAStore, LayoutNotSupported or Unreadable.
+        """
         with closing(ReadOnlyStore(root_path(root), self.conf, follow_links=self.follow_links)) as store:
             yield store
 
@@ -38,8 +42,8 @@ class SourceStores(NamedTuple):
 def stores_of(options: Mapping[str, str]) -> SourceStores:
     """Return the stores that the options name.
 
-    The options are `path`, `paths` (a JSON list, as `load` gives it), `brokerConf` and `followLinks`. Raises
-    BadRequest, and NotAStore if nothing matches a pattern.
+    The options are `path`, `paths` (a JSON list, which `load` makes), `brokerConf` and `followLinks`. Raises BadRequest
+    if no store is named or if an option is not valid. Raises NotAStore if nothing matches a pattern.
     """
     patterns = json.loads(options["paths"]) if "paths" in options else []
     patterns += [options["path"]] if options.get("path") else []
@@ -51,9 +55,9 @@ def stores_of(options: Mapping[str, str]) -> SourceStores:
 
 
 def _roots(pattern: str) -> list[str]:
-    """Return the stores that a path stands for.
+    """Return the stores that a path or a pattern names.
 
-    A URL or an existing path is not taken for a pattern. Raises NotAStore if nothing matches a pattern.
+    A URL or an existing path is never used as a pattern. Raises NotAStore if nothing matches the pattern.
     """
     path = root_path(pattern)
     if not glob.has_magic(pattern) or is_remote(path) or path.exists():
@@ -65,9 +69,10 @@ def _roots(pattern: str) -> list[str]:
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:
-    """Return a flag, which is `true` or `false` as in Spark's own options.
+    """Return whether the option `name` is set to `true`.
 
-    A flag that is not set is False. Raises BadRequest for any other value.
+    False: the option is `false` or is not set. Upper and lower case are the same, as in Spark's own options. Raises
+    BadRequest for any other value.
     """
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
@@ -76,7 +81,10 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
 
 
 def number(options: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """Return a whole number in [low, high]. Raises BadRequest."""
+    """Return the option `name` as a whole number; `default` if it is not set.
+
+    Raises BadRequest if the value is not a whole number in [low, high].
+    """
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 18 or not low <= int(text) <= high:
         raise BadRequest(f"{name} is {text!r}", hint=f"a whole number from {low} to {high}")

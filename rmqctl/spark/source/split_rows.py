@@ -1,9 +1,10 @@
 """A split of a log as record batches.
 
-Good messages are read by columns. All other items are read one by one, as in `rmqctl dump --damaged`.
+Good messages are read by the column reader. All other items are read one by one, as in `rmqctl dump --damaged`.
 
-A split that is not the first of its file begins at the first record in it. It ends where a record begins that the next
-task can find. So damage or zeros between two records belong to the split of the record before them.
+If a split is not the first of its file, reading begins at the first record in the split. Reading ends at a record that
+the task of the next split can find. So damage or zeros between two records belong to the split of the record before
+them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ BYTES_GATHERED_MAX = 4 * 1024 * 1024
 class RowReading(NamedTuple):
     """How rows are made.
 
-    `names` are the columns. `wanted` selects the messages (None: all messages). With `ranges`, each task has one more
-    row: what it read of the file, the counts of what it found, and the number of `tasks`.
+    `names` are the columns. `wanted` selects the messages (None: all messages). `tasks` is the number of tasks. With
+    `ranges`, each task adds one row. This row has the range of the file that the task read, the counts of what the task
+    found, and the number of tasks.
     """
 
     names: tuple[str, ...]
@@ -59,9 +61,9 @@ class RowReading(NamedTuple):
 def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> Iterator[Any]:
     """Yield the record batches (pyarrow) of a split.
 
-    What cannot be read has a row, too.
+    Damage has rows, too, and so has a place that cannot be read.
 
-    `exact`: the split begins where an item begins, and ends where an item ends.
+    `exact` says that the split begins where an item begins, and ends where an item ends.
 
     Raises Unreadable if the file does not exist, or is not the file that the driver sees. Raises the errors of
     ReadOnlyStore.
@@ -72,7 +74,10 @@ def split_batches(split: Split, reading: RowReading, *, exact: bool = False) -> 
 
 
 def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) -> Iterator[Any]:
-    """Yield the damage in the sequence of a log's files, as record batches."""
+    """Yield the record batches of the damage between a log's files.
+
+    With `reading.ranges`, there is also a row of kind 'range' with the counts of this damage.
+    """
     rows = ItemRows(root, _Store(root, reading))
     found = [rows.row(damage, damage.path) for damage in damages]
     if reading.ranges:
@@ -82,9 +87,9 @@ def damage_batches(root: str, damages: Sequence[Damage], reading: RowReading) ->
 
 
 class _Store:
-    """The store as a task sees it.
+    """The store of a task, which is opened only if a row needs it.
 
-    The store is opened when something asks for data that a split alone does not have.
+    A row needs the store if the split alone does not have all data of the row.
     """
 
     def __init__(self, root: str, reading: RowReading) -> None:
@@ -138,7 +143,10 @@ class _SplitRows:
             )
 
     def _batches_of(self, items: Iterator[ScanItem | RecordRun | ZeroTail]) -> Iterator[Any]:
-        """Yield the batches of record runs, and batches of the rows of other items."""
+        """Yield the record batches of all items, in log order.
+
+        A record run is one batch. The rows of other items are collected into batches.
+        """
         rows: list[dict[str, Any]] = []
         size = 0
         for item in items:
@@ -158,7 +166,10 @@ class _SplitRows:
             yield _batch(rows, self._schema)
 
     def _take(self, columns: Columns) -> Any:
-        """Return the batch of a record run; None if none of its messages is wanted."""
+        """Return the record batch of a record run.
+
+        None: no message of the record run is wanted.
+        """
         import pyarrow as pa
 
         if self._reading.wanted is not None:
@@ -170,9 +181,9 @@ class _SplitRows:
         )
 
     def _rows_of(self, item: ScanItem | ZeroTail) -> list[dict[str, Any]]:
-        """Return the row of an item, and count the item.
+        """Return the row of an item in a list, and count the item.
 
-        Zeros at the end of the log have no row.
+        The list is empty if the item is the zeros at the end of the log.
         """
         if isinstance(item, ZeroTail):
             damage = never_closed(self._store().commit_log, item, went_on=self._went_on)
@@ -191,8 +202,8 @@ class _SplitRows:
 def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
     """Yield the items of a split, up to where the next task can begin.
 
-    These are the items that begin before `stop`, and the items after `stop` up to the first place where another task
-    can begin.
+    First, the function yields the items that begin before `stop`, a position in the file. The next task begins at the
+    first record that it can find after `stop`. The function also yields all items before this record.
     """
     yield from reached.items(stop)
     while not reached.ended and next_readable(file, reached.position, reached.position + 1) is None:
@@ -200,9 +211,9 @@ def _up_to_next_record(reached: FileScan, file: MappedFile, stop: int) -> Iterat
 
 
 def range_row(found: Range) -> dict[str, Any]:
-    """Return the row that says what a task read.
+    """Return the row of kind 'range', which says what a task read.
 
-    `range_of` reads this row.
+    `range_of` makes a Range from this row.
     """
     split = found.split
     place = {"path": split.path, "physicalOffset": found.begin, "size": found.end - found.begin}

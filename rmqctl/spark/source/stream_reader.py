@@ -1,6 +1,6 @@
-"""The stream reader that Spark asks, for PySpark 4.0 and later.
+"""The reader that Spark calls to read a stream, for PySpark 4.0 and later.
 
-From 4.2 on, Spark says where the last batch ended, and how much it wants.
+PySpark 4.2 and later also say where the last batch ended, and how much data Spark wants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Offsets = dict[str, int]
 
 
 def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
-    """Return the class that reads a StreamSource."""
+    """Return the class whose objects read a StreamSource for Spark."""
     from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
     class StreamReader(DataSourceStreamReader):
@@ -48,7 +48,10 @@ def stream_reader_class() -> Callable[[StreamSource], DataSourceStreamReader]:
             return self._source.read(partition.value)
 
         def _most(self, limit: Any) -> int | None:
-            """Return the bytes of a batch; None if Spark wants all available data."""
+            """Return the maximum size of the next batch in bytes.
+
+            None: Spark wants all available data. If Spark gives no limit, the result is the `batch_size` of the source.
+            """
             if limit is None:
                 return self._source.batch_size
             found: int | None = getattr(limit, "max_bytes", None)

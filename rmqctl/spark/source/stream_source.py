@@ -1,7 +1,8 @@
 """`spark.readStream.format("rocketmq")`: logs as streams.
 
-A stream reads logs while they are written. Its offset is a physical offset for each store, where an item begins. The
-driver walks over the new part of each log, so that each split begins where a record begins. The tasks make the rows.
+A stream reads logs while brokers write them. What Spark calls the offset of a stream is one physical offset for each
+store. An item begins at each of these physical offsets. The driver first goes through the new part of each log, so that
+each split begins where a record begins. The tasks then make the rows.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ EARLIEST, LATEST = "earliest", "latest"
 class StreamSource:
     """The source of `spark.readStream.format("rocketmq")`.
 
-    `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the begin of the
-    log) or latest. `splitMiB` is the MiB of the log for each task. `batchMiB` is the approximate MiB of each store in
-    one batch. Raises BadRequest.
+    The options `path`, `paths`, `brokerConf` and `followLinks` define the stores. `startingOffset` is earliest (the
+    begin of the log) or latest (the end of the log). `splitMiB` is the number of MiB of the log that each task reads.
+    `batchMiB` is the approximate number of MiB of each store's log in one batch. Raises BadRequest if an option is not
+    valid.
     """
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -48,7 +50,7 @@ class StreamSource:
             raise BadRequest(f"startingOffset is {self._starting!r}", hint=f"{EARLIEST} or {LATEST}")
 
     def begin(self) -> dict[str, int]:
-        """Return where a new stream begins.
+        """Return, for each store, the physical offset where a new stream begins.
 
         Raises the errors of opening the stores.
         """
@@ -64,9 +66,10 @@ class StreamSource:
         return offsets
 
     def end(self, start: Mapping[str, int], most: int | None) -> dict[str, int]:
-        """Return how far the logs are written.
+        """Return, for each store, the physical offset where the next batch ends.
 
-        The result for each log is about `most` bytes after `start`, or the end of the log.
+        This offset is about `most` bytes after `start`, but not after the written part of the log. If `most` is None,
+        the batch ends at the end of the written part.
         """
         warm_up_once(scan)
         offsets = {}
@@ -77,7 +80,7 @@ class StreamSource:
         return offsets
 
     def tasks(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[Task]:
-        """Return the tasks for the data between two offsets.
+        """Return the tasks for the data between the offsets `start` and `end`.
 
         Each split begins where an item begins, and ends where an item ends.
         """

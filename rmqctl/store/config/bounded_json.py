@@ -1,8 +1,8 @@
-"""JSON from a file that anybody may have written, parsed in bounded memory.
+"""A parser for JSON files of any content, which uses bounded memory.
 
-A document is accepted iff (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
-"`, which bound the number of its values, (3) it is nested at most DEPTH_MAX deep, (4) its integers have 64 bits, and
-its other numbers are finite.
+A document is accepted if (1) it is JSON without NaN and Infinity, (2) it has at most `signs_max` of the signs `, : [ {
+"`, so that the number of its values is limited, (3) it is nested at most DEPTH_MAX deep, (4) its integers fit in 64
+bits, and its other numbers are finite. Any other document is refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 def check_signs(text: str, signs_max: int) -> None:
-    """Raise ValueError where a document has more values than any real one.
+    """Raise ValueError if a document has more than `signs_max` signs.
 
-    A sign takes at most 100 bytes of memory once parsed.
+    No real document has so many signs (`, : [ { "`). After parsing, a document takes at most 100 bytes of memory for
+    each sign.
     """
     if sum(map(text.count, SIGNS)) > signs_max:
         raise ValueError(f"more than {signs_max} commas, colons, quotes and opening brackets")
@@ -29,7 +30,7 @@ def check_signs(text: str, signs_max: int) -> None:
 def loads(text: str, signs_max: int) -> Any:
     """Parse a document.
 
-    Raises ValueError, whose one line gives the reason, where the document is not accepted.
+    Raises ValueError if the document is not accepted. The message of the error gives the reason in one line.
     """
     check_signs(text, signs_max)
     try:
@@ -58,9 +59,10 @@ def _constant(text: str) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise ValueError where a value is nested deeper than DEPTH_MAX.
+    """Raise ValueError if a value is nested deeper than DEPTH_MAX.
 
-    Goes level by level, without recursion. Printing and converting recurse, so they are safe for what is accepted here.
+    The check goes from level to level, without recursion. Code that prints or converts a value is recursive. This code
+    can safely use a value that passes the check.
     """
     level, depth = [value], 0
     while level:

@@ -1,4 +1,4 @@
-"""broker.conf, a Java properties file: the settings that a store depends on."""
+"""The settings of broker.conf (a Java properties file) for a store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class BrokerConf(NamedTuple):
-    """The parts of broker.conf that define the layout of the store.
+    """The settings of broker.conf that rmqctl uses.
 
-    Sizes in bytes, times in ms; None: the file does not set the value.
+    Most of them define the layout of the store. Sizes are in bytes, times in ms. None: the file does not set the value.
     """
 
     commitlog_paths: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class BrokerConf(NamedTuple):
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read a broker.conf.
 
-    Raises BadRequest when the file cannot be read, or when a number in it is not valid.
+    Raises BadRequest if the file cannot be read, or if a value in the file is not valid.
     """
     said = JavaProperties(path)
     read_only = said.paths("readOnlyCommitLogStorePaths")
@@ -73,10 +73,10 @@ def read_broker_conf(path: Path) -> BrokerConf:
 
 
 def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
-    """Return the size of batch consume queue files in bytes; None if it is not set.
+    """Return the length of a batch consume queue's files in bytes.
 
-    5.x does not round this size, and does not load queues whose file size is no multiple of a unit. Raises BadRequest
-    for such a size.
+    None: the file does not set the length. 5.x does not round this length. If the length is not a multiple of the size
+    of a unit, 5.x does not load the queue. Raises BadRequest for such a length.
     """
     size = said.number("mapperFileSizeBatchConsumeQueue")
     if size is not None and size % BATCH_CQ_UNIT.size:
@@ -89,9 +89,9 @@ def _batch_queue_size(said: JavaProperties, path: Path) -> int | None:
 
 
 def _delays(text: str, path: Path) -> tuple[int, ...]:
-    """Return the delays of `1s 5s 10s ...` in ms.
+    """Return the delays of a text such as `1s 5s 10s` in ms.
 
-    An unset value gives the broker's own list.
+    If the text is empty, the result is the broker's own list. Raises BadRequest if a word is not a duration.
     """
     if not text.strip():
         return DELAYS_MS

@@ -1,6 +1,6 @@
-"""When a broker deletes files, and how many.
+"""The settings that say when a broker deletes files, and how many.
 
-These are the settings of RocketMQ's CleanCommitLogService, and rmqctl's own.
+Some are settings of RocketMQ's CleanCommitLogService. The others are rmqctl's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 class ExpirySettings(NamedTuple):
     """The settings of deletion; times in ms, sizes in bytes.
 
-    Defaults are the broker's own. The comments are the keys of broker.conf.
+    The defaults are those of the broker. The comment beside a setting gives its key in broker.conf.
     """
 
     reserved_ms: int = 72 * HOUR_MS  # fileReservedTime, hours
@@ -52,9 +52,9 @@ USUAL_EXPIRY = ExpirySettings()
 
 
 def expiry_settings(said: JavaProperties) -> ExpirySettings:
-    """Return the settings of broker.conf.
+    """Return the settings of deletion that broker.conf sets.
 
-    Raises BadRequest where a number is not valid.
+    A setting that broker.conf does not have has its default. Raises BadRequest if a value is not valid.
     """
 
     def number(name: str, usual: float, least: int = 0) -> int:
@@ -76,9 +76,10 @@ def expiry_settings(said: JavaProperties) -> ExpirySettings:
 
 
 def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
-    """Return the settings that a broker of the profile reads.
+    """Return the settings that take effect in a broker of the profile.
 
-    4.x does not know the keys of 5.x.
+    Some keys are read only by 5.x. For 4.x, their settings `batch`, `force_percent` and `warning_percent` have their
+    default values.
     """
     if profile.force_level_asks:
         return said
@@ -87,9 +88,10 @@ def known_to(profile: Profile, said: ExpirySettings) -> ExpirySettings:
 
 
 def parse_hours(text: str) -> tuple[int, ...]:
-    """Return the hours of `04` or `04;05`.
+    """Return the hours of a text such as `04` or `04;05`.
 
-    Raises ValueError for blanks and commas, with which a broker never deletes a file.
+    Raises ValueError for any other text, for example with spaces or commas. With such a text, a broker never deletes a
+    file.
     """
     words = text.split(";")
     while words and not words[-1]:
@@ -112,7 +114,10 @@ def _hours(said: JavaProperties) -> tuple[int, ...]:
 
 
 def _percent(said: JavaProperties, name: str, usual: float) -> float:
-    """Return a fraction as percent."""
+    """Return a setting that is a fraction (such as 0.8) in percent.
+
+    If the file does not set it, the result is `usual`. Raises BadRequest if the value is not a fraction.
+    """
     text = said.text(name)
     if not text:
         return usual

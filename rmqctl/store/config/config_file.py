@@ -1,9 +1,9 @@
 """The files of config/ as a broker loads them.
 
-A broker reads the `.bak` of a file when the main file is empty or not valid.
+A broker reads the `.bak` of a file if the main file does not exist, is empty or is not valid.
 
-The JSON is fastjson's dialect, in UTF-8 (5.x) or the platform's charset (4.x; bytes that are not UTF-8 are read as
-Latin-1).
+The files are JSON in fastjson's dialect. The text is in UTF-8 (5.x) or in the platform's charset (4.x). rmqctl reads a
+file that is not valid UTF-8 as Latin-1.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ TOPICS_CONFIG, TOPIC_TABLE = "topics.json", "topicConfigTable"
 
 
 class ConfigFile(NamedTuple):
-    """A config file as a broker loads it: `content`, or None and the `problem`.
+    """A config file as a broker loads it.
 
-    `source` is the file that was loaded.
+    `content` is the content of the file. If the file cannot be loaded, `content` is None. `problem` says what is wrong
+    with the main file or with its `.bak`. `source` is the file that was loaded: the main file or its `.bak`. If none
+    was loaded, `source` is None.
     """
 
     name: str
@@ -33,10 +35,10 @@ class ConfigFile(NamedTuple):
 
 
 def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
-    """Load config/`name`, or its `.bak` where a broker would load that.
+    """Load config/`name`, or its `.bak` if a broker would load the `.bak`.
 
-    A file that does not exist has an empty content. With a bad main file and no `.bak` a broker starts with an empty
-    configuration; here the content is None.
+    If neither file exists, the content is an empty dict. If one of them exists but none can be loaded, the content is
+    None. In this case, a broker starts with an empty configuration.
     """
     path = folder / name
     main, problem = _parse(storage, path)
@@ -50,7 +52,10 @@ def load_config(storage: Storage, folder: Path, name: str) -> ConfigFile:
 
 
 def _parse(storage: Storage, path: Path) -> tuple[dict[str, Any] | None, str]:
-    """Return (content, problem); (None, "") when the file does not exist."""
+    """Return the content of a file, and its problem.
+
+    If the file does not exist, the result is (None, ""). If the file has a problem, the content is None.
+    """
     try:
         kind = storage.entry(path).kind
         if kind is Kind.MISSING:
@@ -84,7 +89,10 @@ def _decoded(raw: bytes) -> str:
 
 
 def table(config: ConfigFile, key: str) -> dict[str, Any]:
-    """Return the map `key` of a config file; empty when it is missing or not a map."""
+    """Return the map with the name `key` of a config file.
+
+    The result is empty if the file has no such map.
+    """
     found = (config.content or {}).get(key)
     return found if isinstance(found, dict) else {}
 
@@ -92,7 +100,7 @@ def table(config: ConfigFile, key: str) -> dict[str, Any]:
 def batch_topics(topics: ConfigFile) -> frozenset[str]:
     """Return the topics with batch consume queues (5.x, queue.type=BatchCQ).
 
-    topics.json names them.
+    `topics` is the content of topics.json, which has this attribute.
     """
     found = set()
     for name, topic in table(topics, TOPIC_TABLE).items():

@@ -1,10 +1,16 @@
-"""The types of config/*.json that rmqctl uses, as a broker's fastjson reads them.
+"""The types of values in config/*.json, as a broker's fastjson reads them.
 
-These are the answers of the real 4.9.7 and 5.3.3 (fastjson 1.2.69 and 1.2.83). A number may also be written as text
-("4"; fastjson ignores commas in it, and an int may end with zeros after a point: "1,000.0"), with a fraction (1.5 is
-read as 1) or as true (1). A field of an object that is null, "" or "null" has its default. For anything else in place
-of a number, an object or a map, and for null in a map, the broker deletes the file and reads its .bak. Other fields may
-have any value, and are kept unchanged. Numbers of queues and queueIds are Java's int, offsets its long.
+Only the values that rmqctl uses have types here. The rules are what the real brokers 4.9.7 and 5.3.3 (fastjson 1.2.69
+and 1.2.83) do.
+
+A number may also be written as text ("4"), with a fraction (1.5 is read as 1) or as true (1). In a text, fastjson
+ignores commas. The text of an int may have a point with zeros at its end ("1,000.0"). A field of an object has its
+default if its value is null, "" or "null".
+
+If a number, an object or a map has any other value instead, the broker deletes the file and reads its .bak. The broker
+does the same if a map has a null. All other fields may have any value, and are kept unchanged.
+
+Numbers of queues and queueIds are Java's int. Offsets are Java's long.
 """
 
 from __future__ import annotations
@@ -89,7 +95,10 @@ def _map(of: Kind, key_bits: int | None = None) -> Kind:
 
 
 def _number_key(key: str, bits: int, place: str) -> str:
-    """Return a map's key as a plain number: a broker reads "1,0" and "+10" as 10."""
+    """Return the key of a map as a plain number.
+
+    A broker reads the keys "1,0" and "+10" as 10. Raises ValueError if the key is not a number.
+    """
     number = _number(bits)(key, f"a key of {place}")
     if number is None:
         raise ValueError(f"a key of {place} is {_shown(key)}, not a number")
@@ -129,9 +138,9 @@ FILES: dict[str, Kind] = {
 
 
 def as_broker_reads(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return config/`name` as a broker reads it.
+    """Return the content of config/`name` as a broker reads it.
 
-    Raises ValueError, with the place and the reason, where a broker takes the file for invalid.
+    Raises ValueError if a broker treats the file as not valid. The error gives the place and the reason.
     """
     found: dict[str, Any] = FILES.get(name, _anything)(content, "")
     return found

@@ -1,4 +1,7 @@
-"""JSON in the dialect of fastjson, in which brokers write their configuration."""
+"""JSON in the dialect of fastjson.
+
+Brokers write their configuration in this dialect.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ _STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<![\w.+-])(-?\d+)(?=\s*
 
 
 def fastjson_loads(text: str) -> Any:
-    """Parse JSON as fastjson writes it, with unquoted integer keys (`{0:375,1:375}`).
+    """Parse JSON as fastjson writes it.
 
-    The keys are returned as strings. `bounded_json` parses the rest. Raises ValueError for input that is not JSON,
-    however deep, large or broken it is.
+    Keys may be integers without quotes, as in `{0:375,1:375}`. These keys are returned as strings. `bounded_json`
+    parses the JSON after this change. Raises ValueError for any text that is not JSON, and for JSON that is nested too
+    deep or is too large.
     """
     bounded_json.check_signs(text, SIGNS_MAX)
     quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m[1]}"' if m[1] else m[0], text)
@@ -26,10 +30,10 @@ def fastjson_loads(text: str) -> Any:
 
 
 def fastjson_dumps(value: Any, depth: int = 1) -> str:
-    """Return JSON as fastjson writes a broker's configuration, with its tabs.
+    """Return JSON as fastjson writes a broker's configuration, with tabs.
 
-    A map with integer keys is written in one line, with unquoted keys. The order is that of the map: fastjson sorts the
-    fields of a bean.
+    A map with integer keys is written in one line, and its keys have no quotes. Keys are written in the order of the
+    map. (fastjson itself sorts the fields of a bean; this function does not sort.)
     """
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Sizes of a store's files."""
+"""The lengths of a store's files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """Sizes of a store's files, in bytes, and counts of the index.
+    """The lengths of a store's files in bytes, and the limits of the index.
 
-    Defaults are the broker's own.
+    `index_slots` and `index_entries` are the numbers of slots and entries of an index file. The defaults are those of
+    the broker.
     """
 
     commitlog_file_size: int = 1 << 30
@@ -25,9 +26,9 @@ class Geometry(NamedTuple):
 
 
 def geometry_of_conf(conf: BrokerConf) -> Geometry:
-    """Return the sizes that broker.conf sets.
+    """Return the lengths that broker.conf sets.
 
-    Sizes that the file does not set are the broker's defaults.
+    If broker.conf does not set a length, the length is the broker's default.
     """
     usual = Geometry()
     return Geometry(

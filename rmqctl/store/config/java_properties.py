@@ -1,4 +1,4 @@
-"""A Java properties file, such as broker.conf: its texts, numbers and flags."""
+"""A Java properties file, such as broker.conf: texts, paths, numbers, flags."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER_DIGITS_MAX = 15
 class JavaProperties:
     """The properties of the file at `path`.
 
-    Methods raise BadRequest where the file cannot be read, or where a number in it is not valid.
+    Raises BadRequest if the file cannot be read. Methods raise BadRequest if a value in the file is not valid.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,13 +37,16 @@ class JavaProperties:
             raise BadRequest(f"not a broker.conf: {error}", path=str(path)) from error
 
     def text(self, name: str) -> str:
-        """Return the value of a key; empty if the file does not set it."""
+        """Return the value of a key.
+
+        The result is empty if the file does not set the key.
+        """
         return self._said.get(name, "").strip()
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """Return the paths of a list that is separated by commas.
+        """Return the paths of a comma-separated list.
 
-        Raises BadRequest where a path is not valid.
+        The result is empty if the file does not set the key `name`. Raises BadRequest if a path is not valid.
         """
         paths = tuple(path.strip() for path in self.text(name).split(",") if path.strip())
         for path in paths:
@@ -51,9 +54,9 @@ class JavaProperties:
         return paths
 
     def path_of(self, name: str) -> str:
-        """Return one path, or "" where the file does not set it.
+        """Return the path that the key `name` sets; "" if the file does not set it.
 
-        Raises BadRequest where the path is not valid.
+        Raises BadRequest if the path is not valid.
         """
         path = self.text(name).strip()
         self._check_path(name, path)
@@ -64,13 +67,17 @@ class JavaProperties:
             raise BadRequest(f"{name}={path!r} is not a path", path=str(self.path))
 
     def flag(self, name: str) -> bool | None:
-        """Return whether a key is set to `true`; None if the file does not set it."""
+        """Return whether a key is set to `true`.
+
+        False: the key has another value. None: the file does not set the key. Upper and lower case are the same.
+        """
         return self.text(name).lower() == "true" if name in self._said else None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the number of the first name that the file sets, at least `least`.
+        """Return the number of the first of `names` that the file sets.
 
-        None: the file sets none of them.
+        None: the file sets none of `names`. Raises BadRequest if the value is not a whole number, has more than 15
+        digits, or is less than `least`.
         """
         for name in names:
             if name in self._said:

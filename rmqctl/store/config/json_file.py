@@ -1,6 +1,6 @@
-"""The JSON files that rmqctl leaves in a store, read back.
+"""The reader of the JSON files that rmqctl writes into a store.
 
-Whoever owns the store may have replaced them with anything.
+The owner of the store may have replaced such a file with any content.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SIGNS_MAX = 4_000_000  # some 100,000 files of a journal
 
 
 def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
-    """Return the content of the file at `path`, of type `of_type`.
+    """Return the content of the file at `path`, as a value of type `of_type`.
 
-    Raises Unreadable, which says that `what` is damaged, and why: not a regular file, too large, not JSON, or a value
-    of another type.
+    Raises Unreadable if the file is not a regular file, is too large, is not JSON, or has a value of another type. The
+    error says that `what` is damaged or cannot be read, and why.
     """
     try:
         text = storage.read_file(path, SIZE_MAX).decode()
@@ -37,7 +37,10 @@ def read_json(storage: Storage, path: Path, of_type: Any, what: str) -> Any:
 
 
 def can_be_read(text: bytes) -> bool:
-    """Return whether `read_json` accepts a file of this size."""
+    """Return whether `read_json` accepts a file as large as `text`.
+
+    False: the text has too many bytes or too many signs (`bounded_json.check_signs`), or is not UTF-8.
+    """
     try:
         bounded_json.check_signs(text.decode(), SIGNS_MAX)
     except ValueError:

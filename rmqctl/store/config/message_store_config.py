@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class WritingConf(NamedTuple):
     """The settings for writing; sizes in bytes, times in ms, pages of 4 KiB.
 
-    Defaults are the broker's own. The comments are the keys of broker.conf.
+    The defaults are those of the broker. The comment beside a setting gives its key in broker.conf.
     """
 
     max_message_size: int = 4 * 1024 * 1024  # maxMessageSize
@@ -34,9 +34,9 @@ POOL_SIZE = 5
 
 
 def writing_conf(said: JavaProperties) -> WritingConf:
-    """Return the settings of broker.conf.
+    """Return the settings for writing that broker.conf sets.
 
-    Raises BadRequest where a number is not valid.
+    A setting that broker.conf does not have has its default. Raises BadRequest if a number is not valid.
     """
 
     def number(name: str, usual: int) -> int:

@@ -59,7 +59,8 @@ _ROCKSDB_PREFIXES, _ROCKSDB_SUFFIXES = ("MANIFEST-", "OPTIONS-", "LOG.old."), ("
 class Layout(Enum):
     """Where a store keeps its queues.
 
-    DLEDGER: queues are files, but the log is a DLedger group's.
+    FILES: in files. COMBINED: in files and in RocksDB. ROCKSDB: in RocksDB only. DLEDGER: in files, and the log is that
+    of a DLedger group.
     """
 
     FILES = "files"
@@ -75,16 +76,17 @@ _ONLY_THE_LOG = {
 
 
 def is_rocksdb_name(name: str) -> bool:
-    """Return whether RocksDB gives a file in its folder this name."""
+    """Return whether RocksDB uses this name for one of its files."""
     return name in _ROCKSDB_NAMES or name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES)
 
 
 class StorePath:
     """The parts of the store at `root`.
 
-    `log_only`: the caller reads nothing but the log. Raises NotAStore when there is no store, LayoutNotSupported for
-    DLedger and RocksDB unless `log_only`, Unreadable when the folder cannot be opened. A broker.conf can set the layout
-    as well.
+    `conf` can also show which layout the store has. `log_only` says that the caller reads only the log.
+
+    Raises NotAStore if there is no store at `root`. Raises LayoutNotSupported if the store's layout is DLedger, or
+    RocksDB without queue files, unless `log_only` is set. Raises Unreadable if the folder cannot be opened.
     """
 
     def __init__(
@@ -117,14 +119,14 @@ class StorePath:
         )
 
     def part(self, name: str) -> Path:
-        """Return the path of one of the store's parts."""
+        """Return the path of one of the store's parts, such as `index`."""
         return self.root / name
 
     def check_can_be_changed(self) -> None:
-        """Raise LayoutNotSupported where queues are also in RocksDB.
+        """Raise LayoutNotSupported if rmqctl must not change this store.
 
-        A broker does not start once its files and RocksDB differ. The same holds for DLedger: only the group may change
-        a member's log.
+        rmqctl must not change a store with queues in RocksDB, because a broker does not start if its files and RocksDB
+        differ. rmqctl must not change a DLedger store either, because only the group may change the log of a member.
         """
         if self.layout is Layout.DLEDGER:
             what = "a DLedger store is read-only for rmqctl: its log is the group's"
@@ -140,14 +142,18 @@ class StorePath:
 
     @property
     def has_abort(self) -> bool:
-        """Return whether `abort` exists: a broker runs, or died.
+        """Return whether `abort` exists.
 
-        A folder counts, as for brokers (new File(abort).exists()).
+        True: a broker runs, or a broker did not stop cleanly. As for brokers (new File(abort).exists()), a folder with
+        the name `abort` counts, too.
         """
         return self.storage.entry(self.part(ABORT)).kind is not Kind.MISSING
 
     def version_signs(self) -> list[str]:
-        """Return the signs in this store that 5.x wrote it."""
+        """Return the signs in this store that a broker of 5.x wrote the store.
+
+        The signs are names of files and folders, and PID_IN_ABORT. The list is empty if there is no sign.
+        """
         found = [sign for sign in SIGNS_OF_5 if self.storage.entry(self.part(sign)).kind is not Kind.MISSING]
         abort = self.storage.entry(self.part(ABORT))
         if abort.kind is Kind.FILE and abort.size:
@@ -156,19 +162,25 @@ class StorePath:
 
     @property
     def has_lock_file(self) -> bool:
-        """Return whether `lock` exists (4.3 and later make it, 4.1 does not)."""
+        """Return whether the file `lock` exists.
+
+        4.3 and later make this file. 4.1 does not make it.
+        """
         return self.storage.entry(self.part(LOCK)).kind is not Kind.MISSING
 
 
 def named_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the folders of the log that broker.conf names; none where it names none."""
+    """Return the folders of the log that broker.conf names.
+
+    The result is empty if broker.conf names no such folder.
+    """
     return [from_root(root, path) for path in conf.commitlog_paths]
 
 
 def writable_commitlogs(root: Path, conf: BrokerConf) -> list[Path]:
-    """Return the folders that get new files of the log, in the order of their turns.
+    """Return the folders in which a broker creates new files of the log.
 
-    MultiPathMappedFileQueue fills them in turn.
+    The order is that of MultiPathMappedFileQueue, which creates each new file in the next of these folders.
     """
     writable = sorted(set(conf.commitlog_paths) - set(conf.read_only_commitlog_paths))
     return [from_root(root, path) for path in writable] or [root / COMMITLOG]
@@ -196,7 +208,8 @@ def _entries(storage: Storage, root: Path) -> dict[str, Entry]:
 def _dledger_data(root: Path, entries: dict[str, Entry], conf: BrokerConf) -> Path | None:
     """Return the folder of DLedger's log.
 
-    None: the store has an ordinary log. Raises LayoutNotSupported.
+    None: the store has an ordinary log. Raises LayoutNotSupported if this folder does not exist, or if the store has
+    several such folders and broker.conf does not name one.
     """
     found = [
         name for name, entry in entries.items() if name.startswith(DLEDGER_PREFIX) and entry.kind is Kind.DIRECTORY

@@ -1,6 +1,6 @@
-"""Topics that every broker has, whether topics.json lists them or not.
+"""Topics that every broker has, even if topics.json does not list them.
 
-TopicValidator, up to 5.3.3; and topics of consumer groups (MixAll).
+The names are those of TopicValidator, up to 5.3.3. The prefixes of the topics of consumer groups are those of MixAll.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 def is_broker_topic(topic: str) -> bool:
     """Return whether a topic is one of a broker's own, or an LMQ topic.
 
-    LMQ topics have groups of their own.
+    LMQ topics have their own consumer groups.
     """
     return topic in SYSTEM_TOPICS or topic.startswith((*SYSTEM_PREFIXES, LMQ_PREFIX))
 
 
 def is_listed(topic: str, listed: Collection[str]) -> bool:
-    """Return whether a topic is known: `listed` in topics.json, or a broker's own.
+    """Return whether a topic is known.
 
-    Where topics.json lists nothing, no topic is known to be unknown.
+    True: the topic is in `listed` (the topics of topics.json), or is one of a broker's own topics. If `listed` is
+    empty, the result is always True, because nothing shows which topics are unknown.
     """
     return not listed or topic in listed or is_broker_topic(topic)

@@ -1,1 +1,1 @@
-"""Which queue units and index keys a message has."""
+"""The rules that say which queue units and index keys a message gets."""

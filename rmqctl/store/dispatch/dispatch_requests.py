@@ -1,4 +1,4 @@
-"""Dispatch requests of many messages: the columns for queues and index."""
+"""Dispatch requests of many messages, as columns for queues and the index."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class DispatchColumns(NamedTuple):
     """Dispatch requests as columns.
 
-    `messages` is a numpy array of DISPATCH_COLUMNS in log order, `hashes` (int32) has the keyHashes of all messages.
+    `messages` is a numpy array of DISPATCH_COLUMNS in log order. `hashes` is an int32 array with the key hashes of all
+    messages.
     """
 
     messages: Rows
@@ -43,17 +44,20 @@ class DispatchColumns(NamedTuple):
 
 
 class NotPassed:
-    """Filter for messages that the index already has.
+    """A filter that leaves out messages which the index already has.
 
-    A broker does not index messages before the last one that had keys (IndexService.buildIndex). Such messages come
-    where files of the log overlap.
+    A broker does not index a message if the last message with keys has a higher physical offset
+    (IndexService.buildIndex). Messages with lower offsets come later only if files of the log overlap.
     """
 
     def __init__(self) -> None:
         self._end_phy_offset = 0
 
     def take(self, described: DispatchColumns) -> DispatchColumns:
-        """Return the messages without those before the last one that had keys."""
+        """Return the dispatch columns without messages that the index already has.
+
+        These are messages with a lower physical offset than the last message with keys from earlier calls.
+        """
         messages = described.messages[int(described.messages["physical_offset"].searchsorted(self._end_phy_offset)) :]
         with_keys = np.flatnonzero(messages["hashes_count"])
         if len(with_keys):
@@ -62,10 +66,10 @@ class NotPassed:
 
 
 class DispatchRequestBuilder:
-    """Makes dispatch columns of scanned columns, in any thread.
+    """A maker of dispatch columns from scanned columns, for use in any thread.
 
-    `queues` are the (topic bytes, queueId) by their numbers. Keys are hashed only `with_keys`, and TAGS, as 5.4.0 and
-    later index them, only `with_tags`.
+    `queues` is a list of (topic bytes, queueId). The number of a queue is its position in this list. Keys are hashed
+    only if `with_keys` is set. TAGS is hashed only if `with_tags` is set, too. 5.4.0 and later index TAGS in this way.
     """
 
     def __init__(self, *, with_keys: bool, with_tags: bool = False) -> None:
@@ -77,7 +81,7 @@ class DispatchRequestBuilder:
         self._local = threading.local()
 
     def leave_keys_out(self) -> None:
-        """Stop hashing keys: the caller does not need them."""
+        """Stop hashing keys and TAGS, because the caller does not need the hashes."""
         self.with_keys = self.with_tags = False
 
     def take(self, columns: Columns) -> DispatchColumns:
@@ -119,7 +123,10 @@ class DispatchRequestBuilder:
         return DispatchColumns(np.array([row], DISPATCH_COLUMNS), np.array(hashes, np.int32))
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """Return the number of a queue; a new queue gets a new number."""
+        """Return the number of a queue.
+
+        A queue that has no number yet gets a new number.
+        """
         key = (topic, queue_id)
         with self._lock:
             if key not in self._numbers:
@@ -134,7 +141,10 @@ class DispatchRequestBuilder:
         return table
 
     def _room_for_hashes(self, room: int) -> Numbers:
-        """Return this thread's array for hashes, which the next call uses again."""
+        """Return this thread's array for at least `room` hashes.
+
+        The next call in this thread may return the same array, and its hashes are then overwritten.
+        """
         if len(getattr(self._local, "hashes", ())) < room:
             self._local.hashes = np.empty(room, np.int32)
         return self._local.hashes if room else np.empty(0, np.int32)
@@ -145,7 +155,8 @@ class DispatchRequestBuilder:
     def _hashes(self, message: Message) -> list[int]:
         """Return the hashes of a message's keys in the kernel's order.
 
-        UNIQ_KEY's comes first, then those of the words of KEYS, then that of TAGS.
+        The hash of UNIQ_KEY comes first, then the hashes of the words in KEYS, then the hash of TAGS. The list is empty
+        for a rollback record, or if `with_keys` is not set.
         """
         if not self.with_keys or transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return []
@@ -155,7 +166,10 @@ class DispatchRequestBuilder:
         return [*([] if unique is None else [unique]), *words, *([tag_key_hash(message.topic, tags)] if tags else [])]
 
     def _replaced(self, described: DispatchColumns, row: int, message: Message) -> DispatchColumns:
-        """Return the columns with one row replaced by what the one-record decoder reads."""
+        """Replace one row by what the one-record decoder reads for `message`.
+
+        Returns the changed dispatch columns. The hashes of the message are put at the end of `hashes`.
+        """
         one = self.of(message)
         start = len(described.hashes)
         described.messages[row] = one.messages[0]

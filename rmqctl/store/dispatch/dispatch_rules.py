@@ -1,6 +1,6 @@
-"""Where dispatch puts a message: its units in queues, and its index keys.
+"""Where dispatch puts a message: the units of the message in its queues.
 
-These are the rules of ConsumeQueue, LMQ and IndexService.
+These are the rules of ConsumeQueue and LMQ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ INNER_NUM_MAX = 2**15 - 1
 
 
 class DispatchTarget(NamedTuple):
-    """A place in a queue; `scheduled`: the tagsCode is a delivery time."""
+    """The unit that a message gets in one queue.
+
+    `queue_offset` is the place of the unit in the queue. If `scheduled` is True, the tagsCode of the unit is a delivery
+    time, and not `tags_code`.
+    """
 
     topic: str
     queue_id: int
@@ -33,7 +37,8 @@ class DispatchTarget(NamedTuple):
 def queue_destinations(message: Message) -> list[DispatchTarget]:
     """Return the units that dispatch makes for a message.
 
-    They are the unit of its own queue and those of LMQ; a prepared or rollback record has none.
+    The first unit is in the message's own queue. The others are in LMQ queues. A prepared or rollback record has no
+    units.
     """
     if transaction_type(message.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
         return []
@@ -46,9 +51,10 @@ def queue_destinations(message: Message) -> list[DispatchTarget]:
 
 
 def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTarget]:
-    """Return the units in light queues (LMQ).
+    """Return the units of a message in light queues (LMQ).
 
-    They have the tagsCode of the message's `own` unit, even where that is a delivery time.
+    These units have the same tagsCode as `own`, the unit in the message's own queue. This is so even if the tagsCode is
+    a delivery time.
     """
     return [
         own._replace(
@@ -59,20 +65,20 @@ def light_destinations(message: Message, own: DispatchTarget) -> list[DispatchTa
 
 
 def batch_size(message: Message) -> int:
-    """Return how many queue offsets a message of a batch consume queue takes.
+    """Return how many queue offsets a message in a batch consume queue takes.
 
-    It is INNER_NUM of an inner batch, otherwise 1.
+    For an inner batch, this is the property INNER_NUM. For any other message, or if INNER_NUM is not valid, this is 1.
     """
     number = message.properties.get(properties.INNER_NUM, "1")
     return int(number) if is_offset(number) else 1
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return a record's first queue offset and number of queue offsets.
+    """Return the first queue offset of a record, and the number of its offsets.
 
-    The record is one of a batch consume queue.
-
-    CommitLog.setBatchSizeIfNeeded.
+    The record is in a batch consume queue. The values come from INNER_BASE and INNER_NUM
+    (CommitLog.setBatchSizeIfNeeded). If one of these properties is not valid, the result is the record's queue offset,
+    and 1.
     """
     base, number = (message.properties.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     if not (is_offset(base) and is_offset(number) and int(number) <= INNER_NUM_MAX):
@@ -81,10 +87,10 @@ def batch_of(message: Message) -> tuple[int, int]:
 
 
 def right_tags_code(target: DispatchTarget, store_timestamp: int, code: int) -> bool:
-    """Return whether `code` is the tagsCode that dispatch writes: the hash of TAGS.
+    """Return whether `code` is the tagsCode that dispatch writes.
 
-    For a scheduled message it is the store time plus a delay of whole seconds. The broker's configuration sets the
-    delays (messageDelayLevel), so any delay is accepted.
+    The right tagsCode is the hash of TAGS. For a scheduled message, it is the store time plus a delay of whole seconds.
+    The broker's configuration sets the delays (messageDelayLevel), so any such delay is right.
     """
     if not target.scheduled:
         return code == target.tags_code

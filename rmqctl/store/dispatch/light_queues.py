@@ -49,9 +49,9 @@ LEFT_OUT_PREFIXES = (RETRY_PREFIX, SYSTEM_PREFIX)
 
 
 def is_left_out_topic(topic: str) -> bool:
-    """Return whether 5.2 and later give messages of a topic no place in light queues.
+    """Return whether 5.2 and later keep the messages of a topic out of LMQ.
 
-    MixAll.topicAllowsLMQ.
+    True: messages of this topic have no place in light queues (MixAll.topicAllowsLMQ).
     """
     return topic.startswith(LEFT_OUT_PREFIXES) or topic == SCHEDULE_TOPIC
 
@@ -59,8 +59,9 @@ def is_left_out_topic(topic: str) -> bool:
 def light_offsets(message: Message) -> list[tuple[str, int]]:
     """Return the light queues of a message, and its queue offset in each.
 
-    A copy that 5.2 or later left out has none. Names with `/`, and offsets that are no number or that no queue file can
-    have, are skipped.
+    The list is empty if the message names more or fewer queues than offsets. The list is also empty if the message is a
+    copy that 5.2 or later kept out of LMQ. A queue is skipped if its name has a `/`, or if its offset is not a number
+    that a queue can have.
     """
     found = message.properties
     names = java_split(found.get(properties.INNER_MULTI_DISPATCH, ""))
@@ -75,24 +76,28 @@ def light_offsets(message: Message) -> list[tuple[str, int]]:
 
 
 def gets_no_unit(topic: str, queue_offset: int, queue_end: int) -> bool:
-    """Return whether a message gets no unit in a light queue of `queue_end` units.
+    """Return whether a message gets no unit in a light queue.
 
-    A message of a topic without light queues (see above) may have a copied queue offset, and 0 as well.
+    `queue_offset` is the message's offset for this queue. `queue_end` is the queue's end offset.
+
+    True: `queue_offset` is less than `queue_end`, and one of two conditions is met. Either `queue_offset` is greater
+    than 0, or the topic of the message is kept out of LMQ. In the second case, the offset may be a copy, and may also
+    be 0.
     """
     return queue_offset < queue_end and (queue_offset > 0 or is_left_out_topic(topic))
 
 
 def is_light_name(name: str) -> bool:
-    """Return whether a name can be a light queue.
+    """Return whether a name can be the name of a light queue.
 
-    Brokers accept any name that can be a folder, such as MQTT's with + and #.
+    Brokers accept any name that a folder can have, for example the names of MQTT with + and #.
     """
     unusable = name in ("", ".", "..") or any(character in name for character in "/\0\ufffd\x01\x02")
     return not unusable and len(name.encode()) <= NAME_MAX
 
 
 def java_split(text: str) -> list[str]:
-    """Return the words of a comma list as Java's String.split does.
+    """Split a text at its commas, as Java's String.split does.
 
     Empty words at the end are left out.
     """
@@ -103,13 +108,17 @@ def java_split(text: str) -> list[str]:
 
 
 def is_offset(text: str) -> bool:
-    """Return whether a property's text is a queue offset that a queue can have."""
+    """Return whether a text is a number that can be an offset in a queue.
+
+    False: the text is not a number, or no queue can have such a large offset.
+    """
     return 0 < len(text) <= OFFSET_DIGITS_MAX and text.isascii() and text.isdecimal() and int(text) < PLACES_MAX
 
 
 def undispatchable_offset(message: Message) -> str | None:
-    """Return the first queue offset at which dispatch fails (Long.parseLong).
+    """Return the first of a message's LMQ offsets at which dispatch fails.
 
+    Dispatch fails if Java cannot read the text of the offset as a number (Long.parseLong). The result is this text.
     None: a broker can dispatch the message.
     """
     found = message.properties
@@ -127,10 +136,10 @@ def _is_java_long(text: str) -> bool:
 
 
 def _is_left_out_copy(message: Message) -> bool:
-    """Return whether 5.2 or later wrote a message to a topic without light queues.
+    """Return whether a message is a copy that 5.2 or later kept out of LMQ.
 
-    Its properties then end as no broker from 4.9.1 to 5.1.4 ends them: with 0x02, or (5.2.0 and 5.3.0) with 20 bytes
-    that are no property.
+    The topic of such a message is kept out of LMQ, and its properties show the broker's version. They end with 0x02, or
+    (5.2.0 and 5.3.0) with 20 bytes that are no property. Brokers from 4.9.1 to 5.1.4 never end properties in this way.
     """
     if not is_left_out_topic(message.topic) or message.prepared_transaction_offset == PLACEHOLDER_SIGN:
         return False

@@ -1,6 +1,6 @@
-"""The queue offsets that the messages of each queue have, and their number.
+"""The queue offsets and the number of the messages in each queue.
 
-Both are collected batch by batch.
+Both are updated with each batch of messages that is read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class QueueSpans:
-    """Queue offsets [first, end) of each queue.
+    """The queue offsets [first, end) of the messages in each queue.
 
-    Where a topic was deleted and created again, they are those of the newest topic. `message_at` decodes the message at
-    a physical offset, for LMQ and batches. `records` and `bytes` count all messages, in a queue or not.
+    If a topic was deleted and created again, these are the offsets of the newest topic. `message_at` decodes the
+    message at a physical offset. It is used for LMQ and for batch consume queues. `records` is the number of all
+    messages, and `bytes` is their size. Messages without a place in a queue are counted, too.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -56,9 +57,9 @@ class QueueSpans:
             span["end"], span["count"], span["last_at"] = place.queue_offset + 1, span["count"] + 1, physical_offset
 
     def of(self, key: QueueKey) -> tuple[int, int, int]:
-        """Return a queue's first offset, its end, and its number of messages.
+        """Return a queue's first offset, its end offset and its message count.
 
-        Zeros where it has none.
+        All three are 0 if the queue has no messages.
         """
         number = self._number(key)
         self._make_room()
@@ -66,13 +67,16 @@ class QueueSpans:
         return int(span["first"]), int(span["end"]), int(span["count"])
 
     def end_of_batches(self, key: QueueKey) -> int:
-        """Return the end of a queue of batches: the offset after its last batch."""
+        """Return the end of a batch consume queue.
+
+        The end is the queue offset after the last batch.
+        """
         _, end, count = self.of(key)
         last = self._message_at(int(self._spans[self._number(key)]["last_at"])) if count else None
         return end if last is None else last.queue_offset + batch_size(last)
 
     def counts(self) -> dict[QueueKey, int]:
-        """Return how many messages each queue has; queues without messages are left out."""
+        """Return the number of messages in each queue that has messages."""
         queues = ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in self._builder.queues)
         return {key: count for key, count in zip(queues, self._spans["count"].tolist(), strict=False) if count}
 

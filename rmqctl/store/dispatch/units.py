@@ -1,4 +1,4 @@
-"""Which messages get a unit in their consume queue; units of batch queues."""
+"""Which messages get a unit, and the units of batch consume queues."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def have_units(messages: Rows) -> Flags:
-    """Return for each message (DISPATCH_COLUMNS) whether its queue has a unit for it.
+    """Return, for each message, whether the message gets a unit in its queue.
 
-    Prepared and rollback records have none.
+    `messages` is an array of DISPATCH_COLUMNS. The result is a bool array. Prepared and rollback records get no unit.
     """
     kinds = messages["sys_flag"] & TRANSACTION_MASK
     found: Flags = (kinds != TransactionType.PREPARED) & (kinds != TransactionType.ROLLBACK)
@@ -28,9 +28,10 @@ def have_units(messages: Rows) -> Flags:
 
 
 def batch_units(rows: Rows, message_at: Callable[[int], Message | None]) -> Rows:
-    """Return the units of a batch consume queue for messages.
+    """Return the units of a batch consume queue, one unit for each message.
 
-    The messages are a numpy array of DISPATCH_COLUMNS, the units one of BATCH_UNITS.
+    `rows` is a numpy array of DISPATCH_COLUMNS. The result is a numpy array of BATCH_UNITS. `message_at` decodes the
+    message at a physical offset.
     """
     units = np.zeros(len(rows), BATCH_UNITS)
     units["physicalOffset"], units["size"], units["tagsCode"] = rows["physical_offset"], rows["size"], rows["tags_code"]

@@ -1,1 +1,1 @@
-"""A store for reading: log, queues, index and offsets."""
+"""Reading a store: its log, its queues, its index and its offsets."""

@@ -1,12 +1,14 @@
 """The commit log, read from its first byte to its end.
 
-A scan has two modes. Strict stops at the first place that is not a good record, as recovery needs it. Lenient reports
-the damage, continues at the next record whose frame is whole and in its own place, and reads up to the last file.
+A scan has two modes. A strict scan stops at the first place that has no good record, as recovery does. A lenient scan
+reports the damage and continues at the next record whose frame is whole and in its own place. A lenient scan reads to
+the end of the last file.
 
-The log ends at the first eight zero bytes in place of a record. What a broker leaves after that on purpose is only
-zeros: the rest of the file, and the pre-allocated next one. Everything else there is damage: `hole` when whole records
-follow, `bytes-behind-end` when none do, `no-blank` when the next file continues the log although this one was never
-closed.
+The log ends at the first place where a record should begin, but the next eight bytes are zero. A broker leaves only
+zeros after this end: in the rest of the file, and in a pre-allocated next file. Everything else after the end is
+damage. The damage is a `hole` if whole records follow in the file. It is `bytes-behind-end` if bytes that are not zero
+follow, but no whole record. It is `no-blank` if the next file continues the log although this file does not end with a
+blank.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ SMALL_SEGMENT_SIZE = 2 * 1024 * 1024  # where `take` keeps more of a record than
 
 @dataclass
 class ScanSummary:
-    """What a scan has read so far: offsets and sizes in bytes.
+    """The counts and offsets of a scan so far; offsets and sizes are in bytes.
 
-    `ok_up_to` is the end of the last good record before the first damage; `end` is the end of the last good record.
+    `ok_up_to` is the physical offset after the last good record before the first damage. `end` is the physical offset
+    after the last good record.
     """
 
     bytes_scanned: int = 0
@@ -60,11 +63,11 @@ class ScanSummary:
 
     @property
     def records(self) -> int:
-        """Return good records: messages and blanks."""
+        """Return the number of good records (messages and blanks)."""
         return self.messages + self.blanks
 
     def count(self, item: ScanItem | RecordRun) -> None:
-        """Count one more item, or a run of good messages."""
+        """Add one more item, or a run of good messages, to the counts."""
         if isinstance(item, Damage):
             self.damages += 1
             self.bytes_scanned += 0 if item.code in NOT_SCANNED else item.size
@@ -85,8 +88,9 @@ class ScanSummary:
 class CommitLog:
     """The files of the log.
 
-    A scan calls `on_progress` with the bytes that it read, every few MiB. `entries_in` is DLedger's folder of files, in
-    which a header stands before each record.
+    A scan calls `on_progress` every few MiB, with the number of bytes read since the last call. `entries_in` is the
+    folder of DLedger's log files; each record in these files has a header before it. `entries_in` is None if the store
+    has no DLedger log.
     """
 
     def __init__(self, queue: MappedFileQueue, entries_in: Path | None = None) -> None:
@@ -97,18 +101,22 @@ class CommitLog:
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files."""
+        """Return the total size of the log's files, in bytes."""
         return sum(file.size for file in self.queue.files)
 
     @property
     def min_offset(self) -> int:
-        """Return the physical offset of the first byte that the log still has."""
+        """Return the physical offset of the first byte of the first file.
+
+        0 if the log has no file.
+        """
         return self.queue.min_offset
 
     def at(self, physical_offset: int) -> Message | Blank | Damage | None:
-        """Return the item at an offset.
+        """Return the item at a physical offset.
 
-        Damage `outside-log` when no file has the offset, `unreadable` when its file cannot be read.
+        None if eight zero bytes are there, because no record was written. The result is Damage `outside-log` if no file
+        has the offset, and Damage `unreadable` if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -119,9 +127,10 @@ class CommitLog:
             return _unreadable(file, physical_offset, error)
 
     def next_record(self, physical_offset: int) -> int | None:
-        """Return the first record or blank at or after an offset, in the same file.
+        """Return the offset of the first record or blank at or after an offset.
 
-        None: no record is left in the file, or it cannot be read.
+        Both are physical offsets in the same file. None if no record or blank is left in the file, if no file has the
+        offset, or if the file cannot be read.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -133,16 +142,16 @@ class CommitLog:
         return None if found is None else file.file_from_offset + found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at an offset if its frame is whole.
+        """Return the record at a physical offset if its frame is whole.
 
-        The content of the record may be damaged.
+        The content of the record may be damaged. None if no record with a whole frame begins there.
         """
         return message_of(self.at(physical_offset))
 
     def files_in_use(self) -> list[MappedFile]:
-        """Return the files up to the last one that begins with a record.
+        """Return the files up to the last file that begins with a record.
 
-        Pre-allocated files are left out. Raises OSError.
+        The pre-allocated files after that file are left out. Raises OSError if a file cannot be read.
         """
         count = len(self.queue.files)
         while count and not any(self.queue.files[count - 1].read(0, BLANK_SIZE)):
@@ -151,10 +160,11 @@ class CommitLog:
         return self.queue.files[:count]
 
     def end(self, hint: int | None = None) -> tuple[int, Message | None]:
-        """Return where a broker's scan of the last file ends, and its last message.
+        """Return where a broker's scan of the log ends, and the last message.
 
-        `hint` is the offset of a record in that file, such as that of a queue's last unit; it saves reading up to
-        there. Raises OSError.
+        The result is (physical offset, message). Only the last file in use is scanned; the message is None if the scan
+        finds no message. `hint` is the physical offset of a record in that file, for example the record of a queue's
+        last unit. With `hint`, the scan begins there and does not read the records before it. Raises OSError.
         """
         in_use = self.files_in_use()
         if not in_use:
@@ -172,7 +182,11 @@ class CommitLog:
         return file.file_from_offset + position, last
 
     def path_of(self, physical_offset: int) -> str:
-        """Return the name of the file that has an offset, or of the last file before it."""
+        """Return the name of the file that has a physical offset.
+
+        If no file has the offset, return the name of the last file before the offset. The name is empty if there is no
+        such file, either.
+        """
         file = self.queue.at_or_before(physical_offset)
         return file.name if file else ""
 
@@ -184,9 +198,10 @@ class CommitLog:
         stop: int | None = None,
         strict: bool = False,
     ) -> Iterator[ScanItem]:
-        """Yield every record of [start, stop) (default: all), in order, damage included.
+        """Yield the items of [start, stop) in log order, damage included.
 
-        A `start` inside a record begins with the next one. Strict ends after the first damage.
+        `start` and `stop` are physical offsets. Without them, the whole log is scanned. If `start` is inside a record,
+        the scan begins with the next record. A strict scan ends after the first damage.
         """
         files = self._files_from(start)
         items = (self._one_by_one(file, start) for file in files)
@@ -207,12 +222,13 @@ class CommitLog:
         segment_size: int | None = None,
         check_bodies: bool = True,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of the files of [start, stop), read by `threads` threads.
+        """Yield the items of the files of [start, stop), read by several threads.
 
-        The default is the whole log. Good messages come in columns, all else item by item, in order. The scan begins
-        with the whole file that holds `start`. The threads call `take` with the columns of each run of records. Without
-        `check_bodies` a message whose body's CRC is wrong may be among the good ones. Items of DLedger's log all come
-        one by one.
+        `threads` is the number of threads; `start` and `stop` are physical offsets. Without them, the whole log is
+        scanned. The scan begins at the first byte of the file that holds `start`. The items come in log order: good
+        messages in record runs, and all other items one by one. The threads call `take` with the columns of each record
+        run. Without `check_bodies`, a record run may have messages whose body has a wrong CRC. In DLedger's log, all
+        items come one by one.
         """
         from rmqctl.store.read.parallel_scan import SEGMENT_SIZE, ParallelScan  # numba: only for whole files
 
@@ -231,17 +247,18 @@ class CommitLog:
     def scan_by(
         self, items_of: Callable[[MappedFile], Iterator[ScanItem | RecordRun | ZeroTail]], summary: ScanSummary
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files as `scan_columns` does.
+        """Yield the items of all files, in the same way as `scan_columns`.
 
-        Another reader supplies the items.
+        `items_of` returns the items of one file.
         """
         files = self.queue.files
         yield from self._parts(summary, files, (items_of(file) for file in files), None, None, strict=False)
 
     def never_closed(self, zeros: ZeroTail) -> Damage | None:
-        """Return the damage `no-blank`: a file ends in zeros before a file with records.
+        """Return the damage `no-blank` if the log continues after a file's zeros.
 
-        None: no later file has any.
+        `zeros` is the rest of the file, which has only zeros instead of a blank. None if no later file shows that the
+        log continues.
         """
         files = self._files_from(zeros.physical_offset)
         items = chain([iter([zeros])], (self._one_by_one(file, None) for file in files[1:]))
@@ -249,7 +266,10 @@ class CommitLog:
         return next((item for item in found if isinstance(item, Damage) and item.code == NO_BLANK), None)
 
     def _one_by_one(self, file: MappedFile, start: int | None) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Return the items of one file that begin at physical offset `start` or later."""
+        """Return the items of one file that begin at `start` or later.
+
+        `start` is a physical offset. Without `start`, return all items of the file.
+        """
         reader = self._reader_of(file)
         position: int | None = 0
         if start is not None and start > file.file_from_offset:
@@ -259,7 +279,8 @@ class CommitLog:
     def _reader_of(self, file: MappedFile) -> type[RecordReader]:
         """Return the class that reads the records of a file.
 
-        A DLedger group that had an ordinary log before keeps those files.
+        A store of a DLedger group can also have files of an ordinary log, from the time before DLedger. The records of
+        these files have no DLedger headers.
         """
         return EntryReader if file.path.parent == self._entries_in else RecordReader
 
@@ -303,7 +324,7 @@ class CommitLog:
         items_of_files: Iterator[Iterator[ScanItem | RecordRun | ZeroTail]],
         start: int | None,
     ) -> Iterator[ScanItem | RecordRun]:
-        """Yield the items of all files, and between them what is wrong between the files."""
+        """Yield the items of all files, and the damage between the files."""
         wrong = sorted(self.queue.anomalies, key=lambda anomaly: anomaly.physical_offset)
         overlaps = any(anomaly.code == FILE_OVERLAP for anomaly in wrong)
         anomalies = deque(anomaly for anomaly in wrong if start is None or anomaly.end > start)
@@ -327,23 +348,24 @@ class CommitLog:
 
 
 def is_served(damage: Damage) -> bool:
-    """Return whether a damage is a record that brokers serve, and read on from.
+    """Return whether a damage is a record that brokers serve nevertheless.
 
-    They do not check the checksum of an empty body either.
+    A broker's scan continues after such a record. A wrong checksum of an empty body is served, too, because brokers do
+    not check an empty body.
     """
     message = damage.message
     return damage.code in SERVED or (damage.code == BAD_BODY_CRC and message is not None and not message.body)
 
 
 def _is_passed(item: ScanItem | None) -> bool:
-    """Return whether a broker's start reads on after an item."""
+    """Return whether the scan at a broker's start continues after an item."""
     return isinstance(item, Message | Blank) or (isinstance(item, Damage) and is_served(item))
 
 
 def message_of(item: ScanItem | None) -> Message | None:
-    """Return an item's message if its frame is whole.
+    """Return the message of an item if the frame of the message is whole.
 
-    The content of the message may be damaged.
+    The content of the message may be damaged. None if the item has no whole frame or is a blank.
     """
     if isinstance(item, Damage):
         return item.message
@@ -351,9 +373,9 @@ def message_of(item: ScanItem | None) -> Message | None:
 
 
 def goes_on(item: ScanItem | RecordRun | ZeroTail) -> bool:
-    """Return whether an item shows that the log continues in its file.
+    """Return whether an item shows that the log continues in the item's file.
 
-    An unreadable item does not show it.
+    False if the item is a tail of zeros, or if the item cannot be read.
     """
     return not isinstance(item, ZeroTail) and not (isinstance(item, Damage) and item.code in UNREADABLE)
 

@@ -1,8 +1,8 @@
-"""Consume queues, read: units by queue offset, and where a queue begins and ends.
+"""Consume queues, read: their units, and where a queue begins and ends.
 
-Files are named by byte offset; unit n is at byte n * unit size. The units in use are those from the first file on up to
-the first unit that is not in use (format/cq_unit.py). The end is found by bisection, since only zeros follow it.
-`verify` alone reads every unit and does not rely on that.
+A file is named by the byte offset of its first unit in the queue. Unit n begins at byte n * unit size. The units in use
+begin in the first file and end before the first unit that is not in use (format/cq_unit.py). This end is found by
+bisection, because only zeros follow it. `verify` does not rely on this: it reads every unit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNITS_PER_READ = 16384
 
 
 class UnitQueue(Protocol):
-    """What a consume queue and a batch consume queue have in common."""
+    """The methods that consume queues and batch consume queues have in common."""
 
     topic: str
     queue_id: int
@@ -33,7 +33,8 @@ class UnitQueue(Protocol):
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first message that the log still has.
 
-        The max offset when the log has none.
+        The log begins at `min_physical_offset`. If the log has no message of the queue any more, the result is the max
+        offset.
         """
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
@@ -45,39 +46,43 @@ class UnitQueue(Protocol):
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset after the last unit in use."""
+        """Return the byte offset in the queue after the last unit in use."""
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Return the units of queue offsets [start, end)."""
+        """Return the units that stand for the queue offsets [start, end)."""
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that lie in the file of the first one.
+        """Return the units of [queue_offset, end), but only from one file.
 
-        Returns None if no file has the first one.
+        This is the file that has the unit of `queue_offset`. None if no file has this unit.
         """
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit for which `holds`, found by bisection.
+        """Return the first unit for which `holds` returns True.
 
-        `holds` must be true for all later units, too.
+        The unit is found by bisection, so `holds` must also return True for all later units. None if there is no such
+        unit.
         """
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit that stands for a queue offset."""
+        """Return the unit that stands for a queue offset; None if it does not exist."""
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use."""
+        """Return the last unit in use; None if there is none."""
 
 
 class UsedTest(Protocol):
-    """Whether the bytes of a slot are a unit in use."""
+    """A test of whether the bytes of a slot are a unit in use."""
 
     def __call__(self, raw: bytes, /) -> bool:
         """Return whether the bytes of a slot are a unit in use."""
 
 
 class _Units:
-    """Slots of one size over the files of a queue; slot n is at byte n * unit size."""
+    """The slots in the files of a queue, all of one size.
+
+    A slot is the room for one unit. Slot n begins at byte n * unit size of the queue.
+    """
 
     def __init__(self, queue: MappedFileQueue, unit_size: int) -> None:
         self.queue = queue
@@ -91,7 +96,7 @@ class _Units:
         return file.size // self.unit_size
 
     def raw(self, slot: int) -> bytes | None:
-        """Return the bytes of a slot; None where no file has it."""
+        """Return the bytes of a slot; None if no file has the slot."""
         file = self.queue.find((slot + 1) * self.unit_size - 1)
         if file is None:
             return None
@@ -99,9 +104,9 @@ class _Units:
         return data if len(data) == self.unit_size else None
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (first slot, bytes of whole slots) of [start, end).
+        """Yield the slots [start, end) in blocks: (number of the first slot, bytes).
 
-        Missing files, and holes of sparse files, are left out.
+        The bytes are whole slots. Missing files, and holes of sparse files, are left out.
         """
         for file in self.queue.files:
             base = file.file_from_offset // self.unit_size
@@ -120,7 +125,10 @@ class _Units:
                 slot += whole
 
     def last_used(self, used: UsedTest) -> int | None:
-        """Return the last slot in use, in the last file with such a slot."""
+        """Return the number of the last slot in use; None if no slot is in use.
+
+        The last file that has a slot in use is searched by bisection.
+        """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // self.unit_size
             slots = range(base, base + self.slots_of(file))
@@ -145,9 +153,9 @@ def _batch_used(raw: bytes) -> bool:
 
 
 class ConsumeQueue:
-    """One queue of a topic, units of 20 bytes.
+    """One queue of a topic; each unit has 20 bytes.
 
-    Methods raise OSError when a file cannot be read.
+    The methods raise OSError if a file cannot be read.
     """
 
     unit_size = CQ_UNIT.size
@@ -160,7 +168,10 @@ class ConsumeQueue:
 
     @property
     def first_offset(self) -> int:
-        """Return the queue offset of the first unit for which the files have room."""
+        """Return the queue offset of the first slot in the files.
+
+        The slot need not be in use. 0 if the queue has no file.
+        """
         return self._units.first_slot
 
     @property
@@ -171,21 +182,23 @@ class ConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset after the last unit in use."""
+        """Return the byte offset in the queue after the last unit in use."""
         return self.max_offset * CQ_UNIT.size
 
     def min_offset(self, min_physical_offset: int) -> int:
         """Return the queue offset of the first unit whose message the log still has.
 
-        The max offset when the log has none.
+        The log begins at `min_physical_offset`. If the log has no message of the queue any more, the result is the max
+        offset.
         """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first unit, except pre-blanks, for which `holds`.
+        """Return the first unit for which `holds` returns True.
 
-        It must hold for all later units, too.
+        Pre-blank units are never returned. The unit is found by bisection, so `holds` must also return True for all
+        later units. None if there is no such unit.
         """
 
         def behind(queue_offset: int) -> bool:
@@ -197,39 +210,41 @@ class ConsumeQueue:
         return self.find(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the unit in use at a queue offset."""
+        """Return the unit in use at a queue offset; None if there is none."""
         raw = self._units.raw(queue_offset) if queue_offset >= self.first_offset else None
         if raw is None or not _cq_used(raw):
             return None
         return CqUnit(queue_offset, *CQ_UNIT.struct.unpack(raw))
 
     def last(self) -> CqUnit | None:
-        """Return the last unit in use that is not a pre-blank."""
+        """Return the last unit in use that is not a pre-blank; None if there is none."""
         last = self._units.last_used(_cq_used)
         unit = self.find(last) if last is not None else None
         return None if unit is None or unit.is_pre_blank else unit
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Yield the units in use of [start, end), in order."""
+        """Yield the units in use at the queue offsets [start, end), in order."""
         for slot, data in self._units.blocks(start, end):
             for at, (physical_offset, size, tags_code) in enumerate(CQ_UNIT.struct.iter_unpack(data), slot):
                 if physical_offset >= 0 and size > 0:
                     yield CqUnit(at, physical_offset, size, tags_code)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the units of [queue_offset, end) that lie in the file of the first one.
+        """Return the units of [queue_offset, end), but only from one file.
 
-        Returns None if no file has the first one.
+        This is the file that has room for the unit of `queue_offset`. None if there is no such file.
         """
         file = self.queue.find(queue_offset * CQ_UNIT.size)
         return None if file is None else self.units(queue_offset, min(end, file.end // CQ_UNIT.size))
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:
-        """Return the min offset that a broker sets after it loads a queue to `end`.
+        """Return the min offset that a broker sets after it loads a queue.
 
-        ConsumeQueue.correctMinOffset: it is the first unit of the first file that points to `min_physical_offset` or
-        beyond, pre-blank units included. Where that file has no such unit, the min offset is 0, whatever the file's
-        name is. With `expired_begins_at_end` (5.x) it is the queue's end where the last unit's message is gone, too.
+        `end` is the queue offset after the last loaded unit. The rule is ConsumeQueue.correctMinOffset. The first file
+        is searched for the first unit that points to `min_physical_offset` or a later offset. The min offset is the
+        queue offset of this unit. Pre-blank units count, too. If the first file has no such unit, the min offset is 0,
+        whatever the name of the file is. With `expired_begins_at_end` (5.x), the min offset is `end` if the last unit
+        points to an offset before `min_physical_offset`.
         """
 
         def reached(queue_offset: int) -> bool:
@@ -246,11 +261,10 @@ class ConsumeQueue:
         return candidates[at] if at < len(candidates) else 0
 
     def end_by_scan(self) -> int:
-        """Return the queue offset after the last unit in use.
+        """Return the queue offset after the last unit in use, without bisection.
 
-        Reads all units instead of bisecting.
-
-        It is right in a damaged queue, too.
+        The files are scanned from the last one backwards, until a file has a unit in use. Therefore the result is right
+        in a damaged queue, too.
         """
         for file in reversed(self.queue.files):
             base = file.file_from_offset // CQ_UNIT.size
@@ -268,22 +282,25 @@ class ConsumeQueue:
         return self.first_offset
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (queue offset, bytes of whole units) of [start, end), in use or not.
+        """Yield the units of [start, end) in blocks: (first queue offset, bytes).
 
-        Missing files, and holes of sparse files, are left out.
+        The bytes are whole units, in use or not. Missing files, and holes of sparse files, are left out.
         """
         return self._units.blocks(start, end)
 
     @property
     def slots_end(self) -> int:
-        """Return the queue offset after the last slot of the last file."""
+        """Return the queue offset after the last slot of the last file.
+
+        0 if the queue has no file.
+        """
         return self.queue.files[-1].end // CQ_UNIT.size if self.queue.files else 0
 
 
 class BatchConsumeQueue:
-    """A queue of 5.x with queue.type=BatchCQ.
+    """A batch consume queue of 5.x (queue.type=BatchCQ).
 
-    A unit of 46 bytes stands for a batch of `count` queue offsets.
+    Each unit has 46 bytes and stands for a batch of `count` queue offsets.
     """
 
     unit_size = BATCH_CQ_UNIT.size
@@ -296,28 +313,30 @@ class BatchConsumeQueue:
 
     @property
     def used_end(self) -> int:
-        """Return the byte offset after the last unit."""
+        """Return the byte offset in the queue after the last unit in use."""
         return self._candidates().stop * BATCH_CQ_UNIT.size
 
     @property
     def max_offset(self) -> int:
-        """Return the queue offset after the last batch."""
+        """Return the queue offset after the last batch; 0 if there is no batch."""
         last = self.last()
         return last.queue_offset + last.batch_size if last else 0
 
     def min_offset(self, min_physical_offset: int) -> int:
-        """Return the base offset of the first batch whose message the log still has.
+        """Return the base offset of the first batch whose record the log still has.
 
-        The max offset when the log has none.
+        The base offset is the queue offset of the batch's first message. The log begins at `min_physical_offset`. If
+        the log has no batch of the queue any more, the result is the max offset.
         """
         first = self.first_where(lambda unit: unit.physical_offset >= min_physical_offset)
         return first.queue_offset if first else self.max_offset
 
     def correct_min_offset(self, min_physical_offset: int, end: int, *, expired_begins_at_end: bool) -> int:  # noqa: ARG002 -- ConsumeQueue's
-        """Return the min offset that a broker gives the queue when it loads it.
+        """Return the min offset that a broker sets when it loads the queue.
 
-        It is the first batch of the first file whose record the log still has; without such a batch, that file's end.
-        -1 where the queue has no batch.
+        This is the base offset of a batch: the first batch in the first file for which the log still has the record. If
+        the first file has no such batch, the min offset is the queue offset at which the first file ends. If the queue
+        has no batch, the min offset is -1.
         """
         if self.last() is None:
             return -1
@@ -328,9 +347,10 @@ class BatchConsumeQueue:
         )
 
     def first_where(self, holds: Callable[[CqUnit], bool]) -> CqUnit | None:
-        """Return the first batch for which `holds`.
+        """Return the first batch for which `holds` returns True.
 
-        `holds` must be true for all later batches, too.
+        The batch is found by bisection, so `holds` must also return True for all later batches. None if there is no
+        such batch.
         """
 
         def behind(slot: int) -> bool:
@@ -342,14 +362,15 @@ class BatchConsumeQueue:
         return self._unit(candidates[at]) if at < len(candidates) else None
 
     def find(self, queue_offset: int) -> CqUnit | None:
-        """Return the batch that holds a queue offset."""
+        """Return the batch that contains a queue offset; None if there is none."""
         slot = self._slot_of(queue_offset)
         return None if slot is None else self._unit(slot)
 
     def iterate_from(self, queue_offset: int, end: int) -> Iterator[CqUnit] | None:
-        """Return the batches from the one with `queue_offset` up to `end`, in one file.
+        """Return the batches from `queue_offset` up to `end`, but only from one file.
 
-        None where no batch has it.
+        The first batch is the one that contains `queue_offset`. All batches are from the file of this batch, and begin
+        before `end`. None if no batch contains `queue_offset`.
         """
         slot = self._slot_of(queue_offset)
         file = None if slot is None else self.queue.find(slot * BATCH_CQ_UNIT.size)
@@ -359,12 +380,12 @@ class BatchConsumeQueue:
         return takewhile(lambda unit: unit.queue_offset < end, (unit for unit in units if unit is not None))
 
     def last(self) -> CqUnit | None:
-        """Return the last batch."""
+        """Return the last batch; None if there is no batch."""
         last = self._units.last_used(_batch_used)
         return self._unit(last) if last is not None else None
 
     def units(self, start: int, end: int) -> Iterator[CqUnit]:
-        """Yield the batches that overlap [start, end), in order."""
+        """Yield each batch that has a queue offset in [start, end), in order."""
         candidates = self._candidates()
         for _, data in self._units.blocks(candidates.start, candidates.stop):
             for physical_offset, size, tags_code, _, base, count, _, _ in BATCH_CQ_UNIT.struct.iter_unpack(data):
@@ -372,7 +393,10 @@ class BatchConsumeQueue:
                     yield CqUnit(base, physical_offset, size, tags_code, count)
 
     def _slot_of(self, queue_offset: int) -> int | None:
-        """Return the slot of the batch that holds a queue offset."""
+        """Return the slot of the batch that contains a queue offset.
+
+        None if no batch contains the queue offset.
+        """
 
         def base_offset(slot: int) -> int:
             unit = self._unit(slot)

@@ -1,6 +1,7 @@
-"""The consume queue's extension (enableConsumeQueueExt).
+"""The extension of a consume queue (enableConsumeQueueExt).
 
-By address, it has the tags code, store time and filter bitmap of a unit.
+The extension has extension units. A unit of the queue can have the address of an extension unit. This extension unit
+holds the tags code, the store time and the filter bitmap of the queue's unit.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ if TYPE_CHECKING:
 
 
 class ConsumeQueueExt:
-    """The extension of one queue."""
+    """The extension of one consume queue."""
 
     def __init__(self, queue: MappedFileQueue) -> None:
         self.queue = queue
 
     def tags_code(self, address: int) -> int | None:
-        """Return the tagsCode of the unit at an address.
+        """Return the tagsCode of the extension unit at an address.
 
-        None when no unit is there. Raises OSError.
+        None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[1] if unit is not None else None
 
     def size_at(self, address: int) -> int | None:
-        """Return the bytes of the unit at an address, bitmap included.
+        """Return the size of the extension unit at an address, in bytes.
 
-        None when no unit is there. Raises OSError.
+        The size includes the bitmap. None if no valid extension unit is there. Raises OSError.
         """
         unit = self._unit_at(address)
         return unit[0] if unit is not None else None
@@ -39,7 +40,7 @@ class ConsumeQueueExt:
     def end(self) -> int:
         """Return the byte offset after the last unit of the last file.
 
-        Reads the file from its start. Raises OSError.
+        The last file is read from its start. 0 if there is no file. Raises OSError.
         """
         if not self.queue.files:
             return 0
@@ -51,7 +52,10 @@ class ConsumeQueueExt:
         return file.file_from_offset + at
 
     def _unit_at(self, address: int) -> tuple[int, int] | None:
-        """Return (size, tagsCode) of a unit whose size is consistent."""
+        """Return (size, tagsCode) of the extension unit at an address.
+
+        None if no unit is there, or if its size does not agree with the length of its bitmap.
+        """
         offset = ext_offset(address)
         file = self.queue.find(offset)
         if file is None:

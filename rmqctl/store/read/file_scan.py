@@ -1,7 +1,8 @@
 """One commit log file, item by item, up to its blank or its unused end.
 
-Damage does not end the scan: its item says how far it reaches, and the next record whose frame is whole and in its own
-place follows. Runs of good messages come in columns where a ColumnReader is given, otherwise one by one.
+Damage does not end the scan. The damage is an item, whose size shows how far the damage reaches. The scan continues at
+the next record whose frame is whole and in its own place. If a ColumnReader is given, good messages come in record
+runs; otherwise they come one by one.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ SECTOR_SIZE = 512
 
 
 class ZeroTail(NamedTuple):
-    """The rest of a file, which has only zeros."""
+    """The rest of a file after its last item, if it has only zeros.
+
+    `physical_offset` is the offset of its first byte.
+    """
 
     physical_offset: int
 
 
 class RecordRun(NamedTuple):
-    """A run of good messages, `messages` of them.
+    """A record run: good messages, each directly after the one before.
 
-    `result` is what the scan's callback made of their columns.
+    `messages` is the number of messages. `result` is what the scan's callback returned for their columns; None without
+    a callback.
     """
 
     physical_offset: int
@@ -50,9 +55,10 @@ ScanItem = Message | Blank | Damage
 
 
 class FileScan:
-    """The items of `file` from `position` on, where an item must begin.
+    """The items of `file` from `position` on.
 
-    `ended` once the file has no more.
+    `position` is a byte position in the file, and an item must begin there. While items are read, `position` moves to
+    the next item. `ended` is True when the file has no more items.
     """
 
     def __init__(
@@ -74,7 +80,7 @@ class FileScan:
     def items(self, stop: int) -> Iterator[ScanItem | RecordRun | ZeroTail]:
         """Yield the items that begin before `stop`, a position in the file.
 
-        Pass `end_position` to get all items.
+        If `stop` is `end_position` of the file, all items are yielded.
         """
         while not self.ended and self.position < min(stop, end_position(self._file)):
             item = self._record_run(stop) or self._item()
@@ -103,7 +109,8 @@ class FileScan:
 def end_position(file: MappedFile) -> int:
     """Return the position after the last place where an item can begin.
 
-    At the file's very end an item can begin, since a blank must come before it.
+    An item can begin at the very end of a file: if the file ends without a blank, the missing blank is an item there
+    (Damage `no-blank`). The result is 0 for an empty file.
     """
     return file.size + 1 if file.size else 0
 
@@ -111,9 +118,10 @@ def end_position(file: MappedFile) -> int:
 def next_readable(
     file: MappedFile, position: int, stop: int | None = None, *, reader: type[RecordReader] = RecordReader
 ) -> int | None:
-    """Return the next record in [position, stop).
+    """Return the position of the next record or blank in [position, stop).
 
-    Skips what cannot be read, first by sectors, then in growing steps.
+    Parts of the file that cannot be read are skipped. The first step goes to the next sector (512 bytes), and the later
+    steps grow up to 1 MiB. None if no record or blank is found.
     """
     step = SECTOR_SIZE
     limit = file.size if stop is None else min(stop, file.size)
@@ -127,7 +135,10 @@ def next_readable(
 
 
 def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
-    """Return the item at `position`, a damage with its extent."""
+    """Return the item at `position`.
+
+    If the item is a Damage without a size, its size is set to show how far the damage reaches.
+    """
     at = reader.file.file_from_offset + position
     item = reader.at(position)
     if item is None:
@@ -138,9 +149,11 @@ def _next_item(reader: RecordReader, position: int) -> ScanItem | ZeroTail:
 
 
 def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
-    """Return where a damage ends: at the next record.
+    """Return the position where a damage ends.
 
-    Without a next record, it ends after the size that the record claims, or after the last byte written.
+    A damage ends at the next record. If no record follows, a damaged blank ends at the end of the file. Any other
+    damage then ends after the size that the damaged record claims, or after the last byte that is not zero, whichever
+    is later. If fewer than 8 bytes of the file remain after that, they belong to the damage, too.
     """
     following = reader.next_record(position + 1)
     if following is not None:
@@ -152,7 +165,10 @@ def _damage_end(reader: RecordReader, position: int, damage: Damage) -> int:
 
 
 def _behind_end(reader: RecordReader, position: int) -> Damage:
-    """Return the damage at a place with eight zero bytes and data after them."""
+    """Return the damage at eight zero bytes after which there is other data.
+
+    The damage is a `hole` if a whole record follows in the file, and `bytes-behind-end` otherwise.
+    """
     at = reader.file.file_from_offset + position
     following = reader.next_record(position)
     if following is not None:

@@ -1,9 +1,10 @@
-"""The index: from a topic's key to the physical offsets of messages.
+"""The index: it leads from a topic and a key to physical offsets.
 
-Messages found by their key's hash may have another key.
+The index holds only the hash of a key. A message that the index leads to may have another key with the same hash.
 
-A look-up follows a slot's chain from the newest entry to the oldest. In a damaged file a chain ends where its next
-number is not below the entry's own, so that no chain is longer than the file.
+A slot leads to its newest entry, and each entry leads to the next older entry of the slot. A look-up follows this
+chain. In a damaged file, the chain ends at an entry whose next number is not lower than its own number. Therefore no
+chain is longer than the file.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ NAME_LENGTH = 17  # yyyyMMddHHmmssSSS
 
 
 class IndexFile:
-    """One index file with `slots` hash slots (`configured`, or read off the file).
+    """One index file; `slots` is the number of its hash slots.
 
-    Methods raise OSError.
+    `configured` is this number if broker.conf sets it; otherwise the file shows the number. `usual` is the number of
+    slots in a file of the most common length. Methods raise OSError if the file cannot be read.
     """
 
     def __init__(self, file: MappedFile, configured: int | None = None, usual: int = 0) -> None:
@@ -40,10 +42,13 @@ class IndexFile:
 
     @cached_property
     def slots(self) -> int:
-        """Return how many hash slots the file has.
+        """Return the number of hash slots of the file.
 
-        That is the configured number, or the one that its length or the other files show where its header agrees;
-        otherwise the one that the entries show.
+        This is the configured number, if there is one. Otherwise, two numbers are tried: the number for the length of
+        this file, and the number for the most common length of the index files. If the length of this file is not the
+        length of a whole index file, the second number is tried first. The first number that agrees with the header and
+        the entries is returned. If neither number agrees, the place of the last entry shows the number. If the file has
+        no entries, or its entries show nothing, the number that is tried first is returned.
         """
         if self._configured:
             return self._configured
@@ -58,7 +63,8 @@ class IndexFile:
     def _fits(self, slots: int, header: IndexHeader) -> bool:
         """Return whether the first and the last entry agree with a number of slots.
 
-        They lead where the header says, and the last entry is the newest of its slot.
+        They agree if their physical offsets are beginPhyOffset and endPhyOffset of the header, and if the slot of the
+        last entry leads to the last entry.
         """
         first, last = self._entry_of(slots, 1), self._entry_of(slots, header.index_count - 1)
         if first is None or last is None or last.key_hash < 0:
@@ -72,11 +78,10 @@ class IndexFile:
         )
 
     def _slots_by_last_entry(self, header: IndexHeader) -> int | None:
-        """Return the number of slots at which the file's last entry fits.
+        """Return the number of slots that the place of the last entry shows.
 
-        The last entry has the header's endPhyOffset.
-
-        None when no place fits.
+        The last entry is found by its physical offset, which is endPhyOffset of the header. None if no place in the
+        file fits.
         """
         wanted = header.end_phy_offset.to_bytes(8, "big", signed=True)
         before = INDEX_HEADER.size + (header.index_count - 1) * INDEX_ENTRY.size + INDEX_ENTRY.offset("phyOffset")
@@ -91,14 +96,17 @@ class IndexFile:
 
     @property
     def capacity(self) -> int:
-        """Return how many entries the file has room for, the unused entry 0 included."""
+        """Return the number of entries that the file has room for.
+
+        The unused entry 0 is included.
+        """
         return max(0, (self.file.size - self._entries_at) // INDEX_ENTRY.size)
 
     def header(self) -> IndexHeader | None:
-        """Return the header.
+        """Return the header; None if the file is shorter than a header.
 
-        None when the file is shorter than a header. In a file without an entry 4.x leaves an indexCount of 0, and loads
-        it as 1.
+        In a file without entries, 4.x leaves indexCount at 0 but reads it as 1. In such a file, the returned indexCount
+        is 1.
         """
         raw = self.file.read(0, INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size:
@@ -107,7 +115,10 @@ class IndexFile:
         return header if header.index_count or header.hash_slot_count else header._replace(index_count=ENTRY_FIRST)
 
     def phy_offsets(self, key_hash: int) -> list[int]:
-        """Return the physical offsets of the entries with this hash, newest first."""
+        """Return the physical offsets of all entries with a key hash, newest first.
+
+        Empty if the file is shorter than a header.
+        """
         header = self.header()
         return (
             []
@@ -116,10 +127,10 @@ class IndexFile:
         )
 
     def select_phy_offset(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Return at most `max_num` physical offsets of a hash, newest first.
+        """Return at most `max_num` physical offsets of a key hash, newest first.
 
-        Their messages were stored in [begin, end] (ms). An entry's time is exact to the second
-        (IndexFile.selectPhyOffset).
+        Only messages stored in [begin, end] (ms) are included. The time of an entry is exact only to the second. The
+        rule is IndexFile.selectPhyOffset.
         """
         header = self.header()
         found: list[int] = []
@@ -136,7 +147,10 @@ class IndexFile:
         return found
 
     def _chain(self, header: IndexHeader, key_hash: int) -> Iterator[IndexEntry]:
-        """Yield the entries of a hash's slot, newest first, also those of other hashes."""
+        """Yield the entries in the slot of a key hash, newest first.
+
+        Other hashes may share the slot. The entries of these hashes are yielded, too.
+        """
         if not self.slots:
             return
         number = self._slot_of(self.slots, key_hash)
@@ -149,9 +163,10 @@ class IndexFile:
             below, number = number, entry.prev_index
 
     def entry_blocks(self, index_count: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first, bytes of whole entries), `count` at a time.
+        """Yield blocks of entries: (number of the first entry, bytes).
 
-        The entries are 1 to index_count - 1, as far as the file has them.
+        A block has the bytes of `count` whole entries; the last block may have fewer. Entries 1 to index_count - 1 are
+        read, or fewer if the file is too short for them.
         """
         number = 1
         end = min(index_count, self.capacity)
@@ -174,7 +189,7 @@ class IndexFile:
     def entries(self, first: int, end: int) -> Iterator[IndexEntry]:
         """Yield the entries with numbers in [first, end) that the file has.
 
-        They are read in one read.
+        One read of the file fetches all of these entries.
         """
         count = max(min(end, self.capacity) - first, 0)
         data = self.file.read(self._entries_at + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
@@ -184,7 +199,7 @@ class IndexFile:
     def slot_blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of the slot table: (number of the first slot, bytes).
 
-        A slot has 4 bytes. A short file gives the part of the table that it has.
+        A slot has 4 bytes. If the file is too short for the whole table, the slots that are missing are left out.
         """
         for first in range(0, self.slots, SLOTS_PER_BLOCK):
             count = min(SLOTS_PER_BLOCK, self.slots - first)
@@ -206,8 +221,8 @@ class IndexFile:
 class IndexService:
     """All index files of `folder`, oldest first.
 
-    `foreign` are the entries of the folder that are not index files. `usual_size` (bytes) is the length of most files:
-    a broker silently resizes any other.
+    `foreign` has the entries of the folder that are not index files. `usual_size` is the most common length of the
+    files, in bytes. A broker silently resizes a file of any other length.
     """
 
     def __init__(self, storage: Storage, folder: Path, configured_slots: int | None = None) -> None:
@@ -231,9 +246,10 @@ class IndexService:
             self.files.append(IndexFile(MappedFile(storage, entry.path, 0, entry.size), configured_slots, usual_slots))
 
     def phy_offsets(self, topic: str, key: str) -> list[int]:
-        """Return the distinct physical offsets of a key in the index, ascending.
+        """Return the physical offsets that the index has for a key, ascending.
 
-        Messages of other keys may be among them, because other keys may have the same hash. Raises OSError.
+        Each offset is returned once. Some offsets may belong to messages with another key, because two keys can have
+        the same hash. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         return sorted({offset for file in self.files for offset in file.phy_offsets(key_hash)})
@@ -241,8 +257,8 @@ class IndexService:
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Return at most `max_num` physical offsets for a key, newest first.
 
-        Only messages stored in [begin, end] (ms) are returned, as in IndexService.queryOffset. A message may appear
-        twice. Raises OSError.
+        Only messages stored in [begin, end] (ms) are included. The rule is IndexService.queryOffset. The same offset
+        may appear twice. Raises OSError.
         """
         key_hash = index_entry.key_hash(topic, key)
         found: list[int] = []
@@ -254,6 +270,6 @@ class IndexService:
         return found
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the descriptors of all index files."""
         for index_file in self.files:
             index_file.file.close()

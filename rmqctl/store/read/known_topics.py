@@ -1,10 +1,12 @@
 """The topics that exist in a store.
 
-If a store has a topics.json, a topic that is not in it was deleted.
+If a store has a topics.json, a topic that topics.json does not list was deleted. There are two exceptions.
 
-There are two exceptions. 4.x does not write some of its own topics into any file, for example
-RMQ_SYS_TRANS_OP_HALF_TOPIC; 4.9.7 rebuilds the queue of this topic from the log, and needs it. A topic in which a group
-has an offset is in use, whatever topics.json says: one queue too many does no harm.
+The first exception is the brokers' own topics. 4.x does not write some of its own topics into any file, for example
+RMQ_SYS_TRANS_OP_HALF_TOPIC. 4.9.7 rebuilds the queue of this topic from the log, and needs this queue.
+
+The second exception is a topic in which a group has an offset. Such a topic is in use, even if topics.json does not
+list it. If the topic was deleted after all, its queue does no harm.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class KnownTopics:
     """The topics of a store that were not deleted.
 
     These are the topics of topics.json, the topics in which groups have offsets, and the brokers' own topics. If
-    topics.json is missing or bad, all topics are taken to exist.
+    topics.json does not exist or is not valid, every topic counts as not deleted.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -31,5 +33,5 @@ class KnownTopics:
         self.names = frozenset([*listed, *in_use])
 
     def __contains__(self, topic: str) -> bool:
-        """Return whether a topic was not deleted."""
+        """Return whether a topic exists: False only if the topic was deleted."""
         return is_listed(topic, self.names)

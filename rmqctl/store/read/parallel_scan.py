@@ -1,9 +1,10 @@
-"""The segments of a log, read by several threads, in the order of the log.
+"""A scan of a log by several threads, which keeps the order of the log.
 
-A segment that is not the first of its file begins at the first record found in it. This is a guess, because a message's
-body may hold bytes that look like a record in its own place. Therefore each segment says where it began. If it did not
-begin where the segment before it ended, it is scanned again from there. The result is the same as that of one thread
-that goes from record to record.
+Each file is cut into segments. The first segment of a file begins at the start of the file. A later segment begins at
+the first record found in the segment. This is a guess, because the body of a message may hold bytes that look like a
+record in its own place. Therefore each segment reports where its first record begins. If the previous segment ended at
+another place, the segment is scanned again from that place. The result is the same as the result of one thread that
+goes from record to record.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ SEGMENTS_AHEAD = 2
 
 
 class _Segment(NamedTuple):
-    """A part [start, stop) of the file `whole`.
+    """A segment of the file `whole`.
 
-    `file` is the same file, opened once more for the thread that scans the part.
+    The segment has the positions [start, stop) of the file. `file` is the same file with a second descriptor, for the
+    thread that scans the segment.
     """
 
     whole: MappedFile
@@ -42,8 +44,8 @@ class _Segment(NamedTuple):
 class Part(NamedTuple):
     """The items of a part [start, stop) of a file.
 
-    `first` is the position of the first record; None if no record begins in the part. `position` is the position of the
-    next item. Both are positions in the file. `ended` says that the file has no more items.
+    `first` is the position of the first item; None if no record begins in the part. `position` is the position of the
+    next item after the part. All positions are bytes in the file. `ended` is True if the file has no more items.
     """
 
     first: int | None
@@ -64,9 +66,11 @@ def scan_part(
 ) -> Part:
     """Return the items of `file` that begin in [start, stop).
 
-    With `exact`, the first item begins at `start`; otherwise it begins at the first record found from `start` on.
+    If `exact` is True, the first item begins at `start`. Otherwise the first item is the first record or blank found at
+    or after `start`.
 
-    No record run has messages on both sides of the physical offset `border`.
+    A record run does not cross the physical offset `border`: either all its messages begin before `border`, or none of
+    them does.
     """
     first = start if exact else next_readable(file, start, stop)
     if first is None:
@@ -79,12 +83,12 @@ def scan_part(
 
 
 class PartJoin:
-    """Joins the parts of one file, in order.
+    """The join of the parts of one file, in the order of the file.
 
-    The begin of a part is a guess. The guess is right if the part before it ended there; otherwise the part must be
-    read again. A wrong guess comes from bytes that look like a record in its own place, in a body or after a blank.
+    The position where a part begins is a guess. The guess is right if the part before it ended there; otherwise the
+    part must be read again. A guess is wrong if bytes in a body, or after a blank, look like a record in its own place.
 
-    `position` is where the next part must begin. `ended` says that the file has no more items.
+    `position` is where the next part must begin. `ended` is True if the file has no more items.
     """
 
     def __init__(self) -> None:
@@ -92,27 +96,30 @@ class PartJoin:
         self.ended = False
 
     def skips(self, stop: int) -> bool:
-        """Return whether a part up to `stop` has nothing to add."""
+        """Return whether a part that ends at `stop` can be skipped.
+
+        True if the file has no more items, or if the parts so far already reach `stop`.
+        """
         return self.ended or self.position >= stop
 
     def joins(self, part: Part) -> bool:
-        """Return whether a part begins where the one before it ended.
+        """Return whether a part begins where the part before it ended.
 
-        Otherwise the part must be read again from `position`.
+        If the result is False, the part must be read again from `position`.
         """
         return part.first == self.position
 
     def add(self, part: Part) -> None:
-        """Continue after a part that joins."""
+        """Add a part that joins; the next part must begin where this part ends."""
         self.position, self.ended = part.position, part.ended
 
 
 class ParallelScan:
-    """Scans `files` with `threads` threads.
+    """A scan of `files` by `threads` threads.
 
-    `take` is called in these threads with the columns of each record run, and its result is kept. No record run has
-    messages on both sides of the physical offset `border`. Without `check_bodies`, a record run may have messages whose
-    body has a wrong CRC.
+    These threads call `take` with the columns of each record run. The record run keeps what `take` returns as its
+    `result`. A record run does not cross the physical offset `border`: either all its messages begin before `border`,
+    or none of them does. Without `check_bodies`, a record run may have messages whose body has a wrong CRC.
 
     Use this class as a context manager, and ask for the items of each file once, in order.
     """
@@ -149,7 +156,7 @@ class ParallelScan:
         self._executor.shutdown(wait=True)
 
     def items(self, file: MappedFile) -> Iterator[ScanItem | RecordRun | ZeroTail]:
-        """Yield the items of one file, as FileScan gives them."""
+        """Yield the items of one file, in the same way as `FileScan.items`."""
         join = PartJoin()
         self._top_up()
         while self._pending and self._pending[0][0].whole is file:
@@ -189,7 +196,7 @@ class ParallelScan:
 
 
 def cuts(file: MappedFile, segment_size: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of a file's segments."""
+    """Yield the segments of a file as (start, stop), positions in the file."""
     end = end_position(file)
     for start in range(0, end, segment_size):
         behind = start + segment_size

@@ -1,6 +1,6 @@
-"""A whole store, read-only: its parts, and the broker's look-ups.
+"""A whole store, opened only for reading, with the look-ups of a broker.
 
-A message is found by physical offset, id, key, queue offset or time.
+A look-up finds a message by physical offset, id, key, queue offset or time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ QUEUE_ID_DIGITS_MAX = 10
 
 
 class ReadOnlyStore:
-    """The store at `root`, as `conf` or its files define it, read by `storage`.
+    """The store at `root`, read through `storage`.
 
-    With `storage` None, the files are read as they are on this machine.
+    Settings that `conf` does not have are taken from the files. If `storage` is None, the files at `root` are read as
+    they are. No method writes. `foreign` collects a Damage for each entry of the store's folders that does not belong
+    there or cannot be read.
 
-    No method writes. Raises NotAStore, LayoutNotSupported or Unreadable. `foreign` collects the entries of the store's
-    folders that do not belong there or cannot be read. `log_only` says that nothing but the log is going to be read:
-    the queues may then be in RocksDB (`queues` is empty then), and the log may be DLedger's.
+    `log_only` says that the caller reads nothing but the log. With `log_only`, the queues may be only in RocksDB
+    (`queues` is empty then), and the log may be DLedger's.
+
+    Raises LayoutNotSupported for these two kinds of store without `log_only`. Raises NotAStore or Unreadable.
     """
 
     def __init__(
@@ -73,9 +76,9 @@ class ReadOnlyStore:
 
     @cached_property
     def queues(self) -> dict[QueueKey, UnitQueue]:
-        """Return every readable queue by (topic, queueId).
+        """Return all readable queues, by (topic, queueId).
 
-        Queues are found by listing folders. No path is ever made from a message's topic.
+        Queues are found only by listing the folders. The topic of a message is never used to make a path.
         """
         found: dict[QueueKey, UnitQueue] = {}
         for topic, queue_id, files in self._queue_files(store_path.CONSUMEQUEUE, self.conf.consumequeue_file_size):
@@ -93,7 +96,8 @@ class ReadOnlyStore:
     def check_size_of_conf(self) -> None:
         """Raise BadRequest if the log files contradict the file size of broker.conf.
 
-        They do if there are several files, and all have one other size.
+        There is a contradiction if the log has at least two files, all of one size, and this size is not the size of
+        broker.conf. The offsets in the file names must also be this size apart.
         """
         said, files = self.conf.commitlog_file_size, self.commit_log.queue.files
         sizes = {file.size_on_disk for file in files} | {
@@ -125,15 +129,15 @@ class ReadOnlyStore:
 
     @cached_property
     def extensions(self) -> dict[QueueKey, ConsumeQueueExt]:
-        """Return the readable extensions of queues by (topic, queueId)."""
+        """Return all readable extensions of queues, by (topic, queueId)."""
         found = self._queue_files(store_path.CONSUMEQUEUE_EXT, self.conf.consumequeue_ext_file_size)
         return {(topic, queue_id): ConsumeQueueExt(files) for topic, queue_id, files in found}
 
     def is_unread(self, topic: str, queue_id: int | None = None) -> bool:
-        """Return whether a queue may exist that was not read.
+        """Return whether a queue may exist that could not be read.
 
-        This is so if its folder, or a folder above it, has no read permission or is a link. Without `queue_id`, return
-        whether this is so for any queue of the topic.
+        True if the queue's folder, or a folder above it, cannot be listed or is a link out of the store. Without
+        `queue_id`, the result is True if this can be so for any queue of the topic.
         """
         known = self.queues
         if queue_id is not None and (topic, queue_id) in known:
@@ -143,7 +147,7 @@ class ReadOnlyStore:
         )
 
     def is_extension_unread(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue may have an extension that was not read."""
+        """Return whether a queue may have an extension that could not be read."""
         return (topic, queue_id) not in self.extensions and self._is_unread(
             store_path.CONSUMEQUEUE_EXT, topic, queue_id
         )
@@ -157,7 +161,7 @@ class ReadOnlyStore:
 
     @cached_property
     def index(self) -> IndexService:
-        """Return the index files. Raises Unreadable."""
+        """Return the index of the store. Raises Unreadable."""
         folder = self.path.part(store_path.INDEX)
         try:
             index = IndexService(self.storage, folder, self.conf.index_slots)
@@ -170,15 +174,15 @@ class ReadOnlyStore:
     def tags_are_indexed(self) -> bool | None:
         """Return whether the index has entries for TAGS.
 
-        None if the index does not show this. The first call examines the index, and the answer is kept. Raises
-        Unreadable.
+        None if the index does not show whether it has such entries. The first call examines the index, and the result
+        is kept. Raises Unreadable.
         """
         return tags_are_indexed(self)
 
     def reopen_queue(self, key: QueueKey) -> None:
         """List the files of a queue again.
 
-        Use this for a queue that is new, or that another program is filling. Raises OSError.
+        Use this if the queue is new, or if another program writes to the queue. Raises OSError.
         """
         if key in self.queues:
             self.queues[key].queue.refresh()
@@ -194,50 +198,61 @@ class ReadOnlyStore:
         del self.index
 
     def checkpoint(self) -> checkpoint.Checkpoint | None:
-        """Return the checkpoint; None when it is missing or too short. Raises OSError."""
+        """Return the checkpoint.
+
+        None if the checkpoint file does not exist or is too short. Raises OSError.
+        """
         path = self.path.part(store_path.CHECKPOINT)
         if self.storage.entry(path).kind is not Kind.FILE:
             return None
         return checkpoint.decode(self.storage.read_start(path, checkpoint.CHECKPOINT_FILE_SIZE))
 
     def config(self, name: str) -> ConfigFile:
-        """Load config/`name` as a broker would."""
+        """Return the config file config/`name`, loaded as a broker loads it.
+
+        Each file is loaded only once.
+        """
         if name not in self._configs:
             self._configs[name] = load_config(self.storage, self.path.part(store_path.CONFIG), name)
         return self._configs[name]
 
     @property
     def listed_topics(self) -> dict[str, Any]:
-        """Return the entry of each topic in config/topics.json.
+        """Return the topics in config/topics.json, each with its entry there.
 
-        Empty if topics.json is missing or bad.
+        The result is empty if topics.json does not exist or is not valid.
         """
         return table(self.config(TOPICS_CONFIG), TOPIC_TABLE)
 
     def list_all(self) -> None:
         """List the folders of all queues and extensions.
 
-        Afterwards `foreign` has everything there that cannot be read.
+        Afterwards, `foreign` also has the entries in these folders that cannot be read or do not belong there.
         """
         _ = self.queues, self.extensions
 
     @property
     def partly_read(self) -> bool:
-        """Return whether a part of the store was not read so far.
+        """Return whether a part of the store could not be read so far.
 
-        The part is a link, a folder without read permission, or a commit log folder that does not exist.
+        Such a part is a link that is not followed, a folder that cannot be read, or a commit log folder that does not
+        exist.
         """
         return self.has_unreadable or any(damage.code == "log-missing" for damage in self.foreign)
 
     @property
     def has_unreadable(self) -> bool:
-        """Return whether a link or a folder without read permission was met so far."""
+        """Return whether a part that cannot be read was found so far.
+
+        Such a part is a link that is not followed, or a folder that cannot be read.
+        """
         return any(damage.code in UNREADABLE for damage in self.foreign)
 
     def fingerprint(self) -> Fingerprint:
-        """Return sizes and mtimes of the files that every broker's start changes.
+        """Return the state of the files that every broker's start changes.
 
-        These are the log, the checkpoint and the abort file.
+        These files are the log files, the checkpoint and the abort file. The state of a file has its size, mtime, mode,
+        owner and device.
 
         Raises OSError.
         """
@@ -247,7 +262,7 @@ class ReadOnlyStore:
         return tuple((str(path), self.storage.stamp(path)) for path in paths)
 
     def check_as_it_was(self, fingerprint: Fingerprint) -> None:
-        """Raise ChangedSince if files differ from `fingerprint`.
+        """Raise ChangedSince if the store's files differ from `fingerprint`.
 
         Raises OSError if a file cannot be examined.
         """
@@ -268,7 +283,9 @@ class ReadOnlyStore:
     def tags_code(self, message: Message) -> int:
         """Return the tagsCode of a message.
 
-        This is the hashCode of TAGS. For a scheduled message, it is the delivery time that the message's unit has.
+        For most messages, this is the hashCode of TAGS. For a scheduled message, this is the delivery time, which is
+        read from the message's unit. If no unit points to the scheduled message, the result is also the hashCode of
+        TAGS.
         """
         if message.topic == SCHEDULE_TOPIC:
             unit = self.unit(SCHEDULE_TOPIC, message.queue_id, message.queue_offset)
@@ -277,9 +294,10 @@ class ReadOnlyStore:
         return tags_code(message.properties)
 
     def _tags_code_of(self, unit: CqUnit, message: Message) -> int:
-        """Return the tagsCode of a scheduled message's unit.
+        """Return the tagsCode of the unit of a scheduled message.
 
-        If the unit has an address, the tagsCode is in the extension.
+        If the unit has an address instead of a tagsCode, the tagsCode is read from the extension. If the extension does
+        not have it, the result is the hashCode of TAGS.
         """
         if not is_ext_address(unit.tags_code):
             return unit.tags_code
@@ -290,7 +308,7 @@ class ReadOnlyStore:
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> CqUnit | None:
         """Return the unit of a queue offset.
 
-        None when the queue or the unit does not exist.
+        None if the queue or the unit does not exist.
         """
         queue = self.queues.get((topic, queue_id))
         return queue.find(queue_offset) if queue else None
@@ -298,8 +316,9 @@ class ReadOnlyStore:
     def by_key(self, topic: str, key: str) -> Iterator[Message | Damage]:
         """Yield the messages of `topic` that have `key`, in log order.
 
-        The index leads to them, and they have `key` among their KEYS or as UNIQ_KEY. If the index leads to bytes that
-        no longer hold a record, the Damage is yielded, because the lost record may have been such a message.
+        A message has the key if `key` is one of its KEYS or its UNIQ_KEY. The messages are found by the index. If a
+        message is damaged, its Damage is yielded instead. If the index leads to bytes of the log that hold no record
+        any more, the Damage of these bytes is yielded, because the lost record may have had the key.
         """
         for offset in self.index.phy_offsets(topic, key):
             found = self.commit_log.at(offset)
@@ -310,7 +329,10 @@ class ReadOnlyStore:
                 yield found
 
     def by_time(self, queue: UnitQueue, time: int) -> CqUnit | None:
-        """Return a queue's first unit whose message was stored at `time` (ms) or later."""
+        """Return a queue's first unit whose message was stored at `time` or later.
+
+        `time` is in ms. The store time is read from the message that the unit points to. None if there is no such unit.
+        """
         low = self.commit_log.min_offset
 
         def stored_then(unit: CqUnit) -> bool:
@@ -331,8 +353,9 @@ class ReadOnlyStore:
     def _top_level_problems(self) -> list[Damage]:
         """Return the problems in the store's top folder.
 
-        These are commit log folders that do not exist, and wrong entries at the place of a single file or of the folder
-        config. A link out of the store is a wrong entry.
+        A commit log folder that does not exist is a problem. An entry of another kind in the place of a single file
+        (for example the checkpoint) or of the folder config is a problem, too. A link out of the store counts as an
+        entry of another kind.
         """
         missing = [path for path in self.path.commitlogs if self.storage.entry(path).kind is Kind.MISSING]
         hint = "broker.conf's storePathCommitLog says where it is: give --broker-conf"
@@ -349,7 +372,7 @@ class ReadOnlyStore:
     def _queue_files(self, part: str, configured: int | None) -> Iterator[tuple[str, int, MappedFileQueue]]:
         """Yield (topic, queueId, files) of each readable queue in a queue folder.
 
-        Everything else there goes to `foreign`.
+        `part` is the name of the queue folder. Every other entry of the folder is added to `foreign`.
         """
         for topic in self._folders(self.path.part(part)):
             for queue in self._folders(topic):
@@ -388,7 +411,10 @@ class ReadOnlyStore:
         return [entry.path for entry in entries if entry.kind is Kind.DIRECTORY]
 
     def _files(self, folder: Path, configured: int | None = None) -> MappedFileQueue | None:
-        """Return the files of a queue or an extension; None: its folder cannot be read."""
+        """Return the files of a queue or an extension.
+
+        None if the folder cannot be read.
+        """
         try:
             files = MappedFileQueue(self.storage, [folder], configured)
         except OSError as error:
@@ -403,9 +429,9 @@ class ReadOnlyStore:
         self._leave_unread(folder)
 
     def _leave_unread(self, folder: Path) -> None:
-        """Note a folder that cannot be listed.
+        """Record that a folder was not listed.
 
-        It is not known what lies below this folder.
+        It stays unknown which entries the folder has.
         """
         self._unread.add(folder.relative_to(self.path.root).parts)
 
@@ -416,6 +442,6 @@ class ReadOnlyStore:
 
 
 def has_key(message: Message, key: str) -> bool:
-    """Return whether a message has `key` as one of its KEYS or as its UNIQ_KEY."""
+    """Return whether `key` is one of a message's KEYS or its UNIQ_KEY."""
     found = message.properties
     return found.get(properties.UNIQ_KEY) == key or key in properties.keys(found)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def geometry_of_store(store: ReadOnlyStore) -> Geometry:
-    """Return the sizes that the files show.
+    """Return the sizes of the store's files, as the files show them.
 
-    If there is no file of a kind, its size is that of broker.conf.
+    If the store has no file of a kind, the size is taken from broker.conf, or is the broker's default.
     """
     usual = geometry_of_conf(store.conf)
     used = [queue for queue in store.queues.values() if queue.queue.files]
@@ -35,10 +35,10 @@ def geometry_of_store(store: ReadOnlyStore) -> Geometry:
 
 
 def index_shape(store: ReadOnlyStore) -> tuple[int, int] | None:
-    """Return the numbers of slots and entries that most index files have.
+    """Return the most common (number of slots, number of entries) of index files.
 
-    None if no file shows them. Raises OSError. A file without room for the entries that its header counts was cut, so
-    its length shows nothing.
+    The number of entries is the number that a file has room for. A file that has room for fewer entries than its header
+    counts was cut, and is ignored. None if no file is left. Raises OSError.
     """
     shapes = [(file.slots, file.capacity) for file in store.index.files if _is_long_enough(file)]
     return max(shapes, key=lambda shape: (shapes.count(shape), shape), default=None)
@@ -50,10 +50,10 @@ def _is_long_enough(file: IndexFile) -> bool:
 
 
 def writes_extension(store: ReadOnlyStore) -> bool:
-    """Return whether units go to extensions (enableConsumeQueueExt).
+    """Return whether new units get extension units (enableConsumeQueueExt).
 
-    broker.conf says so. If it does not, the last units of the queues show it: one of them has the address of an
-    extension unit.
+    If broker.conf has this setting, the setting is returned. Otherwise, the result is True if the last unit of a queue
+    has the address of an extension unit.
     """
     if store.conf.consumequeue_ext_enabled is not None:
         return store.conf.consumequeue_ext_enabled

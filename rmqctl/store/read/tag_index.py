@@ -1,10 +1,11 @@
 """Whether the index of a store has entries for TAGS.
 
-Brokers write them since 5.4.0 (IndexService.buildIndex).
+Brokers write such entries since 5.4.0 (IndexService.buildIndex).
 
-The folder `rmqctl.store.config.store_path.SIGN_OF_5_4` shows this, or entries of the index do. If neither shows it, the
-user must say it before the index is changed. Otherwise entries for TAGS may be left out, and the broker's query by tag
-does not find their messages.
+Two signs show that a store needs such entries: the folder `rmqctl.store.config.store_path.SIGN_OF_5_4`, and entries for
+TAGS that are in the index already. If the signs do not decide this, the user must give the broker version before the
+index is changed. Otherwise rmqctl might not write the entries for TAGS, and the broker's query by tag would not find
+the messages.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ class IndexedStore(Protocol):
 
 
 def signs_of_5_4(store: IndexedStore) -> list[str]:
-    """Return the signs that only 5.4 and later leave in a store."""
+    """Return the signs of 5.4 and later that a store has.
+
+    No earlier version leaves these signs.
+    """
     folder = store_path.SIGN_OF_5_4
     is_there = store.storage.entry(store.path.part(folder)).kind is not Kind.MISSING
     return ([folder] if is_there else []) + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
@@ -67,9 +71,12 @@ def signs_of_5_4(store: IndexedStore) -> list[str]:
 def tags_are_indexed(store: IndexedStore) -> bool | None:
     """Return whether a sample of the index has an entry for TAGS.
 
-    None if the sample has no message with TAGS. Raises Unreadable. One such entry is enough: messages without one may
-    come from an earlier time, or from a broker of another version. The newest file may just have been begun, and the
-    newest entries may all be of such messages. Therefore other places of the index are examined, too.
+    True if one message of the sample has an index entry for its TAGS. One entry is enough, because messages without
+    such an entry may be older or from a broker of another version. False if messages of the sample have TAGS, but none
+    has such an entry. None if no message of the sample has TAGS, or if the hashes of the keys do not allow a decision.
+
+    The newest file may just have been begun, and the newest entries may all be of messages without such an entry.
+    Therefore the sample also has entries from other places of the index. Raises Unreadable.
     """
     found = None
     for entries in _samples(store):
@@ -84,7 +91,8 @@ def tags_are_indexed(store: IndexedStore) -> bool | None:
 def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
     """Return whether one of a message's index entries is for its TAGS.
 
-    None if the message has no TAGS, or if one of its keys has the same hash as its TAGS.
+    `hashes` are the key hashes of the message's entries. None if 5.4 does not index the message by TAGS, or if one of
+    its keys has the same hash as its TAGS.
     """
     found = message.properties
     tags = _tags_of(message)
@@ -98,7 +106,7 @@ def _tags_are_among(message: Message, hashes: set[int]) -> bool | None:
 def _tags_of(message: Message) -> str:
     """Return the TAGS by which 5.4 indexes a message.
 
-    Empty if 5.4 does not index the message by TAGS.
+    The result is empty if 5.4 does not index the message by TAGS.
     """
     return (
         ""
@@ -108,21 +116,22 @@ def _tags_of(message: Message) -> str:
 
 
 def newest_indexed(store: IndexedStore) -> Iterator[tuple[Message, set[int]]]:
-    """Yield the messages that the newest index entries lead to.
+    """Yield the messages to which the newest index entries lead.
 
-    Each message comes with the key hashes of its entries. Raises Unreadable.
+    Each message comes with the key hashes of the entries that lead to it. Raises Unreadable.
     """
     for index_file in store.index.files[-1:]:
         yield from _messages_of(store, _newest_entries(index_file, SAMPLE_ENTRIES))
 
 
 def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
-    """Return whether new index entries include TAGS.
+    """Return whether entries for TAGS must be written to the index.
 
-    They do if brokers of `profile` write them. With `profile` None, the store itself shows it.
+    If `profile` is given, the result is True if brokers of this profile write such entries. If `profile` is None, the
+    store itself shows the result.
 
-    Raises BadRequest if 5.x wrote the store, the store has messages with TAGS, and neither its index nor anything else
-    shows which 5.x wrote it.
+    Raises BadRequest if `profile` is None and all of these conditions are true: 5.x wrote the store, the store has
+    messages with TAGS, and neither the index nor anything else shows which 5.x version wrote the store.
     """
     if profile is not None:
         return profile.indexes_tags
@@ -138,7 +147,10 @@ def indexes_tags(store: IndexedStore, profile: Profile | None = None) -> bool:
 
 
 def _samples(store: IndexedStore) -> Iterator[list[IndexEntry]]:
-    """Yield lists of neighbouring index entries, the newest list first."""
+    """Yield lists of index entries; the entries of a list are neighbours.
+
+    The first list has the newest entries of the index. The other lists come from many places of the newest files.
+    """
     files = store.index.files
     for index_file in files[-1:]:
         yield _newest_entries(index_file, SAMPLE_ENTRIES)
@@ -156,7 +168,7 @@ def _newest_entries(index_file: IndexFile, count: int) -> list[IndexEntry]:
 
 
 def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
-    """Yield a few entries from each of many places in an index file."""
+    """Yield lists of a few neighbouring entries, from places all over a file."""
     try:
         header = index_file.header()
         end = header.index_count if header is not None else 0
@@ -169,9 +181,9 @@ def _spread_entries(index_file: IndexFile) -> Iterator[list[IndexEntry]]:
 
 
 def _messages_of(store: IndexedStore, entries: list[IndexEntry]) -> Iterator[tuple[Message, set[int]]]:
-    """Yield each message that the entries lead to, with their key hashes.
+    """Yield the messages that index entries lead to, each with its key hashes.
 
-    A message comes with the hashes of all entries that lead to it.
+    The key hashes are those of all entries in `entries` that lead to the message.
     """
     found: defaultdict[int, set[int]] = defaultdict(set)
     for entry in entries:
@@ -192,7 +204,7 @@ def _message_at(store: IndexedStore, offset: int) -> Message | None:
 def _log_has_tags(store: IndexedStore) -> bool:
     """Return whether the log has a message that 5.4 would index by its TAGS.
 
-    Only the first records of some files are read.
+    The log is not read completely: only the first records of some files are examined.
     """
     files = store.commit_log.files_in_use()
     for file in files[:: max(len(files) // SAMPLE_FILES, 1)]:

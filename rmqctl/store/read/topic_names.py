@@ -1,6 +1,6 @@
 """The topic names that a store knows.
 
-For an unknown topic name, the nearest known name is proposed.
+For an unknown topic name, the error text proposes the nearest known name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ TOPICS_COMPARED_MAX = 10_000  # difflib takes some 0.1 ms each
 
 
 def unknown_topic(store: ReadOnlyStore, topic: str) -> str | None:
-    """Return the error text for a topic that does not exist.
+    """Return the error text if a topic does not exist; otherwise None.
 
-    Such a topic has no queue and is not in topics.json. The text proposes the nearest name.
+    A topic does not exist if it has no queue and topics.json does not list it. The text proposes the nearest known
+    name.
 
-    None if the topic exists, or if it may have queues that were not read.
+    None also if the topic may have queues that could not be read.
     """
     known = {name for name, _ in store.queues} | set(store.listed_topics)
     if topic in known or store.is_unread(topic):

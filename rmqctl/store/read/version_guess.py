@@ -1,13 +1,13 @@
 """Which broker version wrote a store: the profile that every verb uses.
 
-First, the signs of 5.x are looked for: files, and parts of topics.json, that only 5.x writes. One of these files is
-`abort.bak`, which each start of 5.x leaves. rmqctl leaves `abort.bak`, too, when it writes as 5.3 or 5.4, so that a
-store without a message is not taken for an older one.
+First, the store is searched for signs of 5.x. These are files, and parts of topics.json, that only 5.x writes. One of
+these files is `abort.bak`, which each start of 5.x leaves. rmqctl also leaves `abort.bak` when it writes as 5.3 or 5.4.
+Without it, a store without messages would look like a store of an older version.
 
-If there is no sign of 5.x, the 0x02 after the last property decides. Brokers up to 4.9.0 write it, 4.9.1 to 5.1.4 do
-not, and 5.2 and later write it again.
+If there is no sign of 5.x, the end of the properties decides. Brokers up to 4.9.0 write 0x02 after the last property,
+4.9.1 to 5.1.4 do not, and 5.2 and later do so again.
 
-`rmqctl.store.read.tag_index` has the signs of 5.4.
+The signs of 5.4 are in `rmqctl.store.read.tag_index`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SAMPLE_RECORDS = 64
 def guess_profile(store: ReadOnlyStore) -> Profile:
     """Return the profile of the broker that wrote the store.
 
-    It is 4.9 if nothing shows the version. The setting enabledAppendPropCRC is a sign of 5.x, because only 5.2 and
-    later have it.
+    If nothing shows the version, the result is the profile 4.9. The setting enabledAppendPropCRC shows 5.x, because
+    only 5.2 and later have this setting.
     """
     if signs_of_5_4(store):
         return PROFILE_5_4
@@ -42,21 +42,24 @@ def guess_profile(store: ReadOnlyStore) -> Profile:
 
 
 def shows_version(store: ReadOnlyStore) -> bool:
-    """Return whether the store shows its version.
+    """Return whether the store shows which version wrote it.
 
-    A store of 4.x in which no message has properties does not.
+    False if the store has no sign of 5.x and none of its first records has properties.
     """
     return store.conf.writing.property_crc or bool(signs_of_5(store)) or ends_with_separator(store) is not None
 
 
 def signs_of_5(store: ReadOnlyStore) -> list[str]:
-    """Return the signs that only 5.x leaves in a store."""
+    """Return the signs of 5.x that a store has.
+
+    No earlier version leaves these signs.
+    """
     attributes = ["attributes in config/topics.json"] if _has_topic_attributes(store) else []
     return store.path.version_signs() + attributes + ([TAGS_IN_INDEX] if store.tags_are_indexed else [])
 
 
 def _has_topic_attributes(store: ReadOnlyStore) -> bool:
-    """Return whether topics.json was written by 5.x."""
+    """Return whether topics.json shows that 5.x wrote it."""
     version, topics = table(store.config(TOPICS_CONFIG), "dataVersion"), store.listed_topics.values()
     return "stateVersion" in version or any("attributes" in topic for topic in topics if isinstance(topic, dict))
 
@@ -64,8 +67,8 @@ def _has_topic_attributes(store: ReadOnlyStore) -> bool:
 def ends_with_separator(store: ReadOnlyStore) -> bool | None:
     """Return whether the properties of the first records end with 0x02.
 
-    None if none of these records has properties. The majority decides, because the properties of a message in a batch
-    are written by its client.
+    The majority of these records decides, because the properties of a message in a batch are written by its client, not
+    by the broker. None if none of these records has properties.
     """
     votes = []
     position = store.commit_log.min_offset
@@ -82,10 +85,8 @@ def ends_with_separator(store: ReadOnlyStore) -> bool | None:
 def looks_like_3x(store: ReadOnlyStore) -> bool:
     """Return whether 3.x wrote the store.
 
-    Such a store has no `lock` and no sign of 5.x. In every index file, hashSlotCount is the number of entries. The
-    index has no UNIQ_KEY, which 4.x indexes.
-
-    If the index has no entry, the answer is no.
+    True if all of these conditions are true. The store has no file `lock` and no sign of 5.x. In every index file,
+    hashSlotCount is the number of entries. The index has entries, but none for UNIQ_KEY, which 4.x indexes.
     """
     if store.path.has_lock_file or store.path.version_signs():
         return False
@@ -96,7 +97,7 @@ def looks_like_3x(store: ReadOnlyStore) -> bool:
 
 
 def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
-    """Return the error for a change of a 3.x store, or for a plan of a change."""
+    """Return the error for a command that changes a 3.x store or plans a change."""
     what = "a store of RocketMQ 3.x is read-only for rmqctl: it plans and makes no change there"
     hint = (
         "verify and dump read it; dump --body base64 -o jsonl | rmqctl append NEW --create --from - copies its messages"
@@ -105,5 +106,8 @@ def store_of_3x(store: ReadOnlyStore) -> LayoutNotSupported:
 
 
 def indexes_unique_keys(store: ReadOnlyStore) -> bool:
-    """Return whether the newest index entries include UNIQ_KEY: 4.0 and later."""
+    """Return whether some of the newest index entries are for UNIQ_KEY.
+
+    4.0 and later write such entries.
+    """
     return any(unique_key_hash(message) in hashes for message, hashes in newest_indexed(store))

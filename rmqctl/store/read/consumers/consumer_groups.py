@@ -53,9 +53,10 @@ POP_SEPARATORS = "_+"
 
 
 class GroupProgress(NamedTuple):
-    """How far a group has consumed a queue, in units.
+    """The progress of one consumer group in one queue.
 
-    `offset` is None where the broker keeps none for the queue.
+    `offset` is the queue offset up to which the group has consumed, in units. It is None if the broker stores no offset
+    of the group for this queue.
     """
 
     group: str
@@ -65,10 +66,10 @@ class GroupProgress(NamedTuple):
 
 
 class ConsumerGroups:
-    """The groups that a store knows.
+    """The consumer groups that the files of a store name.
 
-    `without_topic` has the groups that subscriptionGroup.json lists, but of which no file shows what they read. Groups
-    that every broker lists are left out.
+    `without_topic` lists each group of subscriptionGroup.json for which no file shows a topic that the group reads.
+    %RETRY% topics do not count. The groups that every broker adds by itself are not in `without_topic`.
     """
 
     def __init__(self, store: ReadOnlyStore) -> None:
@@ -90,7 +91,7 @@ class ConsumerGroups:
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that read a topic.
 
-        For a %RETRY% topic also a group that no file names.
+        For a %RETRY% topic, the group that the topic belongs to is included, even if no file names this group.
         """
         groups = self._groups.get(topic, set())
         return (
@@ -100,16 +101,22 @@ class ConsumerGroups:
         )
 
     def is_read(self, topic: str) -> bool:
-        """Return whether a group that a file in config/ names reads a topic."""
+        """Return whether a known group reads a topic.
+
+        A group is known if a file in config/ names it.
+        """
         return not self._known.isdisjoint(self.groups_of(topic))
 
     def progress(self, key: QueueKey) -> list[GroupProgress]:
-        """Return how far each group has consumed a queue, by the group's name."""
+        """Return the progress of each group that reads the topic of a queue.
+
+        The list is sorted by the names of the groups.
+        """
         offsets = self._offsets.get(key, {})
         return [GroupProgress(group, *key, offsets.get(group)) for group in sorted(self.groups_of(key[0]))]
 
     def _said(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs (topic, group) that the files name."""
+        """Yield the pairs (topic, group) that the files in config/ name."""
         config = self._store.config
         offsets = config(CONSUMER_OFFSET)
         yield from _split(table(offsets, "offsetTable"))
@@ -126,22 +133,23 @@ class ConsumerGroups:
 
 
 def unreadable_group_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return the files of GROUP_FILES that exist and cannot be read.
+    """Return the files of GROUP_FILES that exist but cannot be loaded.
 
-    Groups may be missing because of them.
+    A group that only these files name is not known to `ConsumerGroups`.
     """
     return [config for config in map(store.config, GROUP_FILES) if config.content is None]
 
 
 def is_broker_group(group: str) -> bool:
-    """Return whether every broker lists a group by itself."""
+    """Return whether a group is one that every broker adds by itself."""
     return group in BROKER_GROUPS or group.startswith(BROKER_GROUP_PREFIX)
 
 
 def _owner(rest: str, known: set[str]) -> str:
-    """Return the group that a topic %RETRY%`rest` belongs to.
+    """Return the group that the topic %RETRY%`rest` belongs to.
 
-    It is the longest known group that `rest` begins with, or `rest` itself.
+    This is `rest` if it is a known group. Otherwise, the text before each `_` or `+` of `rest` is tried, and the
+    longest text that is a known group is returned. If no text is a known group, the result is `rest`.
     """
     ends = [len(rest), *(at for at in range(len(rest) - 1, 0, -1) if rest[at] in POP_SEPARATORS)]
     return next((rest[:end] for end in ends if rest[:end] in known), rest)
@@ -159,7 +167,10 @@ def _strings(found: Any) -> list[str]:
 
 
 def _subscribed(listed: Any) -> list[str]:
-    """Return the topics of a group's subscriptionDataSet."""
+    """Return the topics in the subscriptionDataSet of a group.
+
+    `listed` is the group's entry in subscriptionGroup.json.
+    """
     found = listed.get("subscriptionDataSet") if isinstance(listed, dict) else None
     topics = [one.get("topic") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return _strings(topics)

@@ -1,4 +1,4 @@
-"""How far groups and delay levels have read their queues.
+"""Offsets up to which consumer groups and delay levels have read queues.
 
 The offsets are in config/consumerOffset.json, lmqConsumerOffset.json and delayOffset.json.
 """
@@ -20,9 +20,9 @@ LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
 
 
 class StoredOffset(NamedTuple):
-    """How far a consumer group, or a delay level, has read a queue, in units.
+    """The offset up to which a consumer group or delay level has read a queue.
 
-    `source` is the config file.
+    `owner` is the group or the delay level. `offset` is in units. `source` is the name of the config file.
     """
 
     owner: str
@@ -35,7 +35,8 @@ class StoredOffset(NamedTuple):
 def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
     """Return the offsets of consumerOffset.json and lmqConsumerOffset.json.
 
-    The keys are `topic@group`, with queueId -> offset; lmqConsumerOffset.json has one queue for each.
+    In both files, a key is `topic@group`. In consumerOffset.json, the value of a key maps each queueId to an offset. In
+    lmqConsumerOffset.json, the value of a key is one offset, which belongs to queue 0.
     """
     found = []
     for key, offsets in table(store.config(CONSUMER_OFFSET), "offsetTable").items():
@@ -51,9 +52,9 @@ def consumer_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
 
 
 def delay_offsets(store: ReadOnlyStore) -> list[StoredOffset]:
-    """Return the offsets of delayOffset.json (delay level -> offset).
+    """Return the offset of each delay level, from delayOffset.json.
 
-    Level n is queue n - 1.
+    Delay level n reads queue n - 1 of SCHEDULE_TOPIC_XXXX.
     """
     levels = table(store.config(DELAY_OFFSET), "offsetTable")
     return [
