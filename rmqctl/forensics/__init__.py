@@ -1,1 +1,1 @@
-"""Questions to a store. They change nothing."""
+"""Questions about a store that change nothing."""

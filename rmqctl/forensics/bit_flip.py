@@ -1,8 +1,9 @@
-"""Which single flipped bit turns one CRC-32 into another.
+"""Find the flipped bit that turns one CRC-32 into another.
 
-CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on its distance from the end. The
-search takes the difference of the checksums back, byte by byte from the end, until it is that of one bit. BODYCRC keeps
-31 of 32 bits, so two differences are possible; a wrong answer is only likely for a body of gigabytes.
+CRC-32 is linear: a flipped bit changes the checksum by a value that depends only on the bit's distance from the end.
+The search starts with the difference of both checksums, and computes it back, byte by byte from the end, until it is
+that of one bit. BODYCRC keeps 31 of 32 bits, so two differences are possible. A wrong answer is likely only for a body
+of gigabytes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class BitFlip(NamedTuple):
 
 @cache
 def _table() -> tuple[list[int], dict[int, int], dict[int, int]]:
-    """Return the CRC's tables.
+    """Return the tables of the CRC.
 
-    These are the byte table, the index by top byte, and the bit by its table value.
+    They are the table by byte, the index in it by its top byte, and the bit by its value in the table.
     """
     start = zlib.crc32(b"\0")
     table = [zlib.crc32(bytes([i])) ^ start for i in range(256)]

@@ -1,6 +1,6 @@
-"""Records as rows, selected by filters, ranges, or as the last N.
+"""Records as rows, for `rmqctl dump`.
 
-New records can be followed as they arrive.
+Filters, ranges, or the last N records select them. New records can be followed as they arrive.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ TAIL_GROWTH = 8
 
 
 class Dump:
-    """Rows of a store's log that `wanted` lets through.
+    """The rows of a store's log that the filter `wanted` selects.
 
-    `on_damage` gets each damage in the selected range, without its body; `damages` counts them. `incomplete` is set if
-    something could not be read. `summary` fills while the rows are taken.
+    `on_damage` is called with each damage in the selected range, without its body; `damages` counts them. `incomplete`
+    is set if something could not be read. `summary` fills while the rows are read.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Dump:
     def lines(self, to_line: Callable[[Row], str]) -> Iterator[bytes]:
         """Yield the rows as blocks of many JSON Lines.
 
-        `to_line` writes the rows that no kernel writes.
+        The kernel writes most rows; `to_line` writes the others.
         """
         from rmqctl.forensics.line_writer import LineWriter
 
@@ -111,7 +111,8 @@ class Dump:
     def tail(self, count: int) -> list[Row]:
         """Return the last `count` rows.
 
-        They are read backwards in growing steps, because a record can only be found forwards.
+        The range that is read grows toward the start, in larger and larger steps, because records can only be found
+        forwards.
         """
         first = max(self._log.min_offset, self._wanted.from_offset or 0, self._first_file() or 0)
         end, _ = self._log.end()
@@ -154,11 +155,12 @@ class Dump:
         return [row for rows in (*before, *behind) for row in rows]
 
     def follow(self, position: int | None = None) -> Iterator[Row]:
-        """Yield new rows from `position` (default: the log's end) on, without an end.
+        """Yield new rows without an end, from `position` on (default: the log's end).
 
-        Only completely written records are yielded. A record counts as written if it is valid, if its last byte was
-        written (files are zero before, and a broker copies a record from its first byte to its last), and if another
-        record follows or it stays unchanged for a whole poll. Damage is passed if whole records follow it.
+        Only completely written records are yielded. A record counts as completely written if (1) it is valid, (2) its
+        last byte was written (files are zero before, and a broker copies a record from its first byte to its last), and
+        (3) another record follows, or the record stays unchanged for a whole poll. Damage is skipped if whole records
+        follow it.
         """
         if position is None:
             position, _ = self._log.end()
@@ -204,7 +206,7 @@ class Dump:
         yield from self._rows_of(item)
 
     def _rows_of(self, item: ScanItem) -> list[Row]:
-        """Return the row of an item, if it is wanted."""
+        """Return the row of an item; None if it is not wanted."""
         if isinstance(item, Damage):
             return self._shown(item) if self._damaged and self._wanted.touches(item) else []
         return self._shown(item) if isinstance(item, Message) and self._wanted.matches(item) else []
@@ -230,7 +232,8 @@ class Dump:
     def _first_file(self) -> int | None:
         """Return the file where reading begins.
 
-        It is the file of the first offset, or the last file whose first message is older than `since`.
+        If a first offset is given, it is the file with this offset. Otherwise, it is the last file whose first message
+        is older than `since`.
         """
         if self._wanted.from_offset is not None:
             file = self._log.queue.at_or_before(self._wanted.from_offset)

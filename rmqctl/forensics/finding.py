@@ -81,7 +81,7 @@ def of_damage(damage: Damage, path: str, file_from_offset: int) -> Finding:
 
 
 class Explanation(NamedTuple):
-    """What a code means, and what to do."""
+    """What a code means, and what to do about it."""
 
     meaning: str
     then: str

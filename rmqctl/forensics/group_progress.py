@@ -1,4 +1,4 @@
-"""Topics, groups and delay levels of config/, and how far each group is behind."""
+"""Topics, groups and delay levels of config/, with the progress of each group."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _delays(store: ReadOnlyStore) -> list[tuple[int, int | None]]:
 
 
 def _all_progress(store: ReadOnlyStore) -> list[GroupProgress]:
-    """Return the progress of each group.
+    """Return the progress of each group in each queue.
 
-    It covers each queue of its topics, and queues that do not exist but for which the group has an offset.
+    The queues are those of the group's topics, and those that do not exist although the group has an offset for them.
     """
     from rmqctl.store.read.consumers.consumer_groups import ConsumerGroups, GroupProgress
     from rmqctl.store.read.consumers.consumer_offsets import consumer_offsets

@@ -1,4 +1,7 @@
-"""Wanted messages as JSON Lines. The kernel writes all lines that it can."""
+"""Writes wanted messages as JSON Lines.
+
+The kernel writes all lines that it can write.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ OUT_SIZE = 4 * 1024 * 1024
 
 
 class LineWriter:
-    """Makes lines of scanned columns, in any thread, each with a buffer of 4 MiB."""
+    """Writes JSON Lines from scanned columns.
+
+    Any thread may call it; each thread has its own buffer of 4 MiB.
+    """
 
     def __init__(self, wanted: Filter, body: str) -> None:
         self._wanted = wanted
@@ -30,9 +36,9 @@ class LineWriter:
         self._local = threading.local()
 
     def take(self, columns: Columns) -> tuple[str, list[bytes | Message]]:
-        """Return the file's name, and the lines of the wanted messages in order.
+        """Return the name of the file, and the lines of the wanted messages in order.
 
-        If the kernel cannot write a line, the message stands in its place.
+        If the kernel cannot write a line, the list has the message instead.
         """
         numbers = self._wanted.rows(columns)
         if self._body is None or not columns.path.isascii() or not columns.path.isprintable():

@@ -1,4 +1,7 @@
-"""Which messages are wanted, for one message or for many columns at once."""
+"""The filter of wanted messages.
+
+It works for one message, and for many messages as columns.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ _MUST_BE_DECODED = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def _must_be_decoded(text: str) -> bool:
-    """Return whether a text cannot be compared as bytes.
+    """Return whether a text must be compared with decoded text, not with bytes.
 
-    U+FFFD stands for any bytes that are not UTF-8, and no bytes stand for a lone surrogate.
+    This is so for U+FFFD, which stands for any bytes that are not UTF-8, and for lone surrogates, which no bytes stand
+    for.
     """
     return _MUST_BE_DECODED.search(text) is not None
 
@@ -30,7 +34,7 @@ def _must_be_decoded(text: str) -> bool:
 def _kind(message: Message) -> TransactionType:
     """Return the transaction kind of a message.
 
-    Brokers since 4.3 keep half messages in a topic of their own, and clear the bits of SYSFLAG.
+    Brokers since 4.3 keep half messages in a separate topic, and clear the bits of SYSFLAG.
     """
     kind = transaction_type(message.sys_flag)
     is_half = kind is TransactionType.NONE and message.topic == TRANS_HALF_TOPIC
@@ -39,9 +43,9 @@ def _kind(message: Message) -> TransactionType:
 
 @dataclass(frozen=True)
 class Filter:
-    """The messages that meet every given condition.
+    """A condition for messages: all given parts must be met.
 
-    Times are in ms, both ends included; offsets in bytes, [from, to); `queue_offset` in units.
+    Times are in ms, both ends included. Offsets are in bytes, [from, to); `queue_offset` is in units.
     """
 
     topics: frozenset[str] = frozenset()
@@ -116,7 +120,7 @@ class Filter:
         return kept
 
     def _by_kind(self, columns: Columns) -> Flags:
-        """Return which rows have the transaction kind that `_kind` gives.
+        """Return which rows have the wanted transaction kind, as `_kind` defines it.
 
         The array has one bool for each row.
         """
@@ -137,7 +141,7 @@ class Filter:
     def _by_texts(self, columns: Columns, kept: Flags) -> None:
         """Clear `kept` for rows with another topic, tag or key.
 
-        Rows whose text must be decoded stay set.
+        Rows whose text must be decoded first stay set.
         """
         import numpy as np
 

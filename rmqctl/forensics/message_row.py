@@ -1,4 +1,4 @@
-"""A record as a row: RocketMQ's names and raw values.
+"""A record as a row with RocketMQ's names and raw values.
 
 Times are also given as RFC 3339. The body is included on request.
 """

@@ -1,4 +1,7 @@
-"""One or a few messages, found by index and queues, or by reading the whole log."""
+"""Search for one or a few messages.
+
+It uses index and queues, or reads the whole log.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Question(NamedTuple):
 class Search:
     """Answers one question.
 
-    `findings` has the damage that the search met, `remarks` what the user should know.
+    `findings` has the damage that the search found; `remarks` has what the user should know.
     """
 
     def __init__(self, store: ReadOnlyStore, question: Question, *, body: str = "none", threads: int = 1) -> None:
@@ -133,7 +136,10 @@ class Search:
                 yield item
 
     def _filter(self) -> Filter:
-        """Return a filter on columns that passes all wanted messages, and few others."""
+        """Return a filter on columns that keeps all wanted messages.
+
+        It may keep a few others, too.
+        """
         from rmqctl.forensics.message_filter import Filter
 
         asked = self._question
@@ -176,7 +182,7 @@ class Search:
             yield from self._found(found)
 
     def _indexed(self) -> list[str]:
-        """Return the topics in which to look up a key.
+        """Return the topics in which a key is looked up.
 
         Raises BadRequest if there is no index.
         """
@@ -213,7 +219,7 @@ class Search:
                     yield from self._found(found)
 
     def _note_dangling(self, found: Damage) -> None:
-        """Note an index entry that leads to no message.
+        """Note an index entry that points to no message with the key.
 
         Either the entry or the message is damaged.
         """
@@ -263,9 +269,9 @@ class Search:
 
 
 def _belongs(message: Message, queue: UnitQueue, unit: CqUnit) -> bool:
-    """Return whether dispatch makes this unit for the message.
+    """Return whether dispatch would create this unit for the message.
 
-    It may be in the message's own queue, or in an LMQ queue.
+    The unit may be in the message's own queue, or in an LMQ queue.
     """
     if unit.batch_size > 1:
         return (message.topic, message.queue_id) == (queue.topic, queue.queue_id)

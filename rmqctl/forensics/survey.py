@@ -1,6 +1,6 @@
-"""What a store has, found without a scan of the log.
+"""What a store contains, without a scan of the log.
 
-Sources are its folders, the ends of its files, and its small files.
+The sources are its folders, the ends of its files, and its small files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the store is whole.
+"""Check whether a store is whole.
 
 Level 1 checks the log, level 2 also the queues, level 3 also index, checkpoint and configuration.
 """
@@ -62,11 +62,11 @@ Scan = Callable[[ScanSummary, DispatchRequestBuilder | None], Iterator[ScanItem 
 
 @dataclass
 class VerifyReport:
-    """The result of verify. Offsets are in bytes; `seconds` is the time of the scan.
+    """The result of verify.
 
-    `behind_damage` counts the good messages and their bytes after the first damage at which a broker's scan ends the
-    log. `placeholders` counts messages that `recover --keep-going` wrote in place of others; None: not counted, at
-    level 1.
+    Offsets are in bytes; `seconds` is the time of the scan. `behind_damage` counts the good messages, and their bytes,
+    after the first damage at which a broker's scan ends the log. `placeholders` counts messages that `recover
+    --keep-going` wrote in place of damaged or missing ones; None: not counted, because the level is 1.
     """
 
     level: int
@@ -117,10 +117,10 @@ def verify(store: ReadOnlyStore, level: int = LEVEL_ALL, threads: int = 1) -> Ve
 
 
 class Verification:
-    """One verification: the scan, the audits that take its messages, and the report.
+    """One verification: the scan, the audits of its messages, and the report.
 
-    `threads` threads scan the log, or `scan` does. `report` is right at any moment. With `receipts`, parts that `rmqctl
-    clean` deleted, as the receipts in the store record, do not count as missing.
+    `threads` threads scan the log, or the function `scan` does. `report` can be read at any moment. With `receipts`,
+    files that `rmqctl clean` deleted do not count as missing, if the receipts in the store record them.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Verification:
     def run(self) -> None:
         """Check the log, then queues and index, then the small files.
 
-        Findings that cause others come first.
+        In this order, a finding comes before the findings that follow from it.
         """
         self.warm_up()
         started = time.perf_counter()
@@ -212,8 +212,8 @@ class Verification:
     def _log_start(self, expired: int) -> None:
         """Check whether the log's start is missing.
 
-        A receipt of `rmqctl clean` can explain a missing start. But whoever wrote the store may have written the
-        receipt, too.
+        A receipt of `rmqctl clean` can explain a missing start. But a receipt can be forged: whoever wrote the store
+        may have written it.
         """
         missing = list(state_audit.audit_log_start(self._store, self._oldest, self._newest, expired))
         units = f"{counted(expired, 'queue unit')} before the log's first file"
@@ -231,7 +231,7 @@ class Verification:
     def _is_receipt_believed(self) -> bool:
         """Return whether a receipt explains where the log starts.
 
-        A receipt that cannot be read explains nothing.
+        False if the receipts cannot be read.
         """
         if not self._receipts:
             return False
@@ -283,9 +283,9 @@ class Verification:
             self._queues.lost(damage)
 
     def _is_overlooked(self, damage: Damage) -> bool:
-        """Return whether a broker continues after a damage.
+        """Return whether a broker continues after a damage, without ending the log.
 
-        The broker's start scans the log from its start.
+        The broker's start is assumed to scan the log from its first file.
         """
         if self._store.commit_log.has_entries:
             return damage.code not in DLEDGER_STOPS_AT
@@ -304,9 +304,9 @@ class Verification:
         return finding
 
     def _is_more_of_the_same(self, damage: Damage) -> bool:
-        """Return whether a record is as far from its place as the one before.
+        """Return whether a record is as far from its place as the record before.
 
-        One finding stands for both.
+        If so, one finding is enough for both.
         """
         shift_before, self._shift = self._shift, None
         if damage.code == "bad-physical-offset" and damage.message is not None:
@@ -347,7 +347,7 @@ def _message_words(message: Message) -> str:
 
 
 def _bit_flip_words(file: MappedFile, damage: Damage) -> str:
-    """Return the single flipped bit that explains a checksum, in words.
+    """Return the single flipped bit that explains a wrong checksum, as text.
 
     The bit is in the data, or in the checksum itself.
     """

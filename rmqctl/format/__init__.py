@@ -1,4 +1,4 @@
-"""Bytes <-> records of RocketMQ's message store.
+"""Conversion between bytes and records of RocketMQ's message store.
 
 This package does not open files.
 """

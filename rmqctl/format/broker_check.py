@@ -29,11 +29,11 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
 
 class Checked(NamedTuple):
-    """What a broker makes of a record.
+    """The result of a broker's check of a record.
 
-    A good record has a `message` and its size; a blank has neither. For a bad record, `problem` gives the reason, and
-    `size` is TOTALSIZE if only the lengths do not add up (otherwise -1); the broker has then read `consumed` bytes of
-    it. `message` has PHYSICALOFFSET as its offset, and no body.
+    A good record has a `message` and its size; a blank has neither. For a bad record, `problem` gives the reason.
+    `size` is TOTALSIZE if only the lengths do not add up, otherwise -1. `consumed` is the number of bytes of the record
+    that the broker has read. In `message`, PHYSICALOFFSET is the offset, and there is no body.
     """
 
     size: int
@@ -48,9 +48,10 @@ class Checked(NamedTuple):
 
 
 def check_message_and_return_size(read: Read, room: int, profile: Profile, *, check_crc: bool) -> Checked:
-    """Return the record that `read` reads.
+    """Check the record that `read` reads, and return the result.
 
-    `room` bytes are left of its file. Recovery sets `check_crc`, dispatch does not. Raises what `read` raises.
+    `room` is the number of bytes left in its file. `check_crc` is set for recovery, not for dispatch. Raises what
+    `read` raises.
     """
     if room < BLANK_SIZE:
         return _bad("the file ends without a blank record")

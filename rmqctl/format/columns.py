@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def dtype_of(layout: Layout) -> np.dtype[Any]:
     """Return the layout's dtype, big-endian and packed as on disk.
 
-    Fields by their names. Its fields are integers.
+    Its fields have the names of the layout's fields, which must be integers.
     """
     return np.dtype([(field.name, f"{BIG_ENDIAN}i{field.size}") for field in layout.fields])
 

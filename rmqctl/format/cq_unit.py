@@ -79,7 +79,10 @@ class CqUnit(NamedTuple):
 
     @property
     def is_pre_blank(self) -> bool:
-        """Return whether the unit is a pre-blank: one before a queue's first message."""
+        """Return whether the unit is a pre-blank.
+
+        Pre-blanks fill the place before the first unit of a queue.
+        """
         return self.physical_offset == 0 and self.size == PRE_BLANK_SIZE
 
     @property
@@ -97,5 +100,5 @@ def is_ext_address(tags_code: int) -> bool:
 
 
 def ext_offset(address: int) -> int:
-    """Return the byte offset in consumequeue_ext that an address stands for."""
+    """Return the byte offset in consumequeue_ext for an address."""
     return address - EXT_BASE

@@ -28,7 +28,7 @@ def masked_crc32(data: bytes | memoryview) -> int:
 
 
 def masked_crc32_of(blocks: Iterable[bytes]) -> int:
-    """Return CRC-32 AND 0x7FFFFFFF of data that come in blocks."""
+    """Return CRC-32 AND 0x7FFFFFFF of data in several blocks."""
     value = 0
     for block in blocks:
         value = zlib.crc32(block, value)
@@ -65,7 +65,7 @@ def property_crc(value: int) -> bytes:
 
 
 def stored_property_crc(properties: bytes) -> int | None:
-    """Return the value of `__CRC32#` at the end of a record's properties.
+    """Return the value of the `__CRC32#` that ends a record's properties.
 
     None if its digits are not valid.
     """
@@ -76,9 +76,9 @@ def stored_property_crc(properties: bytes) -> int | None:
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
     """Return what is wrong with the record's `__CRC32#`.
 
-    None: the property is right or missing. `record` is the whole record, `properties` its properties. If the value is
-    the right checksum and the name is damaged, the property counts as damaged: nothing else ends a record in ten digits
-    that are its checksum.
+    None: the property is right, or the record does not have it. `record` is the whole record; `properties` are its
+    properties. If the value is the right checksum but the name is damaged, the property counts as damaged: no other
+    record ends in ten digits that are its own checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

@@ -30,7 +30,7 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 
 class MessageExtBrokerInner(NamedTuple):
-    """A message that a broker is about to store. Times in ms since 1970."""
+    """A message that a broker is about to store; times are in ms since 1970."""
 
     topic: str
     body: bytes
@@ -46,9 +46,9 @@ class MessageExtBrokerInner(NamedTuple):
 
 
 class _Hosts(NamedTuple):
-    """What two hosts give a record.
+    """The parts of a record that depend on its two hosts.
 
-    This is the V6 bits of SYSFLAG, size and packing of its head, and both hosts as stored.
+    They are the V6 bits of SYSFLAG, the size and struct of the head, and both hosts as stored.
     """
 
     flags: int
@@ -70,9 +70,9 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     property_crc: bool
 
     def placed(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """Return the whole record for its place and time.
+        """Return the whole record with its place and time.
 
-        Offsets are in units and bytes, the time in ms since 1970.
+        The queue offset is in units, the physical offset in bytes, the time in ms since 1970.
         """
         message, hosts = self.message, self.hosts
         body = message.body
@@ -104,8 +104,7 @@ def encode(
 ) -> Encoded:
     """Return the record without its place.
 
-    `properties` are as stored, with room for `__CRC32#` if `property_crc`. The caller has checked that `properties` are
-    not longer than the limit above.
+    `properties` are as stored; with `property_crc`, they have room for `__CRC32#`. The caller has checked their length.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body

@@ -71,7 +71,7 @@ class IndexHeader(NamedTuple):
     def is_time_matched(self, begin: int, end: int) -> bool:
         """Return whether the file may have entries in [begin, end] (ms).
 
-        IndexFile.isTimeMatched.
+        The rule is IndexFile.isTimeMatched.
         """
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
@@ -117,7 +117,7 @@ def is_whole_file(file_size: int) -> bool:
 def tag_key_hash(topic: str, tags: str) -> int:
     """Return the keyHash of `topic#T#TAGS`.
 
-    5.4.0 and later find the messages of a tag by it.
+    With this key, 5.4.0 and later find the messages of a tag.
     """
     return key_hash(topic, TAG_KEY_PREFIX + tags)
 

@@ -196,9 +196,9 @@ def decode(
 ) -> Message | Blank | Damage | None:
     """Return the record at `position` of `buffer`.
 
-    The record's offset in the log is `physical_offset`, and `room` bytes are left in its file. The buffer has the whole
-    record, or all the rest of the file. None: nothing was written here (eight zero bytes). It raises no error for any
-    content; the first fault is reported.
+    `physical_offset` is the record's offset in the log; `room` is the number of bytes left in its file. The buffer must
+    contain the whole record, or the whole rest of the file. None: nothing was written here (eight zero bytes). No
+    content raises an error; for a record with several faults, the first one is reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -239,7 +239,7 @@ def _decode_message(
 
 
 def _frame(buffer: bytes | memoryview, position: int, physical_offset: int, size: int, magic: int) -> Message | Damage:
-    """Return the record's fields if its lengths add up to `size`.
+    """Return the record's fields; Damage if its lengths do not add up to `size`.
 
     The caller has checked MIN_SIZE and the buffer's end.
     """
@@ -288,20 +288,20 @@ def _checked(message: Message, record: memoryview) -> Message | Damage:
 
 
 def ends_in_reserve(raw: bytes) -> bool:
-    """Return whether PROPERTIES end in 20 bytes reserved for `__CRC32#`.
+    """Return whether PROPERTIES end in 20 unused bytes.
 
-    A broker leaves them in a record for light queues.
+    A broker reserves them for `__CRC32#` in a record for light queues.
     """
     written = raw[: -crc.PROPERTY_CRC_SIZE]
     return written.endswith(_PROPERTY_END) and _LIGHT_OFFSETS in written
 
 
 class Damage(NamedTuple):
-    """Bytes that do not have the format.
+    """Bytes that the format does not allow.
 
-    `physical_offset` and `size` (bytes) are the damaged range; a size of 0 is a place without an extent. `message` has
-    the record's fields if the frame is whole and only a checksum or its offset is wrong. `path` names the file if the
-    offset alone does not.
+    `physical_offset` and `size` (bytes) are the damaged range; size 0 means a place without a length. `message` has the
+    record's fields if its lengths are right, and only a checksum or its offset is wrong. `path` names the file if the
+    offset does not show it.
     """
 
     code: str
@@ -318,6 +318,9 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message if it is whole and records this offset as its own."""
+        """Return the message if it is whole and in its own place.
+
+        Its own place is the offset that it records.
+        """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -1,4 +1,4 @@
-"""Differences between brokers: a profile stands for versions that behave alike.
+"""Profiles: brokers of one profile behave alike.
 
 `4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.0 to 5.3.4, `5.4` is 5.4.0 and later.
 """

@@ -1,1 +1,1 @@
-"""Compiled twins of the format."""
+"""Compiled versions of the format's rules, for many records at once."""

@@ -1,10 +1,12 @@
-"""What every kernel uses: compilation, big-endian numbers, CRC-32, Java's hash.
+"""The parts that every kernel uses.
 
-A kernel is a function over numpy arrays that numba compiles at its first use; it runs without the GIL. Why numba and
-not C: the same walk in C is 1.3 to 1.6 times as fast (22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4 against 6.2 with
-100 bytes, one thread), which is a small part of the time of a scan, beside reading. But C needs a compiler, or a wheel
-of rmqctl for each platform; nothing checks its types; and `rmqctl/format` would be in two languages. Numba costs 280 MB
-of disk and 0.3 s of start-up, so only code that reads whole files imports it.
+They are compilation, big-endian numbers, CRC-32 and Java's hash.
+
+A kernel is a function over numpy arrays that numba compiles at its first use. It runs without the GIL. Kernels are not
+written in C, although C is 1.3 to 1.6 times as fast (with one thread: 22.7 against 17.7 GB/s with bodies of 1 KiB, 9.4
+against 6.2 GB/s with bodies of 100 bytes): a scan spends most of its time reading, so C would save little. C also needs
+a compiler, or a wheel of rmqctl for each platform; nothing checks its types; and the rules of `rmqctl/format` would be
+in two languages. Numba costs 280 MB of disk and 0.3 s of start-up, so only code that reads whole files imports it.
 
 Code that uses kernels warms them up first (`rmqctl.kernels.warm_up`): then they are cached between runs.
 """
@@ -35,7 +37,7 @@ KERNELS: list[Any] = []
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call."""
+    """Compile `function` at its first call. This is a decorator."""
     compiled = njit(nogil=True)(function)
     KERNELS.append(compiled)
     return compiled
@@ -72,7 +74,7 @@ class _Cache(FunctionCache):
 
 
 def keep_compiled() -> None:
-    """Keep compiled kernels in numba's folder from now on, and load them from there.
+    """Keep compiled kernels in a folder from now on, and load them from there.
 
     The folder is `numba.config.CACHE_DIR`.
     """
@@ -164,7 +166,8 @@ put_i64: Any = _storer(64)
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Return numba's intrinsic (array of one dimension, index) -> 0.
 
-    It prefetches into the cache an element that is about to be written.
+    The intrinsic prefetches an element of the array into the processor's cache, because the element is about to be
+    written.
     """
     del typing_context
 
@@ -239,7 +242,7 @@ BLOCK = 64
 
 
 def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, position_type: Any) -> Any:
-    """Load the 64 bytes at a position of an array of uint8, as a vector."""
+    """Return the 64 bytes at a position of an array of uint8, as a vector."""
     data = context.make_array(kind)(context, builder, array).data
     place = builder.gep(data, [context.cast(builder, position, position_type, types.int64)])
     return builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), BLOCK).as_pointer()), align=1)
@@ -248,7 +251,7 @@ def _block_at(context: Any, builder: Any, kind: Any, array: Any, position: Any, 
 def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any) -> Any:
     """Return numba's intrinsic (array of uint8, position, uint8) -> 64 bits.
 
-    Each bit says whether one of the 64 bytes from the position on equals the given one.
+    The intrinsic compares the 64 bytes from the position on with the given byte. A bit is set if its byte is equal.
     """
     del typing_context, wanted
 
@@ -267,7 +270,8 @@ def _equal_in_block(typing_context: Any, array: Any, position: Any, wanted: Any)
 def _same_in_blocks(typing_context: Any, array: Any, position: Any, other: Any, place: Any) -> Any:
     """Return numba's intrinsic (array of uint8, position, array, position) -> bits.
 
-    Each of the 64 bits says whether both arrays have the same byte there.
+    The intrinsic compares 64 bytes of both arrays, from both positions on. A bit is set if both arrays have the same
+    byte.
     """
     del typing_context
 
@@ -304,9 +308,9 @@ def word(b: Any, start: int, end: int) -> Any:
 
 @inline_kernel
 def _zero_bytes(number: Any) -> Any:
-    """Return a number with the high bit set for each zero byte.
+    """Return a number that has the high bit of each zero byte of `v` set.
 
-    The high bit may also be set for bytes above the lowest zero byte.
+    Above the lowest zero byte, high bits of other bytes may be set, too.
     """
     return (number - _LOW_BITS) & ~number & _HIGH_BITS
 

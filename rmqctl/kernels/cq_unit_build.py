@@ -1,8 +1,8 @@
-"""Many messages become units of their queues at once.
+"""Build units of consume queues from many messages at once.
 
-Units are those of ConsumeQueue.putMessagePositionInfo. `place` goes over DISPATCH_COLUMNS in log order, and fills a
+Units are those of ConsumeQueue.putMessagePositionInfo. `place` reads rows of DISPATCH_COLUMNS in log order, and fills a
 window of units for each queue. It stops before a message that it cannot place: the window is full, the queue is not
-known yet, or the queue offset is not the next one. The caller handles that.
+known yet, or the queue offset of the message is not the next one. The caller then handles this message.
 """
 
 from __future__ import annotations

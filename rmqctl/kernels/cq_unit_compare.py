@@ -1,8 +1,8 @@
-"""Many messages are compared with the units of their queues at once.
+"""Compare many messages with the units of their queues at once.
 
-`match` goes over DISPATCH_COLUMNS in log order, with a window of units for each queue. If a message's unit is not in
-the window, it stops, so that the caller moves the window. Each message gets a verdict. Confirmed units become runs
-[start, end) of queue offsets.
+`match` reads rows of DISPATCH_COLUMNS in log order. Each queue has a window of units. If the unit of a message is not
+in the window, `match` stops, so that the caller can move the window. Each message gets a verdict. Confirmed units
+become runs [start, end) of queue offsets.
 """
 
 from __future__ import annotations

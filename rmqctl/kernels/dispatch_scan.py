@@ -1,9 +1,9 @@
-"""What dispatch needs of many records at once, as columns.
+"""The columns that dispatch needs, for many records at once.
 
-These are their queue, tags code, and the hashes of their keys, as in RocketMQ's DispatchRequest, one row for each
-message. `describe` goes over the rows that `rmqctl.kernels.scan.walk` found. A `QueueTable` gives each queue (a topic
-and a queueId) a number; the kernel stops at a queue that the table lacks. Text that is not UTF-8 is left to the
-one-record decoder: such rows are marked UNUSUAL.
+They are the queue, the tags code and the hashes of the keys, as in RocketMQ's DispatchRequest, one row for each
+message. `describe` reads the rows that `rmqctl.kernels.scan.walk` has found. A `QueueTable` gives each queue (a topic
+and a queueId) a number; the kernel stops at a queue that is not in the table. The one-record decoder handles text that
+is not UTF-8: such rows are marked UNUSUAL.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class DispatchTable(QueueTable):
 
 
 def _key_hash(topic: bytes) -> tuple[int, bool]:
-    """Return the hash of the text before a key in the index.
+    """Return the hash of the text that comes before each key in the index.
 
-    The second result says whether the topic is valid text.
+    This text is the topic and `#`. The second result says whether the topic is valid UTF-8.
     """
     try:
         return hash_code(f"{topic.decode()}#") & 0xFFFFFFFF, True
@@ -179,7 +179,7 @@ def _key_hash(topic: bytes) -> tuple[int, bool]:
 
 @inline_kernel
 def _name_at(buffer: Bytes, start: int, end: int) -> int:
-    """Return which of the used names stands at [start, end); -1 for none."""
+    """Return the number of the used name at [start, end); -1 if it is not one."""
     for name in range(len(_NAME_LENGTHS)):
         if _NAME_LENGTHS[name] == end - start:
             same = True
@@ -208,7 +208,7 @@ def property_ends(buffer: Bytes, start: int, end: int) -> tuple[int, int]:
 def find_values(buffer: Bytes, start: int, end: int, spans: Numbers) -> None:
     """Fill `spans` with (start, end) of the values of the used names.
 
-    (0, 0) stands for a name that is missing. Of equal names the last one counts.
+    (0, 0) stands for a missing name. If a name occurs twice, the last value counts.
     """
     spans[:] = 0
     p = start
@@ -233,7 +233,8 @@ def _positive(h: Int) -> Int:
 def _hash_keys(buffer: Bytes, h: Int, spans: Numbers, with_tags: bool, hashes: Numbers, used: int) -> tuple[bool, int]:
     """Hash UNIQ_KEY, the words of KEYS, and TAGS.
 
-    Returns (True, the number of `hashes` in use). `h` is the hash of the topic. False: a text is not UTF-8.
+    Returns (True, the number of used elements of `hashes`). `h` is the hash of the topic. Returns (False, ...) if a
+    text is not UTF-8.
     """
     ok = True
     if spans[UNIQUE, 1]:

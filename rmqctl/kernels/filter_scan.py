@@ -1,7 +1,7 @@
-"""Which of many records have a topic, a tag or a key, compared as bytes.
+"""Find the records with a topic, a tag or a key, by comparing bytes.
 
-The text must be one that can be encoded and has no U+FFFD. U+FFFD may stand for bytes that are not UTF-8, which only
-decoding shows.
+The text to find must be encodable and must not contain U+FFFD, because U+FFFD may stand for bytes that are not UTF-8:
+only decoding shows them.
 """
 
 from __future__ import annotations

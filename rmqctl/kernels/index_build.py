@@ -1,6 +1,6 @@
-"""Many keys at once into an index file (IndexFile.putKey).
+"""Add many keys to an index file at once (IndexFile.putKey).
 
-The kernels make entries, and the slots that lead to them.
+The kernels build entries, and the slots that point to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Many index entries at once, compared with slots, order and messages.
+"""Compare many index entries at once with slots, order and messages.
 
-Entries stand in the order of the log, so one pass over both is a merge. The kernels report errors as rows of
+Entries are in log order, so one pass over entries and messages is a merge. The kernels report errors as rows of
 INDEX_EVENTS; successive errors of one kind are one row with a count.
 """
 
@@ -73,13 +73,13 @@ def _tell(events: Rows, used: int, kind: int, entry: int, row: int, value: int) 
 def check_entries(
     entries: Rows, first: int, heads: Numbers, last_offset: int, following: int, skipped: Bytes, events: Rows
 ) -> Any:
-    """Check a block's entries; return the new last_offset and event count.
+    """Check a block of entries; return the new last_offset and event count.
 
-    `block` is bytes, and its first entry has the number `first`. `heads` (int32) has the newest entry of each slot so
-    far. `last_offset` is where the last entry in order before the block leads to. `following` is where the first entry
-    after the block leads to (-1: there is none). An entry is out of order if it leads before the entry before it, or so
-    far ahead that only because of it the next entry would be out of order; such entries are marked in `skipped`
-    (uint8). `events` has room for two rows for each entry.
+    `entries` (uint8) is the block; its first entry has the number `first`. `heads` (int32) has the newest entry of each
+    slot so far. `last_offset` is the physical offset in the last entry before the block that was in order. `following`
+    is the one in the first entry after the block (-1: there is none). An entry is out of order if its offset is lower
+    than that of the entry before, or if it is so high that, only because of it, the next entry would be out of order.
+    Entries out of order are marked in `skipped` (uint8). `events` has room for two rows for each entry.
     """
     count = len(entries) // _ENTRY
     used = np.int64(0)

@@ -1,8 +1,9 @@
-"""Many records at once as JSON Lines, as `rmqctl dump -o jsonl` prints them.
+"""Write many records at once as JSON Lines, for `rmqctl dump -o jsonl`.
 
-The bytes are those of the one-record code (`rmqctl.forensics.message_row`); a test compares both. Rare things are left
-to that code: IPv6 hosts, texts that are not plain UTF-8 or have characters that JSON or a terminal must not get raw, a
-property given twice, a time that is not a date, and topics whose tagsCode is not in the message (`skipped_topic`).
+The bytes are those of the one-record code (`rmqctl.forensics.message_row`); a test compares both. The one-record code
+handles rare cases: IPv6 hosts, texts that are not plain UTF-8, texts with characters that JSON or a terminal must not
+get raw, a property given twice, a time that is not a date, and topics whose tagsCode is not in the message
+(`skipped_topic`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROOM_OF_A_LINE = 1024  # all that has no length of its own
 
 
 def _texts() -> list[str]:
-    """Return the text before each value of a line, and after the last one."""
+    """Return the constant text before each value of a line, and after the last."""
     found, quote = [], ""
     for key in RECORD_KEYS:
         quoted = '"' if key in TEXT_KEYS else ""
@@ -178,8 +179,8 @@ def _base64(buffer: Bytes, start: int, end: int, out: Bytes, used: int) -> int:
 def _is_plain(buffer: Bytes, start: int, end: int) -> bool:
     """Return whether JSON needs no escapes for a text.
 
-    Plain are ASCII without controls, quote and backslash, and three-byte UTF-8 of U+3000 to U+CFFF without U+3164,
-    which is invisible.
+    Plain characters are ASCII without control characters, quote and backslash, and three-byte UTF-8 from U+3000 to
+    U+CFFF without U+3164, which is invisible.
     """
     p = start
     while p < end:
@@ -231,7 +232,10 @@ def _is_repeated(buffer: Bytes, names: Numbers, count: int) -> bool:
 
 @inline_kernel
 def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes, used: int) -> int:
-    """Return the pairs as JSON; -1 if the one-record code must write them."""
+    """Write the properties as a JSON object, and return the position after it.
+
+    -1: the one-record code must write the line.
+    """
     count = 0
     p = start
     while p < end:
@@ -268,7 +272,7 @@ def _properties(buffer: Bytes, start: int, end: int, names: Numbers, out: Bytes,
 def _fill(values: Numbers, buffer: Bytes, base: int, row: Row, born: int) -> None:
     """Fill in the values of the fields from QUEUE_ID to PREPARED, in their order.
 
-    For a host, the value is its position.
+    For a host, the value is the position of its bytes in `buffer`.
     """
     position = row.position
     values[0] = row.queue_id
@@ -302,7 +306,10 @@ def _line(
     out: Bytes,
     used: int,
 ) -> Any:
-    """Return one line; -1 if the one-record code must write it."""
+    """Write one line, and return the position after it.
+
+    -1: the one-record code must write the line.
+    """
     position = row.position
     end = position + row.size
     properties_start = end - row.properties_length
@@ -381,11 +388,11 @@ def _write(
 def write_lines(
     buffer: Bytes, base: int, rows: Rows, at: int, path: bytes, skipped_topic: bytes, body: int, out: Bytes
 ) -> tuple[int, int]:
-    """Write the lines of `rows` (RECORD_COLUMNS) from row `at` on into `out` (uint8).
+    """Write the lines of `rows` (RECORD_COLUMNS) to `out` (uint8), from row `at` on.
 
-    Returns the row that it reached, and the bytes written. Stops before a row that the one-record code must write, or
-    for which `out` may have no room: a row needs ROOM_OF_A_LINE, the path, the topic, four times the properties, and
-    twice the body if that is shown. `path` is JSON with its quotes.
+    Returns the next row, and the number of bytes written. The function stops before a row that the one-record code must
+    write, or for which `out` may have no room. A row needs ROOM_OF_A_LINE, the path, the topic, four times the
+    properties, and, if bodies are shown, twice the body. `path` is JSON with its quotes.
     """
     reached, used = _write(buffer, base, rows, at, _array(path), _array(skipped_topic), body, out)
     return int(reached), int(used)

@@ -1,9 +1,9 @@
-"""Where compiled kernels are cached, so that only the first run compiles.
+"""The cache of compiled kernels: only the first run compiles them.
 
-The cache is in the user's cache folder. If that cannot be written (a read-only home), it is in a folder of the user's
-own below the temporary folder; otherwise nothing is cached. It has a folder for each state of the kernels' sources,
-because numba itself checks only the file of each function, not what the function calls. A folder of another user is
-never used, because what is loaded from it is executed.
+The cache is in the user's cache folder. If this folder cannot be written (a read-only home), the cache is in a folder
+below the temporary folder that belongs to the user; otherwise, nothing is cached. Each state of the kernels' sources
+has its own folder, because numba checks only the file of a function, not the functions that it calls. A folder of
+another user is never used, because code that is loaded from it is executed.
 """
 
 from __future__ import annotations

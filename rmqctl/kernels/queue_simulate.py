@@ -96,11 +96,9 @@ def fill_one(state: Row, physical_offset: int, size: int, queue_offset: int, uni
 
 @kernel
 def used_units(raw: Bytes, count: int, bound: int) -> int:
-    """Return how many units at the start of `raw` are used and below `bound`.
+    """Return how many units at the start of `raw` are used and point before `bound`.
 
-    A unit is below `bound` if it points before `bound`.
-
-    They are counted without a gap, at most `count`. `raw` is uint8, `bound` in bytes.
+    Counting ends at the first other unit, and at `count` units. `raw` is uint8; `bound` is a physical offset.
     """
     for unit in range(count):
         at = unit * _UNIT

@@ -1,10 +1,8 @@
-"""The part of a row that the columns of `rmqctl.kernels.scan` lack.
+"""The fields of a row that the columns of `rmqctl.kernels.scan` lack.
 
-It is read for many records at once.
-
-These are the rest of the head, and the positions of texts. Texts come as spans, and `gather` copies the bytes of many
-spans one after the other, as in Arrow's arrays. Nothing is decoded here: the code that makes the texts checks for
-UTF-8. Topics and hosts, of which there are few, come as numbers of a `QueueTable`.
+They are read for many records at once: the rest of the head, and the positions of texts. Texts are spans, and `gather`
+copies the bytes of many spans one after the other, as in Arrow's arrays. Nothing is decoded here: the code that builds
+the texts checks for UTF-8. Topics and hosts, of which there are few, are numbers of a `QueueTable`.
 """
 
 from __future__ import annotations
@@ -137,9 +135,9 @@ class TextTable:
 def describe(buffer: Bytes, rows: Rows, topics: TextTable, hosts: TextTable, *, with_values: bool) -> Rows:
     """Return ROW_COLUMNS (a numpy array) of `rows` (RECORD_COLUMNS).
 
-    Adds new topics and hosts to the tables. Without `with_values`, the columns from the properties are left out:
-    tags_code, is_text and the spans. tags_code is the hash of TAGS; it is right only if `is_text` is set, that is, if
-    TAGS is valid UTF-8.
+    New topics and hosts are added to the tables. Without `with_values`, the columns from properties are left out:
+    tags_code, is_text and the spans. tags_code is the hash of TAGS. It is right only if `is_text` is set, which means
+    that TAGS is valid UTF-8.
     """
     columns = np.zeros(len(rows), ROW_COLUMNS)
     reached = 0
@@ -174,9 +172,10 @@ def _gather(buffer: Bytes, starts: Numbers, lengths: Numbers, offsets: Numbers, 
 
 
 def gather(buffer: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Numbers, Bytes]:
-    """Return (offsets, bytes) of many spans, one after the other.
+    """Return (offsets, bytes): the texts of many spans, one after the other.
 
-    The offsets are int32, one more than spans; the bytes are uint8, less than 2 GiB in total.
+    `offsets` (int32) has one element more than `spans`: where each text begins, and the end. `bytes` is uint8, less
+    than 2 GiB in total.
     """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -249,9 +248,8 @@ def _pairs(buffer: Bytes, rows: Rows, offsets: Numbers, pairs: Rows) -> Int:
 def pairs(buffer: Bytes, rows: Rows) -> tuple[Numbers, Rows]:
     """Return the properties of `rows`, equal to those that `decode` finds.
 
-    `decode` is `rmqctl.format.properties.decode`.
-
-    The result is (offsets, PAIR_COLUMNS), in the form of `gather`.
+    `decode` is `rmqctl.format.properties.decode`. The result is (offsets, PAIR_COLUMNS): the pairs of row i are those
+    from offsets[i] to offsets[i + 1].
     """
     offsets = np.zeros(len(rows) + 1, np.int32)
     room = int(rows["properties_length"].sum()) // _PAIR_SIZE_MIN + len(rows)

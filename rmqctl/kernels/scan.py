@@ -1,8 +1,8 @@
-"""Many records at once as columns: the kernel that reads whole files.
+"""Read many records at once as columns: the kernel that reads whole files.
 
-`walk` goes over good messages only, by the rules of `rmqctl.format.message` ('valid iff'). It stops before anything
-else: a blank, zeros, damage, a record that is not wholly in the buffer. There the one-record decoder takes over, so
-that only one place decides what is wrong. A test compares both on every golden store and damage case.
+`walk` reads only good messages, by the rules of `rmqctl.format.message`. It stops before anything else: a blank, zeros,
+damage, or a record that is not completely in the buffer. The one-record decoder then takes over, so only one place
+decides what is wrong. A test compares both on every golden store and damage case.
 """
 
 from __future__ import annotations

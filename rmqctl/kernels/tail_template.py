@@ -1,12 +1,10 @@
-"""What the tails of records share.
+"""The layout that most tails of records share.
 
-Most tails are compared with it, 64 bytes at once, and not parsed.
-
-A tail is what follows a record's body: topic, length of the properties, properties. Producers send one topic and the
-same property names over and over; only the values differ. A layout keeps one tail as an example, with a bit for each
-byte outside values (`fixed`), and one for each byte that ends a value (`ends`). A tail that agrees with the example in
-all of those bytes has the same topic, and its values have the same positions. Tails longer than LENGTH_MAX have no
-layout.
+A tail is the part after a record's body: topic, length of the properties, properties. Producers send one topic and the
+same property names over and over; only the values differ. So most tails are compared with a layout, 64 bytes at once,
+and are not parsed. A layout keeps one tail as an example. It has a bit for each byte outside values (`fixed`), and a
+bit for each byte that ends a value (`ends`). If a tail agrees with the example in all these bytes, it has the same
+topic, and its values are at the same positions. Tails longer than LENGTH_MAX have no layout.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ _MISSES_PER_LESSON = 8  # of more tails than there is room for, most should not 
 
 
 class TailLayouts(NamedTuple):
-    """Layouts of tails, one in each row.
+    """A table of tail layouts, one in each row.
 
-    A row has the length of the tail and of the topic (bytes, 0: no layout), the example, the bits, and the spans of
-    values from the tail's start on. `slots` has, by the lowest bits of the queueId, the slot of that queue of this
-    topic in a QueueTable, -1: not known.
+    A row has the lengths of the tail and of the topic (bytes; 0: the row has no layout), the example, the bits, and the
+    spans of the values, counted from the start of the tail. `slots` has the slot in a QueueTable of each queue of the
+    topic (-1: not known); the lowest bits of the queueId are the index.
     """
 
     lengths: Numbers
@@ -62,9 +60,9 @@ def no_layouts(values: int) -> TailLayouts:
 
 @inline_kernel
 def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: int) -> Any:
-    """Return the row for the layout of the tail [start, end).
+    """Return the number of the row for the layout of the tail [start, end).
 
-    The second result says whether the row has this layout already.
+    The second result is True if the row already has this layout, and False if the row is free or has another layout.
     """
     length = end - start
     mixed = (word(buffer, start, start + topic_length) ^ np.uint64(length << 16 | topic_length)) * SPREAD
@@ -89,7 +87,7 @@ def layout_of(layouts: Any, buffer: Bytes, start: int, end: int, topic_length: i
 def learn(layouts: Any, row: int, buffer: Bytes, start: int, end: int, topic_length: int, spans: Numbers) -> None:
     """Store the layout of a tail in its row.
 
-    `spans` has the values' positions in the buffer, (0, 0) for a missing value.
+    `spans` has the positions of the values in the buffer; (0, 0) stands for a missing value.
     """
     layouts.misses[0] += 1
     if end - start > LENGTH_MAX or (layouts.lengths[row, 0] and layouts.misses[0] % _MISSES_PER_LESSON):

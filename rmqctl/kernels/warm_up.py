@@ -38,9 +38,9 @@ _CACHE_ERRORS = (
 
 
 def cache_in(folder: Path | None) -> None:
-    """Cache what is compiled from now on in a folder, and load from there.
+    """Keep compiled kernels in a folder from now on, and load them from there.
 
-    None: no cache. Whoever can write to the folder can run code in this process.
+    None: no cache. Anyone who can write to the folder can run code in this process.
     """
     _FOLDER[:] = [] if folder is None else [folder]
 

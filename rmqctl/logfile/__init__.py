@@ -1,1 +1,1 @@
-"""Records -> files: the operating system, mapped files and their queues."""
+"""The operating system, mapped files and queues of files."""

@@ -50,10 +50,10 @@ class Columns(NamedTuple):
 
 
 class ColumnReader:
-    """Reads through one buffer, which all files share.
+    """Reads columns through one buffer, which all files share.
 
-    Memory stays flat. One thread at a time may use it. Without `check_bodies`, a message with a wrong BODYCRC is good,
-    too.
+    Memory stays flat. Only one thread at a time may use a reader. Without `check_bodies`, a message with a wrong
+    BODYCRC counts as good.
     """
 
     def __init__(self, *, check_bodies: bool = True) -> None:
@@ -67,8 +67,8 @@ class ColumnReader:
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
         """Return the good messages of `file` that begin in [position, stop).
 
-        They are those that fit into the buffer. None: at `position` there is no good message, or it is too long for the
-        buffer, or cannot be read.
+        As many as fit into the buffer are returned. None: there is no good message at `position`, or it is too long for
+        the buffer, or it cannot be read.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:
@@ -89,7 +89,10 @@ class ColumnReader:
         return None
 
     def _is_cut(self, buffer: Bytes) -> bool:
-        """Return whether the buffer's rest may begin a record that the buffer's end cuts."""
+        """Return whether the buffer ends inside a record.
+
+        True if its last bytes may be the beginning of a record.
+        """
         if len(buffer) < message.MIN_SIZE:
             return True
         return len(buffer) < int.from_bytes(buffer[:4].tobytes(), "big") <= BUFFER_SIZE

@@ -1,9 +1,9 @@
-"""Files and whole folders: moved, removed, synced to disk.
+"""Move, remove and sync files and whole folders.
 
-Within a file system a move is a rename, however large the folder is. To another file system it is a copy under a name
-beside the target. The copy gets the target's name when it is whole and synced; then the original is renamed and
-removed. So a file or folder with the target's name is complete, whenever the process ends. An unfinished copy has a
-name with one of the suffixes here, and `remove_leftovers` removes it.
+Within a file system, a move is a rename, however large the folder is. To another file system, it is a copy under a name
+beside the target. When the copy is complete and synced, it gets the target's name; then the original is renamed and
+removed. So a file or folder with the target's name is always complete. An unfinished copy has a name with one of the
+suffixes here, and `remove_leftovers` removes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME_MAX = 255  # bytes
 
 
 class Modes(NamedTuple):
-    """The modes of files and of their folders, as chmod takes them."""
+    """The modes of files and of their folders, in the form that chmod accepts."""
 
     file: int = FILE_MODE
     folder: int = FOLDER_MODE
@@ -60,9 +60,9 @@ def remove(storage: WritableStorage, path: Path) -> None:
 
 
 def remove_leftovers(storage: WritableStorage, path: Path) -> None:
-    """Remove what an interrupted `move` from or to `path` left.
+    """Remove the unfinished copies that an interrupted `move` left.
 
-    Raises OSError.
+    `path` is the source or the target of the move. Raises OSError.
     """
     for suffix in (PARTIAL_SUFFIX, MOVED_SUFFIX):
         remove(storage, _beside(path, suffix))

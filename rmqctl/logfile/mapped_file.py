@@ -46,7 +46,7 @@ class MappedFile:
 
     @property
     def name(self) -> str:
-        """Return the path as findings show it."""
+        """Return the path in the form that findings show."""
         return self._storage.display(self.path)
 
     @property
@@ -83,7 +83,7 @@ class MappedFile:
     def with_excess(self) -> MappedFile:
         """Return the same file with all of its bytes on disk.
 
-        It has a descriptor of its own.
+        The bytes after `size` are included. The new object has its own descriptor.
         """
         return MappedFile(self._storage, self.path, self.file_from_offset, self.size_on_disk, kept=False)
 

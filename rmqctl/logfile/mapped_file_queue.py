@@ -1,7 +1,7 @@
 """A queue of files of one size, each named by the offset of its first byte.
 
-The files are in one folder or interleaved over several. Brokers load a queue only if every file has the right length.
-`anomalies` lists faults in the sequence of files, `foreign` what does not belong into the folders.
+The files are in one folder, or interleaved over several folders. Brokers load a queue only if every file has the right
+length. `anomalies` lists faults in the sequence of files; `foreign` lists entries that do not belong in the folders.
 """
 
 from __future__ import annotations
@@ -158,10 +158,10 @@ def _length_words(size: int, usual: int) -> str:
 
 
 def _common_size(files: list[MappedFile]) -> int:
-    """Return the length of most files, or for which the next file leaves room.
+    """Return the most likely file length of the queue.
 
-    If several are equally frequent, one that divides all names is preferred, then one that some file has, then the
-    largest.
+    It is the most frequent length of the files, or the distance between their names. If several are equally frequent,
+    the first choice is one that divides all names, then one that some file has, then the largest.
     """
     sizes = Counter(file.size for file in files if file.size)
     votes = sizes + Counter(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))

@@ -75,7 +75,7 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the first position in [position, stop) of a record or blank.
 
-        Its frame is whole, and it is in its own place. None: there is no such record.
+        The lengths of this record are right, and its PHYSICALOFFSET is its own position. None: there is no such record.
         """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
@@ -122,7 +122,10 @@ class RecordReader:
         return size if possible else 0
 
     def _load(self, position: int, need: int) -> int:
-        """Load `need` bytes at `position` into the window, and return where they begin."""
+        """Load `need` bytes at `position` into the window.
+
+        Returns the index in the window at which they begin.
+        """
         at = position - self._start
         if at < 0 or at + need > len(self._window):
             size = min(max(self._window_size, need), self.file.size - position)
@@ -152,9 +155,9 @@ class RecordReader:
         return claimed == (self.file.file_from_offset + position).to_bytes(8, "big")
 
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
-        """Return what is wrong with a record beyond the window, before it is loaded.
+        """Return the damage of a record that is longer than the window.
 
-        A wrong size then costs no memory.
+        The record is checked before it is loaded, so that a wrong size costs no memory. None: no damage is visible yet.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))
@@ -187,7 +190,10 @@ class RecordReader:
         return Message._make((*head, memoryview(b""), rest[length_size:topic_end], rest[topic_end + 2 :]))
 
     def _ends_at(self, topic_length_at: int, topic_length_size: int, end: int) -> bool:
-        """Return whether topic and properties from `topic_length_at` on end at `end`."""
+        """Return whether topic and properties end exactly at `end`.
+
+        `topic_length_at` is the position of the topic's length field.
+        """
         if topic_length_at + topic_length_size > end:
             return False
         topic_length = self._integer(topic_length_at, topic_length_size)

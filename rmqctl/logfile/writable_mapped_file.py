@@ -1,8 +1,8 @@
-"""One file of a queue of files, for writing: three positions, and a hold count.
+"""One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-This is RocketMQ's MappedFile. `wrote_position` is after the appended bytes. `committed_position` is after the bytes
-that reached the file; without a buffer of the transient store pool, it equals `wrote_position`. `flushed_position` is
-after the bytes that are flushed to disk.
+It has three positions and a hold count. `wrote_position` is after the appended bytes. `committed_position` is after the
+bytes that reached the file; without a buffer of the transient store pool, it equals `wrote_position`.
+`flushed_position` is after the bytes that are flushed to disk.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class WritableMappedFile(MappedFile):
     """A file of `size` bytes.
 
     Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
-    `wrote_position`. With a `pool`, appends go to a buffer until `commit`. Otherwise, with `mapped`, they go to the
-    file's pages in memory, which is several times as fast for small appends; otherwise each append is a write. With
-    `kept`, the storage closes the file if too many are open; then only one thread at a time may use it.
+    `wrote_position`. With a `pool`, appended bytes go to a buffer until `commit`. Without it, with `mapped`, they go to
+    the file's pages in memory, which is several times as fast for small appends. Without both, each append is a write.
+    With `kept`, the storage closes the file if too many files are open; then only one thread at a time may use it.
     """
 
     def __init__(
@@ -79,14 +79,17 @@ class WritableMappedFile(MappedFile):
 
     @property
     def descriptor(self) -> int:
-        """Return the open descriptor, for callers that write at positions of their own."""
+        """Return the open descriptor.
+
+        It is for callers that write at their own positions.
+        """
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`, for which the file must have room.
 
-        After an OSError nothing is appended, and bytes that reached the file are zeros again; if zeroing fails, too,
-        the next append tries again.
+        If OSError is raised, nothing is appended, and bytes that reached the file are zeroed. If zeroing fails, too,
+        the next append tries it again.
         """
         position = self.wrote_position
         end = position + len(data)

@@ -96,8 +96,8 @@ class WritableMappedFileQueue:
     ) -> None:
         """Append `data` to as many files as it needs.
 
-        The first file of all has the offset `start_offset`. `on_full` gets each file that becomes full, and the number
-        of bytes of `data` written by then.
+        The first file of all has the offset `start_offset`. `on_full` is called with each file that becomes full, and
+        the number of bytes of `data` written so far.
         """
         rest = memoryview(data)
         while rest:
@@ -136,7 +136,7 @@ class WritableMappedFileQueue:
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
         """Call `bring` for each file, from the one with offset `where` on.
 
-        Stops at the first file that `bring` does not finish. Returns the offset that it reached.
+        The loop ends at the first file that `bring` does not finish. Returns the offset that was reached.
         """
         for file in self.files[bisect_right(self.files, where, key=lambda file: file.end) :]:
             position = bring(file)

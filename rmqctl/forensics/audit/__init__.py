@@ -1,1 +1,1 @@
-"""Queues, index and small files compared with the log."""
+"""Audits: they compare queues, index and small files with the log."""

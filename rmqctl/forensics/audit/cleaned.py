@@ -33,9 +33,9 @@ class Receipt(msgspec.Struct):
 
 
 class ReceiptsRead(NamedTuple):
-    """Whether a receipt explains where the log begins.
+    """The answer to the question whether a receipt explains the log's start.
 
-    `ignored` has `file:line` of each line that is not a receipt.
+    `ignored` has `file:line` for each line that is not a receipt.
     """
 
     is_cleaned: bool

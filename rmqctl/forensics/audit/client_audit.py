@@ -24,7 +24,10 @@ CODES = {BAD_PORT: WRONG_PORT, BAD_COMPRESSION: WRONG_COMPRESSION}
 
 
 def count_rejected(messages: Rows) -> Counter[str]:
-    """Count the messages (of DISPATCH_COLUMNS) that clients reject, by finding code."""
+    """Count the messages that clients reject, by the code of the finding.
+
+    `messages` has DISPATCH_COLUMNS.
+    """
     return +Counter({code: int(np.count_nonzero(messages["traits"] & trait)) for code, trait in CODES.items()})
 
 

@@ -1,7 +1,7 @@
-"""Log against queues: every message has its unit, and every unit its message.
+"""Compares log and queues: each message has its unit, each unit its message.
 
-One pass over the log confirms units (`on_messages`). Then `finish` checks the slots of each queue that no message
-confirmed. Whole batches of messages are compared at once; a single message or unit is only looked at if it differs.
+One pass over the log confirms units (`on_messages`). Then `finish` checks the units of each queue that no message
+confirmed. Whole batches of messages are compared at once; a single message or unit is examined only if it differs.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ FINDINGS_MAX = 1000  # of one kind in one queue: a file of garbage has one for e
 
 
 class QueueCrosscheck:
-    """Collects errors between log and queues in `findings`, remarks in `notes`.
+    """Collects differences between log and queues in `findings`, remarks in `notes`.
 
-    For messages that a repair is about to write, `new_at` decodes the message at a physical offset.
+    Messages that a repair is about to write are not in the log yet: `new_at` decodes the message at a physical offset.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class QueueCrosscheck:
         self._units = UnitAudit(self._cursors, self._kind_of, self._give_up)
 
     def on_messages(self, described: DispatchColumns, message: Message | None = None) -> None:
-        """Take messages of the log, in log order.
+        """Take messages of the log. They must come in log order.
 
-        `message` is a message with damaged content and a whole frame.
+        `message` is the decoded message if its content is damaged and its lengths are right.
         """
         self._know_queues()
         messages = described.messages
@@ -117,7 +117,7 @@ class QueueCrosscheck:
         return PLAIN if key in self._cursors else ABSENT
 
     def _judge(self, rows: Rows, verdict: int, message: Message | None) -> None:
-        """Take messages of one queue with one verdict and successive queue offsets."""
+        """Process messages of one queue with one verdict and successive queue offsets."""
         row = rows[0]
         key = self._keys[row["queue"]]
         if key in self._unreadable and verdict not in (ASK, ASK_AGAIN):
@@ -154,11 +154,12 @@ class QueueCrosscheck:
             self._add("unit-tags-code", target, at, _wrong_tags_code(target, unit.tags_code), len(rows))
 
     def _is_misnumbered(self, target: DispatchTarget, at: int, size: int) -> bool:
-        """Return whether the QUEUEOFFSET of a record is wrong, not its unit.
+        """Return whether a record's QUEUEOFFSET is wrong, and not its unit.
 
-        Then the unit is confirmed, and the record is a finding. It is so if the queue leads to the record from another
-        place, and the records before and after that place agree with the queue or cannot be read. If all records of a
-        queue are shifted alike, they agree with one another, and the queue is wrong. Raises OSError.
+        True: the unit is confirmed, and the record becomes a finding. This is so if the queue points to the record from
+        another place, and the records before and after that place agree with the queue or cannot be read. If all
+        records of a queue are shifted by the same number, they agree with one another, and the queue is wrong. Raises
+        OSError.
         """
         cursor = self._cursors.get((target.topic, target.queue_id))
         unit = cursor.queue.first_where(lambda unit: unit.physical_offset >= at) if cursor else None
@@ -188,9 +189,9 @@ class QueueCrosscheck:
         self.findings.append(finding)
 
     def _number_of(self, unit: CqUnit | None, place: DispatchTarget) -> int | None:
-        """Return the QUEUEOFFSET of the record that a unit leads to.
+        """Return the QUEUEOFFSET of the record that a unit points to.
 
-        None if there is no record of its queue.
+        None if there is no record of the unit's queue.
         """
         message = self._store.commit_log.message_at(unit.physical_offset) if unit is not None else None
         is_of_queue = message is not None and (message.topic, message.queue_id) == (place.topic, place.queue_id)
@@ -212,7 +213,7 @@ class QueueCrosscheck:
             return None
 
     def _see_message(self, message: Message, *, again: bool) -> None:
-        """Take a single message, with all its places in queues.
+        """Process a single message, with all its places in queues.
 
         `again`: its own queue had messages before.
         """
@@ -394,7 +395,7 @@ class QueueCrosscheck:
             self._add_unit("unit-order", queue, slot, f"physicalOffset {slot.physical_offset} after {previous}")
 
     def _finish_slots(self, cursor: QueueCursor, rest: _Unconfirmed, start: int, end: int) -> None:
-        """Check the slots [start, end), which no message confirmed."""
+        """Check the places [start, end) of a queue, which no message confirmed."""
         for at, data in cursor.queue.blocks(start, end):
             units = np.frombuffer(data, UNITS)
             if at >= cursor.max_offset and not units.view(np.uint8).any():
@@ -407,9 +408,9 @@ class QueueCrosscheck:
                 self._unconfirmed_slot(cursor, rest, CqUnit(at + number, *unit))
 
     def _counted(self, cursor: QueueCursor, rest: _Unconfirmed, at: int, units: Rows) -> Flags:
-        """Count the units from slot `at` whose kind of finding has FINDINGS_MAX findings.
+        """Count units of kinds that have FINDINGS_MAX findings already.
 
-        Returns which units were counted.
+        The units begin at place `at`. Returns which units were counted.
         """
         by_code = self._of_queue.get((cursor.queue.topic, cursor.queue.queue_id), {})
         counted = np.zeros(len(units), np.bool_)
@@ -549,8 +550,8 @@ class QueueCrosscheck:
     def _add(self, code: str, target: DispatchTarget, physical_offset: int, detail: str, count: int = 1) -> None:
         """Add a finding on `count` places.
 
-        If they follow the places of the last finding in the same queue, that finding counts them. After FINDINGS_MAX
-        findings of a kind, the last one counts all others.
+        If the places follow those of the last finding in the same queue, that finding counts them, too. After
+        FINDINGS_MAX findings of a kind, the last finding counts all further places.
         """
         key = (target.topic, target.queue_id)
         same = self._of_queue.setdefault(key, {}).setdefault(code, [])
@@ -568,9 +569,9 @@ class QueueCrosscheck:
         same.append(finding)
 
     def _place(self, key: QueueKey, queue_offset: int) -> tuple[str, int | None]:
-        """Return the file of a unit and the unit's place in it.
+        """Return the file of a unit, and the unit's position in the file.
 
-        If there is no such file, return the queue's folder, in words.
+        If no file has the unit, the result is the queue's folder, with words for the place.
         """
         queue = self._store.queues.get(key)
         at = queue_offset * CQ_UNIT.size
@@ -582,9 +583,9 @@ class QueueCrosscheck:
 
 
 class _Unconfirmed:
-    """What is known before a slot that no message confirmed.
+    """What is known before a place in a queue that no message confirmed.
 
-    These are the last valid physical offset, and bounds of the log.
+    It is the last valid physical offset before this place, and the bounds of the log.
     """
 
     def __init__(self, log_start: int, log_end: int) -> None:
@@ -594,9 +595,9 @@ class _Unconfirmed:
         self.in_front = True
 
     def are_expired(self, units: Rows) -> bool:
-        """Return whether all units of a block belong to expired messages, in order.
+        """Return whether all units of a block are expired and in order.
 
-        This is the usual case. The units are then noted.
+        Their messages are before the log's start. This is the usual case. The units are then noted.
         """
         offsets = units["physicalOffset"]
         used = bool(
@@ -609,9 +610,9 @@ class _Unconfirmed:
 
 
 def _runs(messages: Rows, verdicts: Numbers) -> Iterator[Numbers]:
-    """Yield row numbers of the messages that are not simply confirmed.
+    """Yield row numbers of the messages that need more than a confirmed unit.
 
-    Messages of one queue and one verdict come together, in log order.
+    Messages of one queue with the same verdict come together, in log order.
     """
     odd = np.flatnonzero((verdicts != CONFIRMED) & (verdicts != NOT_ASKED))
     if not len(odd):

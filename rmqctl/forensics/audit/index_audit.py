@@ -1,7 +1,8 @@
-"""Log against index: keys have entries, entries have messages, chains are whole.
+"""Compares log and index: each key has its entry, each entry its message.
 
-Entries stand in the order of the log, so one pass over both is a merge, by the kernels of `rmqctl.kernels.index_match`:
-blocks of entries, batches of messages. Memory: three blocks, and the slot tables of their files.
+It also checks that the chains of entries are whole. Entries are in log order, so one pass over entries and messages is
+a merge. The kernels of `rmqctl.kernels.index_match` do it with blocks of entries and batches of messages. Memory: three
+blocks, and the slot tables of their files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KEYS_OF_A_MESSAGE_MAX = 32768
 class _Block(NamedTuple):
     """Successive entries of one file.
 
-    It has their bytes, the number of the first entry, and which entries to leave out.
+    It has the bytes of the entries, the number of the first entry, and marks for entries to leave out.
     """
 
     file: FileCheck
@@ -53,7 +54,7 @@ class _Block(NamedTuple):
 
 
 class IndexAudit:
-    """Collects what is wrong with the index in `findings`."""
+    """Collects differences between log and index in `findings`."""
 
     def __init__(self, store: ReadOnlyStore, builder: DispatchRequestBuilder) -> None:
         self.findings: list[Finding] = []
@@ -91,15 +92,15 @@ class IndexAudit:
                 self._advance()
 
     def finish(self) -> None:
-        """Check what the index has after the last message."""
+        """Check the entries after the last message."""
         last = np.zeros(1, DISPATCH_COLUMNS)
         last["physical_offset"] = np.iinfo(np.int64).max
         self.on_messages(DispatchColumns(last, np.zeros(0, np.int32)))
 
     def notes(self) -> Iterator[str]:
-        """Yield remarks that an upgrade of the broker explains.
+        """Yield remarks on messages whose missing entries an upgrade explains.
 
-        Messages at the begin or the end of the log have no entry for their TAGS.
+        These messages, at the start or at the end of the log, have no entry for their TAGS.
         """
         state = self._state[0]
         last = (
@@ -310,7 +311,7 @@ _NOTHING = (np.frombuffer(b"", np.uint8), 0, np.zeros(0, np.uint8), np.zeros(3, 
 
 
 def length_words(size: int, usual: int) -> str:
-    """Return what is wrong with the length of an index file.
+    """Return what is wrong with the length of an index file, as text.
 
     `usual` is the length that most files have.
     """
@@ -323,7 +324,7 @@ def _ends_at(finding: Finding) -> int | None:
 
 
 class FileCheck:
-    """The chains of one file by its entries, compared with its slots and header.
+    """The chains of entries in one file, compared with its slots and header.
 
     `heads` (int32) has the newest entry of each slot.
     """
@@ -344,7 +345,7 @@ class FileCheck:
         return INDEX_HEADER.size + self.index_file.slots * SLOT_SIZE + number * INDEX_ENTRY.size
 
     def on_messages(self, block: _Block) -> None:
-        """Note the entries of a block. It comes after all blocks before."""
+        """Process the entries of a block. Blocks must come in order."""
         self.first = self.first or block.entry(block.first)
         self.last = block.entry(block.first + len(block.skipped) - 1)
 
@@ -355,7 +356,7 @@ class FileCheck:
             yield Finding("index-header", self.name, None, problem, file_offset=INDEX_HEADER.offset(field))
 
     def _wrong_slots(self) -> Iterator[Finding]:
-        """Yield one finding for all slots that do not lead to their newest entry."""
+        """Yield one finding for all slots that do not point to their newest entry."""
         found: Finding | None = None
         for first, data in self.index_file.slot_blocks():
             stored = np.frombuffer(data, ">i4")

@@ -1,6 +1,6 @@
-"""What a store has beside log, queues and index.
+"""Audits of a store's small files.
 
-This is abort, checkpoint, configuration, and whether the log's start is missing.
+They check abort, checkpoint, journals and configuration, and whether the start of the log is missing.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def audit_abort(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
-    """Yield a finding for each journal in STORE/.rmqctl that is not valid.
+    """Yield a finding for each invalid journal in STORE/.rmqctl.
 
-    rmqctl does not write such journals; to follow one could change anything.
+    rmqctl does not write such journals. If `undo` followed one, it could change any file.
     """
     try:
         faults = [entry.fault for entry in list_journals(store.storage, store.path.root) if entry.fault is not None]
@@ -69,7 +69,7 @@ def audit_journals(store: ReadOnlyStore) -> Iterator[Finding]:
 def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
     """Yield a finding if the store has queues but no file of the log.
 
-    The commit log folders exist and were read.
+    Call it only if the folders of the log exist and were read.
     """
     told = any(damage.code in ("link-not-followed", "log-missing") for damage in store.foreign)
     if store.queues and not told:
@@ -77,10 +77,10 @@ def audit_log_missing(store: ReadOnlyStore) -> Iterator[Finding]:
 
 
 def audit_checkpoint(store: ReadOnlyStore, newest: int, last: int, log_end: int) -> Iterator[Finding]:
-    """Yield what is wrong with the checkpoint.
+    """Yield the findings on the checkpoint.
 
-    It is compared with the store times (ms) of the youngest and of the last message (0: there is none), and with the
-    end of the log's files.
+    It is compared with the store times (ms) of the newest and of the last message (0: there is none), and with the end
+    of the log's files.
     """
     entry = store.storage.entry(store.path.part(CHECKPOINT_NAME))
     if entry.kind is Kind.LINK_OUT:
@@ -174,10 +174,10 @@ def queue_end(store: ReadOnlyStore, topic: str, queue_id: int) -> int | None:
 def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_units: int) -> Iterator[Finding]:
     """Yield a finding if the log's start is missing and did not expire.
 
-    Units point before the log's start, although the log's first message is younger than the age at which files expire.
-    A file expires by its last write, which is about the store time of the first message of the next file (`oldest`). It
-    is compared with the store's last sign of life (`newest`, both ms), and not with the present time: the answer for a
-    copy must not change.
+    In this case, units point before the log's start, although the log's first message is younger than the retention. A
+    file expires by its last write, which is about the store time of the first message in the next file (`oldest`). This
+    time is compared with the last sign of life in the store (`newest`), not with the present time, so that the result
+    for a copy never changes. Both are in ms.
     """
     if not expired_units or not oldest:
         return
@@ -193,7 +193,7 @@ def audit_log_start(store: ReadOnlyStore, oldest: int, newest: int, expired_unit
 
 
 def receipts(store: ReadOnlyStore) -> ReceiptsRead:
-    """Return what the receipts in the store explain.
+    """Return whether receipts explain the log's start.
 
     They may record that `rmqctl clean` deleted the log up to its present start. Raises OSError.
     """
@@ -203,7 +203,7 @@ def receipts(store: ReadOnlyStore) -> ReceiptsRead:
 def is_start_cleaned(store: ReadOnlyStore) -> bool:
     """Return whether a receipt records that `rmqctl clean` deleted the log's start.
 
-    Receipts that cannot be read explain nothing.
+    False if the receipts cannot be read.
     """
     try:
         return receipts(store).is_cleaned
@@ -212,6 +212,6 @@ def is_start_cleaned(store: ReadOnlyStore) -> bool:
 
 
 def config_files(store: ReadOnlyStore) -> list[ConfigFile]:
-    """Return every config file of the store, as a broker loads it."""
+    """Return every config file of the store, in the form that a broker loads."""
     loaded = [store.config(name) for name in CONFIG_FILES + CONFIG_FILES_OF_5]
     return [config for config in loaded if config.source is not None or config.problem]

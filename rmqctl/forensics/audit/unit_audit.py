@@ -1,4 +1,4 @@
-"""Which units of each queue the log's messages confirm.
+"""The units of each queue that messages of the log confirm.
 
 Whole batches of messages are compared with windows of units.
 """
@@ -60,7 +60,7 @@ class QueueCursor:
     def confirm(self, queue_offset: int) -> None:
         """Note that a message confirmed a unit.
 
-        The message comes after all messages that confirmed units before.
+        Messages must come in log order.
         """
         start = queue_offset
         if self._runs and self._runs[-1][1] == start:
@@ -89,11 +89,11 @@ class QueueCursor:
 
 
 class UnitAudit:
-    """Gives verdicts on messages.
+    """Compares messages with units, and returns verdicts.
 
-    `kind_of` returns how a queue is compared, `on_error` gets the queues that cannot be read. Memory: windows of 48 MiB
-    for up to 150,000 queues, more for more queues, and twice that while the windows grow; and a run for each
-    interruption of confirmed units.
+    `kind_of` returns how a queue is compared; `on_error` is called with each queue that cannot be read. Memory: windows
+    of 48 MiB for up to 150,000 queues, more for more queues, and twice as much while the windows grow; and one run for
+    each interruption of confirmed units.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class UnitAudit:
         self._rows_used = 0
 
     def know(self, keys: list[QueueKey]) -> None:
-        """Take the queues by their numbers.
+        """Take the list of queues, by their numbers.
 
-        `keys` only grows from call to call.
+        `keys` has the queues of the last call, and new ones after them.
         """
         new = keys[len(self._keys) :]
         if not new:
@@ -150,7 +150,7 @@ class UnitAudit:
     def is_seen(self, number: int, physical_offset: int) -> bool:
         """Return whether the log has a message of this queue before `physical_offset`.
 
-        Afterwards the queue counts as one with a message.
+        After this call, the queue counts as one with a message.
         """
         state = self._states[number]
         if not state["seen"]:

@@ -1,1 +1,1 @@
-"""Who may reach which file: paths without links, and a store's owner."""
+"""Access to files: paths without links, and the owner of a store."""

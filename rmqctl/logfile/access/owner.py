@@ -1,7 +1,7 @@
 """The user of this process: root becomes the owner of a store before it writes.
 
-From then on, for good, this process may do no more than the owner, whatever the owner does to the store meanwhile. What
-the process makes belongs to the owner.
+The change is permanent: from then on, this process has only the rights of the owner, even if the owner changes the
+store meanwhile. Files that the process creates belong to the owner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """A user, and the group that new files get, by their numbers."""
+    """The numbers of a user, and of the group that new files get."""
 
     uid: int
     gid: int
@@ -87,7 +87,7 @@ def become(owner: Owner, folders: Iterable[Path]) -> None:
 def _groups_of(owner: Owner) -> list[int]:
     """Return the store's group and the groups of the user.
 
-    No group lists the first one as that of the user.
+    The store's group comes first, even if the user is not a member of it.
     """
     try:
         user = pwd.getpwuid(owner.uid)

@@ -1,11 +1,11 @@
-"""Where a path leads, if no symbolic link below a named folder is followed.
+"""Paths without symbolic links below a named folder.
 
-The owner of a store may replace a folder of it by a link at any moment. A path that the system resolves by itself would
-then lead wherever that link does. So a change opens one folder after the other, each by its name in the one above
-(openat with O_NOFOLLOW).
+The owner of a store may replace a folder in it by a link at any moment. If the system resolved the path, it would
+follow this link. So a change opens one folder after the other, each by its name in the folder above (openat with
+O_NOFOLLOW).
 
-A folder that is held stays reachable, whatever its name leads to later, and even if this process may not pass the
-folders above it.
+A folder that is held stays reachable, even if its name later leads elsewhere, and even if this process has no right to
+enter the folders above it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return the name for reading a path, and the held folder above it, if any."""
+    """Return the name under which a path is read, and the held folder above it.
+
+    If no folder above the path is held, the second result is None.
+    """
     for folder, descriptor in _HELD.items():
         names = names_below(path, folder)
         if names is not None:
@@ -46,10 +49,10 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 
 
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
-    """Return the parts of a path below a folder, none for the folder itself.
+    """Return the parts of a path below a folder; none for the folder itself.
 
-    None: the path lies elsewhere. `relative_to` would parse both paths again, and a change of a store asks this some
-    hundred thousand times.
+    None: the path is not below the folder. This is faster than `relative_to`, which parses both paths again: a change
+    of a store calls it some hundred thousand times.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -80,9 +83,9 @@ def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _below_one_of(path: Path, roots: Collection[Path]) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the first root that a path lies below, and the names from there on.
+    """Return the first root that is above a path, and the names below it.
 
-    (None, its own name) if it lies below none of them.
+    If no root is above the path, the result is (None, the path's own name).
     """
     for root in roots:
         names = names_below(path, root)
@@ -113,9 +116,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _has_link(path: Path) -> bool:
-    """Return whether a link is on the way to a path.
+    """Return whether one of the names in a path is a link.
 
-    It only explains an error that came before.
+    The result only explains an earlier error.
     """
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
@@ -152,14 +155,14 @@ def open_for_reading(path: Path, roots: Collection[Path]) -> int:
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode of a new folder, which allows no more than the folder above."""
+    """Return the mode of a new folder; it gives no right that the parent lacks."""
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
     """Return the mode of a new file.
 
-    It allows no more than its folder, or the files in it.
+    It gives no right that the folder, or the files in it, do not give.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -180,7 +183,7 @@ def _status_in(folder: int, name: str) -> os.stat_result:
 
 
 def mode_of(descriptor: int) -> int:
-    """Return the mode of an open file, as chmod takes it."""
+    """Return the mode of an open file, in the form that chmod accepts."""
     return stat.S_IMODE(os.fstat(descriptor).st_mode)
 
 
@@ -198,7 +201,7 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
     """Return whether a name is that of an open file.
 
-    False also if nothing has that name. Raises OSError for any other failure.
+    False if nothing has that name. Raises OSError for any other failure.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

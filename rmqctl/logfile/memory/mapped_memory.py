@@ -27,9 +27,10 @@ CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class MappedMemory:
-    """The `size` bytes of an open file as `mapping`.
+    """The `size` bytes of an open file, mapped as `mapping`.
 
-    The bytes before position `ready` can be written. One thread at a time may use it. Raises OSError.
+    Bytes before position `ready` can be written without a page fault. Only one thread at a time may use it. Raises
+    OSError.
     """
 
     def __init__(self, storage: WritableStorage, descriptor: int, size: int, position: int) -> None:
@@ -81,9 +82,9 @@ class MappedMemory:
         return True
 
     def _make_ready_soon(self, wanted: int) -> int:
-        """Make the pages up to `wanted` ready, and return where writable memory ends.
+        """Begin to make the pages up to `wanted` ready.
 
-        A failed attempt is repeated when the pages are needed.
+        Returns where writable memory ends now. A failed attempt is repeated when the pages are needed.
         """
         try:
             self._prepare(wanted)
@@ -97,7 +98,7 @@ class MappedMemory:
 
 
 class Spool:
-    """Takes bytes, then shows them all.
+    """Collects bytes in a temporary file, then shows them as one view.
 
     Methods raise OSError, for example if the disk of temporary files is full.
     """

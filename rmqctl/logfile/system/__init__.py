@@ -1,1 +1,1 @@
-"""The operating system: what reads, lists, writes, syncs and locks files."""
+"""Calls of the operating system: read, list, write, sync and lock files."""

@@ -1,9 +1,10 @@
 """A store on another file system than this host's, for reading.
 
-S3, Google's and Azure's, HDFS, whatever pyarrow reaches by a URL. Such a store has a URL, s3://bucket/store. As a Path,
-which would make one slash of two and look for it in the working directory, it is /:s3:/bucket/store. A URL that names
-no host, hdfs:///store, is /:hdfs:/@/store. A query (?endpoint_override=http://host:9000) is kept with the host, its
-slashes as %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So the URL of every path below has it.
+The file system is S3, Google's, Azure's, HDFS, or any other that pyarrow reaches by a URL. Such a store has a URL, for
+example s3://bucket/store. A Path cannot hold a URL: it would merge the two slashes and be relative to the working
+directory. So the store's path is /:s3:/bucket/store. For a URL without a host, hdfs:///store, it is /:hdfs:/@/store. A
+query (?endpoint_override=http://host:9000) is kept with the host, with its slashes as %2F:
+/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the store also has the query.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ FILE = "file"
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is a URL, and no path."""
+    """Return whether a text is a URL and not a path."""
     return _URL.fullmatch(text) is not None
 
 
 def root_path(text: str) -> Path:
-    """Return the absolute path of what a URL, or a path, names.
+    """Return the absolute path for a URL or a path.
 
-    Raises BadRequest for another host's files, and for a password.
+    Raises BadRequest for files of another host, and for a URL with a password.
     """
     found = _URL.fullmatch(text)
     if found is None:
@@ -65,7 +66,7 @@ def root_path(text: str) -> Path:
 
 
 def root_text(path: Path) -> str:
-    """Return the same as people write it: a URL, or the path."""
+    """Return a root in the form that people write: a URL, or the path."""
     if not is_remote(path):
         return str(path)
     _, scheme, host, *rest = path.parts
@@ -88,7 +89,7 @@ _NUMBERS = {FileNotFoundError: errno.ENOENT, NotADirectoryError: errno.ENOTDIR}
 def storage_of(root: Path, *, follow_links: bool) -> Storage:
     """Return read access to the store at `root`.
 
-    Raises BadRequest where the URL is unknown, and OSError where nobody answers at it.
+    Raises BadRequest if the kind of URL is unknown, and OSError if no server answers.
     """
     return RemoteStorage(root) if is_remote(root) else Storage(root, follow_links=follow_links)
 
@@ -96,8 +97,8 @@ def storage_of(root: Path, *, follow_links: bool) -> Storage:
 class RemoteStorage(Storage):
     """Read access to a store by a URL.
 
-    There are no links, no holes, and no locks that could be seen. Raises OSError where the file system does not answer,
-    BadRequest for a URL that pyarrow has none for.
+    Links, holes and locks are not visible there. Raises OSError if the file system does not answer, and BadRequest if
+    pyarrow knows no file system for the URL.
     """
 
     def __init__(self, root: Path) -> None:
@@ -111,17 +112,17 @@ class RemoteStorage(Storage):
         self._inner = inner.rstrip("/")
 
     def trust(self, folder: Path) -> None:
-        """Do nothing: nothing leads out of a remote store."""
+        """Do nothing, because no link leads out of a remote store."""
         del folder
 
     def display(self, path: Path) -> str:
-        """Return `path` relative to the store where it lies inside, otherwise as a URL."""
+        """Return `path` relative to the store; as a URL if it is outside the store."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return what is at `path`.
+        """Return the entry at `path`; its kind is MISSING if nothing is there.
 
-        Nothing outside of the store. Raises OSError other than 'no such file'.
+        A path outside the store counts as missing. Raises OSError, except for "no such file".
         """
         if path.is_relative_to(self.root):
             with suppress(NotADirectoryError), _os_errors(path):  # what is above it is a file
@@ -131,7 +132,7 @@ class RemoteStorage(Storage):
     def listing(self, folder: Path) -> list[Entry]:
         """Return the entries of a folder by name.
 
-        An empty list when there is no such folder. Raises OSError.
+        The list is empty if the folder does not exist. Raises OSError.
         """
         from pyarrow.fs import FileSelector
 
@@ -142,14 +143,17 @@ class RemoteStorage(Storage):
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Return the size and time of what is at `path`; None: nothing. Raises OSError."""
+        """Return the size and time of the file at `path`; None if there is none.
+
+        Raises OSError.
+        """
         entry = self.entry(path)
         return (
             None if entry.kind is Kind.MISSING else Stamp(entry.kind, entry.size, entry.mtime * NS_PER_MS, 0, 0, 0, 0)
         )
 
     def disk_space(self, path: Path) -> DiskSpace | None:
-        """Raise OSError: a remote store does not tell its disk space."""
+        """Raise OSError, because a remote store does not report its disk space."""
         del path
         return None
 
@@ -158,7 +162,7 @@ class RemoteStorage(Storage):
         return [entry.name for entry in self.listing(folder)]
 
     def open(self, path: Path) -> int:
-        """Return a number for reading. Raises OSError."""
+        """Open a file for reading, and return a number for it. Raises OSError."""
         with _os_errors(path):
             return self._kept(self._system.open_input_file(self._at(path)))
 
@@ -167,12 +171,12 @@ class RemoteStorage(Storage):
         return self._kept(self._files[descriptor])
 
     def close(self, descriptor: int) -> None:
-        """Give the number back."""
+        """Close the file with this number."""
         with self._lock:
             self._files.pop(descriptor, None)
 
     def read(self, descriptor: int, position: int, size: int) -> bytes:
-        """Return `size` bytes from `position`, fewer only at the end of the file.
+        """Return `size` bytes from `position`; fewer only at the end of the file.
 
         Raises OSError.
         """
@@ -181,20 +185,20 @@ class RemoteStorage(Storage):
         return data
 
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`.
+        """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes, which is lower at the file's end.
+        Returns the number of bytes, which is lower only at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def next_data(self, descriptor: int, position: int) -> int | None:
-        """Return the position itself; None after the file's end."""
+        """Return `position` itself, or None after the file's end."""
         return position if position < self._files[descriptor].size() else None
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return None, because locks do not reach a remote store."""
+        """Return None, because locks are not visible in a remote store."""
         del path
         return None
 
@@ -210,7 +214,7 @@ class RemoteStorage(Storage):
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and what it calls the place there."""
+    """Return the file system of a URL, and the path that it uses."""
     try:
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
@@ -228,9 +232,9 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL with a time limit for retries, where it is Google's.
+    """Return the URL with a time limit for retries, if it is one of Google's.
 
-    Where nobody answers, pyarrow tries again for many minutes, and no signal stops that.
+    Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops it.
     """
     if not url.startswith(GOOGLES) or "retry_limit_seconds=" in url:
         return url
@@ -241,8 +245,8 @@ def _that_ends(url: str) -> str:
 def _os_errors(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into OSErrors with one line.
 
-    pyarrow's errors have no number and more than one line, and Azure's are not errors of the system at all. Names that
-    are not UTF-8, as a local file system by fsspec may have them, cannot be given to pyarrow.
+    pyarrow's errors have no number and more than one line, and Azure's are not OSErrors at all. Names that are not
+    UTF-8, which a local file system by fsspec may have, cannot be given to pyarrow.
     """
     from pyarrow import ArrowException
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """The kind of a directory entry, with links resolved as far as they are followed."""
+    """The kind of a directory entry.
+
+    Links are resolved if they are followed.
+    """
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -34,7 +37,7 @@ class Kind(Enum):
 
 
 class Closeable(Protocol):
-    """An object with a descriptor, which it opens again when it needs it."""
+    """An object with a descriptor that it opens again when needed."""
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -55,10 +58,10 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times,
 
 
 class Stamp(NamedTuple):
-    """The state of a name itself, without following a link (it is OTHER).
+    """The state of a name; a link itself is OTHER and is not followed.
 
-    The size is in bytes, the time in ns since 1970, the mode as chmod takes it. A time after TIME_NS_MAX becomes
-    TIME_NS_MAX, one before -TIME_NS_MAX becomes that.
+    The size is in bytes, the time in ns since 1970, the mode in the form that chmod accepts. A time outside
+    ±TIME_NS_MAX becomes the nearest limit.
     """
 
     kind: Kind
@@ -91,8 +94,8 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 class Storage:
     """Read access to the files of one store.
 
-    Symbolic links that lead out of the trusted folders (`root`, and those that `trust` adds) are only followed with
-    `follow_links`. `named` are the folders that the user named: the store's, and those of a log elsewhere.
+    Without `follow_links`, symbolic links are followed only if they stay in the trusted folders: `root`, and those that
+    `trust` adds. `named` are the folders that the user named: the store, and log folders elsewhere.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False) -> None:
@@ -339,9 +342,9 @@ class Storage:
             os.close(descriptor)
 
     def _is_inside(self, folder: Path) -> bool:
-        """Return whether a folder really lies where it may.
+        """Return whether the real path of a folder is inside an allowed folder.
 
-        The user named the store's own folder.
+        The store's own folder is allowed, because the user named it.
         """
         if self.follow_links or names_below(folder, self.root) is None:
             return True
@@ -443,8 +446,8 @@ def _kind(mode: int) -> Kind:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    Any other folder stays as it is. A relative STORE and the absolute names in its broker.conf give two paths of one
-    folder. Comparisons, in a journal or a finding, would take them for two folders.
+    Any other folder is returned unchanged. If STORE is relative and broker.conf has absolute names, one folder has two
+    paths; comparisons, in a journal or a finding, would then see two folders.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),

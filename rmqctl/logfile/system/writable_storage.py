@@ -33,9 +33,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Below `root`, and below the folders that `trust` adds, no link is followed, not even one
-    that appears meanwhile, unless `follow_links` is set. With `beneath`, `root` itself is such a folder below that one.
-    A new file belongs to the owner of its folder.
+    All methods raise OSError. Below `root`, and below the folders that `trust` adds, no link is followed unless
+    `follow_links` is set, not even one that appears later. With `beneath`, the path from that folder to `root` is also
+    used without following links. A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -44,7 +44,7 @@ class WritableStorage(Storage):
 
     @classmethod
     def like(cls, storage: Storage) -> WritableStorage:
-        """Return access to the folders that `storage` may read, by its rules for links."""
+        """Return write access to the folders of `storage`, with its rules for links."""
         found = cls(storage.root, follow_links=storage.follow_links)
         for folder in storage.named[1:]:
             found.trust(folder)
@@ -84,8 +84,8 @@ class WritableStorage(Storage):
         """Create a file of `size` zero bytes, with its missing folders.
 
         Returns a descriptor for reading and writing. If the system supports it, the file appears at its full size or
-        not at all: no broker loads a shorter one. An existing file of this size that was never written, left behind by
-        a failure, is used.
+        not at all, because no broker loads a shorter one. An existing file of this size is used if it was never
+        written: a failed attempt has left it.
         """
         self.make_folder(path.parent)
         try:
@@ -197,9 +197,9 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Populate pages of a file's mapping whose blocks are allocated.
+        """Populate the pages of a mapping whose blocks are allocated.
 
-        Single page faults cost more than the data that is written.
+        Without this, each page causes a page fault, which costs more than the data that is written.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
@@ -252,7 +252,7 @@ class WritableStorage(Storage):
     def check_may_change(self, path: Path) -> None:
         """Raise OSError if this process may not change a file or folder.
 
-        It must be able to write a file, or change the names in a folder, and to restore its time.
+        The process must be able to write the file, or to change the names in the folder, and to restore its time.
         """
         with self._in(path) as (name, folder):
             status = os.stat(name, dir_fd=folder, follow_symlinks=self.follow_links)
@@ -275,7 +275,7 @@ class WritableStorage(Storage):
                 os.chown(name, like.uid, like.gid, dir_fd=folder, follow_symlinks=False)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        """Set the mode of a file or folder of ours, as chmod takes it."""
+        """Set the mode of a file or folder of this user, in the form for chmod."""
         with self._in(path) as (name, folder):
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             try:
