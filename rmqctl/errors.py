@@ -1,4 +1,4 @@
-"""What ends a command: the exit codes, and one exception for each.
+"""The exit codes, and one exception for each error that ends a command.
 
 Damage in a store is not an error: it is a finding (`rmqctl.forensics.finding`), and the command continues.
 """
@@ -9,7 +9,10 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit status of every command; scripts rely on the numbers."""
+    """Exit status of every command.
+
+    Scripts rely on the numbers.
+    """
 
     CLEAN = 0
     FINDINGS = 1
@@ -45,9 +48,10 @@ READ_ALL_HINT = "--follow-links, --broker-conf, or mend permissions"
 
 
 class RmqctlError(Exception):
-    """Ends the command with one line: what, where, and what to do next.
+    """An error that ends the command with one line on stderr.
 
-    The class has the `exit_code`. `path` and `offset` (bytes) name the place, `hint` what to do next.
+    The line says what is wrong, where, and what to do next. Each class has its `exit_code`. `path` and `offset` (bytes)
+    name the place; `hint` says what to do next.
     """
 
     exit_code = ExitCode.BUG
@@ -67,7 +71,7 @@ class RmqctlError(Exception):
 
 
 class BadRequest(RmqctlError):
-    """The store cannot answer: an unknown topic, a key without an index."""
+    """The store has no answer: for example, the topic is unknown."""
 
     exit_code = ExitCode.USAGE
 
@@ -85,9 +89,9 @@ class NotAStore(RmqctlError):
 
 
 class LayoutNotSupported(RmqctlError):
-    """A store of a kind that rmqctl does not read.
+    """A store of a kind that rmqctl does not support.
 
-    These are RocksDB queues, and more than the log of a DLedger group.
+    Its queues are in RocksDB, or it is a DLedger store and the verb needs more than the log.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -102,7 +106,7 @@ class StoreInUse(RmqctlError):
 class NeedsRecovery(RmqctlError):
     """The store was not shut down cleanly, or is damaged.
 
-    Nothing may be appended before it is recovered.
+    It must be recovered before messages are appended.
     """
 
     exit_code = ExitCode.FINDINGS
@@ -115,16 +119,16 @@ class NotConfirmed(RmqctlError):
 
 
 class ChangedSince(RmqctlError):
-    """What undo would restore was changed by something else.
+    """Another program changed what undo would restore.
 
-    To continue would lose what was written after the change.
+    Undo would lose what was written after the change.
     """
 
     exit_code = ExitCode.FINDINGS
 
 
 class NoRoom(RmqctlError):
-    """The disk has no room for what must be kept; nothing was changed."""
+    """The disk has no room for the bytes that undo needs; nothing was changed."""
 
     exit_code = ExitCode.PARTIAL
 

@@ -1,6 +1,6 @@
 """`rmqctl`: finds the verb, runs it, and returns an exit code.
 
-Any error becomes one line.
+Any error is reported in one line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ GARBAGE_THRESHOLD = 100_000
 
 
 class Verbs(click.Group):
-    """The verbs. A verb is imported when it is needed."""
+    """The verbs.
+
+    A verb is imported only when it is needed.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of VERBS."""
@@ -70,7 +73,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a verb as click does; for an unknown verb, name the nearest ones."""
+        """Find the verb as click does; for an unknown verb, propose similar ones."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -100,9 +103,9 @@ def main() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """End a command on SIGTERM or SIGHUP as on Ctrl-C.
+    """End a command on SIGTERM or SIGHUP in the same way as on Ctrl-C.
 
-    All that it holds open is closed.
+    Everything that the command holds open is closed.
     """
     raise KeyboardInterrupt
 
@@ -110,7 +113,7 @@ def _interrupt(*_: object) -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line and return its exit code.
 
-    An error is one line on stderr.
+    An error is reported in one line on stderr.
     """
     debug = "--debug" in arguments
     if sys.stdout is None:  # closed by the caller: `rmqctl ... >&-`

@@ -46,7 +46,10 @@ def pages() -> dict[str, str]:
 
 
 def _topic(name: str) -> str:
-    """Return a page of section 7: its text, with the docstrings that it names."""
+    """Return a page of section 7.
+
+    It is the text of the page, with the docstrings that the text names.
+    """
     text = files("rmqctl.cli").joinpath("topics", f"{name}.md").read_text()
     heading, _, body = text.partition("\n")
     summary = heading.partition(" - ")[2]
@@ -64,7 +67,7 @@ def _topic(name: str) -> str:
 def _docstring(module: str) -> str:
     """Return the docstring of a module as Markdown.
 
-    Lines in columns, tables and lists stay unchanged.
+    Paragraphs with columns or lists become indented blocks, which stay unchanged.
     """
     paragraphs = inspect.cleandoc(importlib.import_module(module).__doc__ or "").split("\n\n")
     return "\n\n".join(_as_it_is(paragraph) if _has_columns(paragraph) else paragraph for paragraph in paragraphs)

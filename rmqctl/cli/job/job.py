@@ -1,4 +1,4 @@
-"""`rmqctl job NAME`."""
+"""The group of jobs: `rmqctl job NAME`."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ class Jobs(click.Group):
     commands=JOBS,
 )
 def command() -> None:
-    """Ask the same questions on Spark, of stores that are too large for one machine."""
+    """Ask questions on Spark, of stores that are too large for one machine."""

@@ -1,6 +1,7 @@
-"""What every job on records does.
+"""The frame of every job on records.
 
-It opens the stores and a session, makes the records, shows the tasks' progress, and reports what was read.
+It opens the stores and a Spark session, creates the DataFrames of records, shows the progress of the tasks, and reports
+what was read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Row = dict[str, Any]
 
 
 class JobRun(NamedTuple):
-    """A session with rmqctl's data sources, and the stores of a job."""
+    """A Spark session with rmqctl's data sources, and the stores of a job."""
 
     name: str
     spark: SparkSession
@@ -39,7 +40,7 @@ class JobRun(NamedTuple):
     split_mib: int
 
     def records(self, columns: Sequence[str], *stores: ReadOnlyStore) -> LogRecords:
-        """Return the records of all stores, or of the named ones."""
+        """Return the records of `stores`, or of all stores of the job."""
         from rmqctl.spark.question.log_records import LogRecords
 
         options = self.layout | {"splitMiB": str(self.split_mib)}
@@ -79,8 +80,8 @@ class JobOptions:
 def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[JobRun]:
     """Run the job `name` with the options that all jobs share.
 
-    An error of Spark becomes one line. Raises BadRequest, Unreadable, and what opening a store raises; stores are
-    opened before Spark starts.
+    The stores are opened before Spark starts. An error of Spark is reported in one line. Raises BadRequest, Unreadable,
+    and the errors of opening a store.
     """
     opened = [open_store(store, asked.broker_conf, asked.follow_links) for store in dict.fromkeys(stores)]
     layout = {"followLinks": str(asked.follow_links).lower()} | (
@@ -98,19 +99,19 @@ def job_run(name: str, stores: Sequence[Path], asked: JobOptions) -> Iterator[Jo
 
 
 def path_of(store: ReadOnlyStore) -> str:
-    """Return the path of a store as rows have it."""
+    """Return the path of a store in the form that rows contain."""
     return root_text(store.path.root.absolute())
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """Return all rows as dicts, nested rows too."""
+    """Return all rows as dicts; nested rows become dicts, too."""
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
-    """Return the columns of a table for words `HEADING=key`.
+    """Return the columns of a table from words `HEADING=key`.
 
-    A column is its heading, and a function that returns a row's cell.
+    A column has a heading, and a function that returns the cell of a row.
     """
     pairs = (word.split("=") for word in columns.split())
     return {heading: itemgetter(key) for heading, key in pairs}
@@ -119,7 +120,7 @@ def columns_of(columns: str) -> dict[str, Callable[[Row], Any]]:
 def print_result(
     run: JobRun, document: Row, rows: str, output: str, keys: Sequence[str], columns: dict[str, Callable[[Row], Any]]
 ) -> None:
-    """Print the document of a job for `-o json`, otherwise only its `rows`."""
+    """Print the whole document for `-o json`, and only its `rows` otherwise."""
     verb = f"job.{run.name}"
     if output == "json":
         print_document(verb, {"stores": run.names} | document)
@@ -128,14 +129,14 @@ def print_result(
 
 
 def scanned(scan: Scan) -> Row:
-    """Return what the job read, for a JSON document."""
+    """Return the counts of what the job read, for a JSON document."""
     return {name: getattr(scan.counts, name) for name in ("messages", "bytes", "blanks", "damages")}
 
 
 def finish(run: JobRun, read: Sequence[Scan], *, found: bool = False) -> int:
-    """Report on stderr what was read and what was not, and return the exit code.
+    """Report what was read and what was not, and return the exit code.
 
-    `found`: the job has findings.
+    The report goes to stderr. `found`: the job has findings.
     """
     read_counts = [scan.counts for scan in read]
     names = [f"{path_of(store)}: " for store in run.stores] if len(read_counts) > 1 else [""] * len(read_counts)

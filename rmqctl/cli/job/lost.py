@@ -81,9 +81,9 @@ def command(stores: tuple[Path, ...], output: str, asked: JobOptions) -> int:
 
 
 def _known_topics(run: JobRun) -> DataFrame:
-    """Return the topics of each store that has a topics.json.
+    """Return the known topics of each store that has a topics.json.
 
-    They are listed there, in a group's offsets, or have a queue.
+    A topic is known if topics.json or the offset of a group names it, or if it has a queue.
     """
     from rmqctl.store.read.known_topics import KnownTopics
 

@@ -1,9 +1,10 @@
 """`rmqctl job rebuild`: Spark's tasks read the logs, the driver places units.
 
-The tasks make dispatch requests; the driver places units and index entries. Measured: placing costs the driver 0.1 us a
-message (0.2 with its keys), which is 1 to 5 GiB of log a second. A shuffle by queue, with which executors would write,
-costs 0.9 us more. It would pay with some 20 cores that read faster than that. The place of a message depends on all of
-the log before it (damage, a topic that was created again), and the place of an index entry on all keys before it.
+The tasks create dispatch requests; the driver places units and index entries. In a measurement, placing cost the driver
+0.1 us a message (0.2 us with its keys), which is 1 to 5 GiB of log a second. If executors wrote the queues, a shuffle
+by queue would cost 0.9 us a message more. This would pay only if about 20 cores or more read the log. The place of a
+message depends on the whole log before it (damage, a topic that was created again), and the place of an index entry on
+all keys before it.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _opened(
 ) -> Iterator[tuple[ReadOnlyStore, Fingerprint]]:
     """Open a store that may be rebuilt, and note the state of its files.
 
-    Raises BadRequest for a URL.
+    Raises BadRequest if the store is a URL.
     """
     if is_remote(store):
         raise BadRequest(
@@ -159,8 +160,8 @@ def _look(store: Path, opened: Opened, logs: dict[Path, Sequence[Path]], *, dry_
 def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
     """Become the owner of the stores before Spark starts.
 
-    Its JVM and its workers then run as that user, because they share files. Raises ChangeFailed if the stores belong to
-    several users, or if their owner may not use what Spark needs.
+    Spark's JVM and workers share files, so they must run as the same user. Raises ChangeFailed if the stores belong to
+    several users, or if the owner has no access to a file that Spark needs.
     """
     needed = [Path(sys.executable), Path(rmqctl.__file__), *_pyspark()]
     act_as_owner_of(stores)
@@ -175,7 +176,7 @@ def _act_as_owner_with_spark(stores: Mapping[Path, Sequence[Path]]) -> None:
 
 
 def _pyspark() -> Iterator[Path]:
-    """Yield the file that Python imports as PySpark, if it is installed."""
+    """Yield the file that Python would import as PySpark, if it is installed."""
     found = find_spec("pyspark")
     if found is not None and found.origin is not None:
         yield Path(found.origin)

@@ -1,4 +1,4 @@
-"""The options that all jobs share, and the session for them."""
+"""The options that all jobs share, and the Spark session that they describe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoreParam(LocalPath):
     """A store's folder, or a URL: s3://bucket/store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path; for a URL, the path that `root_path` gives."""
+        """Return a Path; for a URL, the path that `root_path` returns."""
         text = os.fsdecode(value)
         path = root_path(text)
         return path if is_remote(path) else super().convert(path if is_url(text) else value, param, ctx)
@@ -61,9 +61,9 @@ def spark_options(command: F) -> F:
 
 @contextmanager
 def spark_session(master: str | None, remote: str | None) -> Iterator[SparkSession]:
-    """Open the session that the options ask for.
+    """Open the Spark session that the options describe.
 
-    Raises BadRequest if PySpark is not installed, Unreadable if no Spark answers.
+    Raises BadRequest if PySpark is not installed, and Unreadable if no Spark answers.
     """
     if master and remote:
         raise click.UsageError("give --master or --remote, not both")

@@ -37,7 +37,10 @@ def printable_json(text: str) -> str:
 
 
 def no_formula(text: str) -> str:
-    """Return `text` with a `'` before it if a spreadsheet would run it as a formula."""
+    """Return `text` so that no spreadsheet runs it as a formula.
+
+    If a spreadsheet would, the result begins with `'`.
+    """
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else text
 
 

@@ -27,9 +27,9 @@ _IMPORTED_LATE = ("csv", "difflib", "rich.console", "rich.progress", "rich.table
 
 
 def import_late_ones() -> None:
-    """Import now what this module otherwise imports when it is needed.
+    """Import the modules that this module normally imports when they are needed.
 
-    Later, as another user, those files may not be readable.
+    Later, the process may have another user, who cannot read these files.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
@@ -62,10 +62,10 @@ def print_rows(
     head: Row,
     live: bool = False,
 ) -> None:
-    """Print rows, as they come, in the format that was asked for.
+    """Print rows, as they come, in the format that the user chose.
 
-    `keys` are the columns of CSV, `columns` (heading, cell) those of the table. `head` is what a JSON document has
-    before its rows: the store. `live`: rows arrive over time, and each one is shown at once.
+    `keys` are the columns of CSV; `columns` (heading, cell) are those of the table. `head` has the keys that come
+    before the rows in a JSON document, such as the store. `live`: rows arrive over time, and each row is shown at once.
     """
     if live:
         rows = _flushed(rows)
@@ -95,7 +95,7 @@ def print_lines(blocks: Iterable[bytes], limit: int | None) -> None:
 
 
 def _flushed(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows. Each row is flushed before the next one is taken."""
+    """Yield the rows; flush each row before the next one is read."""
     for row in rows:
         yield row
         sys.stdout.flush()
@@ -121,9 +121,9 @@ def _print_table_rows(rows: Iterator[Row], columns: dict[str, Callable[[Row], An
 
 
 def _print_plain(head: list[list[str]], rows: list[list[Any]]) -> None:
-    """Print rows as tabulate would.
+    """Print rows in the form of tabulate, without importing it.
 
-    Importing tabulate takes a third of the time of a look-up.
+    The import takes a third of the time of a look-up.
     """
     lines = head + [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -153,9 +153,9 @@ def _print_csv(rows: Iterable[Row], keys: Sequence[str]) -> None:
 
 
 def _csv_cell(value: Any, *, raw: bool) -> str:
-    """Return a cell.
+    """Return a cell for CSV.
 
-    A text must not run as a formula in a spreadsheet; numbers cannot.
+    A text is changed if a spreadsheet would run it as a formula. Numbers are never formulas.
     """
     if isinstance(value, dict | list):
         return to_json(value)
@@ -220,9 +220,9 @@ def is_terminal(stream: Any) -> bool:
 
 @contextmanager
 def progress(mode: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the number of bytes done.
+    """Yield a function that shows progress, called with the bytes done.
 
-    It shows them on stderr as `mode` (auto, json, none) asks.
+    It writes to stderr in the way that `mode` (auto, json, none) names.
     """
     if mode == "json":
         yield _json_progress(total, what)
@@ -264,9 +264,9 @@ def _json_progress(total: int, what: str) -> Callable[[int], None]:
 
 @contextmanager
 def count_progress(mode: str, what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how many of how many items are done.
+    """Yield a function that shows progress, called with the items done and all.
 
-    It shows them on stderr as `mode` (auto, json, none) asks.
+    It writes to stderr in the way that `mode` (auto, json, none) names.
     """
     if mode == "json":
         yield lambda done, total: remark(to_json({"progress": what, "tasks": done, "totalTasks": total}))

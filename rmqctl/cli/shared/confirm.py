@@ -1,4 +1,7 @@
-"""Confirmation of a plan that was shown: by --yes, or at a terminal."""
+"""The confirmation of a plan, by --yes or at a terminal.
+
+The plan was shown before.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,18 @@ def change_options(command: F) -> F:
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Check, before long work, that somebody can answer the question at its end.
+    """Check, before long work, that a user can answer the question at its end.
 
-    Raises NotConfirmed if nobody can.
+    Raises NotConfirmed if no user can.
     """
     if not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotConfirmed("not confirmed, nothing was changed", hint="pass --yes to confirm")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whether to carry out the plan that was shown.
+    """Ask whether the plan that was shown is to be executed.
 
-    Raises NotConfirmed, also if nobody can answer.
+    Raises NotConfirmed if the answer is no, or if no user can answer.
     """
     if yes:
         return
@@ -71,9 +74,9 @@ def plan_shown(*, dry_run: bool) -> Iterator[None]:
 
 
 def undo_hint(store: Path) -> str:
-    """Return the undo command to propose after a change.
+    """Return the undo command that is proposed after a change.
 
-    It has the options that name the store's files and the user.
+    It has the same options for the store's files and for the user as this command.
     """
     context = click.get_current_context()
     words = [quoted(store)]

@@ -1,4 +1,4 @@
-"""The remark of the first run while it compiles the kernels."""
+"""The remark of the first run that it compiles the kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 0.7
 def warmed_up(warm_up: Callable[[], None]) -> None:
     """Run `warm_up`, which compiles or loads kernels.
 
-    If it takes long, report why on stderr.
+    If it takes long, report the reason on stderr.
     """
     import threading
 

@@ -29,7 +29,7 @@ def not_ignored(*signals: signal.Signals) -> list[signal.Signals]:
 
 
 class Interruption:
-    """In its block, the first signal only sets `noted`.
+    """A block in which the first signal only sets `noted`.
 
     A second signal raises KeyboardInterrupt.
     """
@@ -52,9 +52,9 @@ class Interruption:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """In this block, a signal ends the work and is noted.
+        """Raise KeyboardInterrupt for a signal in this block, and note it.
 
-        It is for work that may wait for ever and changes nothing.
+        The block is for work that may wait forever and changes nothing.
         """
         self._is_waiting = True
         try:
@@ -74,9 +74,9 @@ class Interruption:
 class ChangeInterruption(Interruption):
     """Signals during a change that goes through a journal.
 
-    Before `commit`, a signal ends the change, and nothing was changed. After it, the change runs to its end, and the
-    process exits with the status of the signal; further signals stay ignored. `at_once`: before `commit`, also the
-    first signal raises KeyboardInterrupt.
+    Before `commit`, a signal ends the verb, and nothing was changed. After `commit`, the change continues to its end,
+    and the process then exits with the status of the signal; further signals are ignored. `at_once`: before `commit`,
+    even the first signal raises KeyboardInterrupt.
     """
 
     def __init__(self, *, at_once: bool = True) -> None:

@@ -16,7 +16,7 @@ TRANSACTIONS = {"none": 0, "prepared": 4, "commit": 8, "rollback": 12}
 
 @dataclass(frozen=True)
 class MessageOptions:
-    """The options of `rmqctl append` that describe one message."""
+    """The options of `rmqctl append` for a single message."""
 
     topic: str | None
     body: str | None
@@ -30,7 +30,7 @@ class MessageOptions:
 
     @property
     def is_given(self) -> bool:
-        """Return whether the command line describes a message."""
+        """Return whether the command line has options for a single message."""
         return any(value not in (None, ()) for value in vars(self).values())
 
 

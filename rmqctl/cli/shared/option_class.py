@@ -1,4 +1,4 @@
-"""The options of a verb that belong together, as one typed, frozen object."""
+"""Options of a verb as one typed, frozen object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def options_in(**kinds: type[DataclassInstance]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Pass options of a verb as frozen dataclasses.
+    """Pass options of a verb to it as objects of frozen dataclasses.
 
-    `asked=DumpOptions` makes one argument of all fields of DumpOptions. Write this decorator below the options. A field
-    has the name of its option's parameter.
+    With `asked=DumpOptions`, all options that DumpOptions has fields for become one argument. A field has the name of
+    its option's parameter. Write this decorator below the options.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:

@@ -33,7 +33,7 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 class LocalPath(click.Path):
     """A path of this host.
 
-    A URL is refused, so that no folder with the name s3: is made.
+    A URL is refused; otherwise a folder with the name s3: could be created.
     """
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ def layout_options(command: F) -> F:
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Add -o with the formats that make sense for a verb.
+    """Add -o with the formats of a verb; the first one is the default.
 
-    The first is the default. If csv is one of them, add --raw, too.
+    If csv is one of them, add --raw, too.
     """
     option = click.option(
         "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of stdout."

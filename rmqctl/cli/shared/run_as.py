@@ -65,9 +65,10 @@ def act_as_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 
 
 def act_as_owner_of(stores: Mapping[Path, Sequence[Path]]) -> None:
-    """Do what `act_as_owner` does, before several stores are changed.
+    """Become, as root, the owner of several stores.
 
-    Each store comes with its `logs`. Raises ChangeFailed if the owners differ.
+    It does for them what `act_as_owner` does for one. Each store comes with its `logs`. Raises ChangeFailed if the
+    owners differ.
     """
     from rmqctl.logfile.access.owner import Owner, become
 
@@ -95,7 +96,7 @@ def _import_package() -> None:
 
 
 def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
-    """Report the user that `act_as_owner` would become, or why it would refuse.
+    """Report which user `act_as_owner` would become, or why it would refuse.
 
     This is for --dry-run.
     """
@@ -111,7 +112,7 @@ def note_owner(store: Path, logs: Sequence[Path] = ()) -> None:
 def other_owner(store: Path, logs: Sequence[Path]) -> Owner | None:
     """Return the user that root must become.
 
-    None: this process keeps its user. Raises ChangeFailed.
+    None: this process keeps its user. Raises ChangeFailed if the files belong to several users.
     """
     from rmqctl.logfile.access.owner import Owner, is_root, owner_of, owners_in
 

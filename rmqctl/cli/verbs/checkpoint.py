@@ -133,7 +133,7 @@ def _execute(store: ReadOnlyStore, plan: CheckpointPlan, interruption: ChangeInt
 
 
 def _shown(plan: CheckpointPlan) -> dict[str, Any]:
-    """Return the fields of the checkpoint; no fields if there is no checkpoint."""
+    """Return the fields of the checkpoint; an empty dict if it does not exist."""
     document = _document(plan)
     fields = [] if plan.is_new else document["fields"]
     return document | {

@@ -139,7 +139,7 @@ def command(store: Path, broker_conf: Path | None, follow_links: bool, output: s
 
 
 def _check_places(folders: Sequence[Path], files: dict[str, Path | None]) -> None:
-    """Check that rmqctl's own files do not lie in the folders of a broker.
+    """Check that rmqctl's own files are not in the folders of a broker.
 
     A path that is replaced or appended to must be that of a file.
     """

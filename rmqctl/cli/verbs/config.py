@@ -18,9 +18,9 @@ NO_OFFSET = "none"
 
 
 class ConfigVerbs(click.Group):
-    """The verbs of `config`.
+    """The verbs of `config`: only `show`.
 
-    `show` is the only one. The error names it if a store stands in its place.
+    If a store comes in its place, the error proposes `show`.
     """
 
     def resolve_command(

@@ -183,7 +183,7 @@ def command(
 
 
 def _rows(dump: Dump, asked: DumpOptions) -> Iterable[dict[str, Any]]:
-    """Return the rows that were asked for.
+    """Return the rows that the options select.
 
     With --follow, new rows come after the others.
     """
@@ -230,7 +230,7 @@ def _filter(asked: DumpOptions) -> Filter:
 
 
 def _conditions(asked: DumpOptions) -> list[object]:
-    """Return the given conditions on single records."""
+    """Return the conditions for single records that the options set."""
     of_messages = (*asked.topics, asked.queue_id, asked.key, asked.tag, asked.transaction, asked.body_match)
     ranges = (asked.since, asked.until, asked.from_offset, asked.to_offset)
     return [value for value in (*of_messages, *ranges) if value is not None]

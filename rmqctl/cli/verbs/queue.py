@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """The units that `rmqctl queue` was asked for, by queue offsets."""
+    """The units that `rmqctl queue` shows, by their queue offsets."""
 
     from_offset: int | None = None
     to_offset: int | None = None

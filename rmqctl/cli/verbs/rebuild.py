@@ -32,7 +32,7 @@ WHAT = ("queues", "index", "all")
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """The queues that `rmqctl rebuild` was asked for."""
+    """The options of `rmqctl rebuild` that select queues."""
 
     topic: str | None = None
     queue_id: int | None = None

@@ -136,9 +136,10 @@ def _note_damaged(store: Path, entries: list[JournalEntry]) -> int:
 
 
 def _to_forget(entries: list[JournalEntry], damaged: str | None) -> list[JournalEntry]:
-    """Return the sound journals, or the damaged one in the folder of that name.
+    """Return the journals that are dropped.
 
-    Raises UsageError if no journal has that name.
+    They are all undamaged ones, or the damaged one in the folder `damaged`. Raises UsageError if no damaged journal has
+    that name.
     """
     if damaged is None:
         return [entry for entry in entries if entry.fault is None]
@@ -165,9 +166,10 @@ def _check_forget(store: Path, entries: list[JournalEntry], chosen: list[Journal
 
 
 def _check_undo(storage: Storage, chosen: list[JournalEntry], *, force: bool) -> list[str]:
-    """Return the paths that something else wrote to after the change, with `force`.
+    """Return the paths that another program changed after the change.
 
-    Without `force`, raises ChangedSince for them. Raises also Unreadable and OSError.
+    With `force`, they are only returned; without it, ChangedSince is raised for them. Raises also Unreadable and
+    OSError.
     """
     from rmqctl.store.journal.journals import changed_since, check_unchanged, refusal
 
@@ -193,7 +195,7 @@ def _storage(store: Path, broker_conf: Path | None, *, follow_links: bool) -> St
 def _undo(storage: Storage, changed: list[str], interruption: ChangeInterruption, *, force: bool) -> str:
     """Undo the newest change.
 
-    `changed` are the paths that something else wrote to after it; undo loses that.
+    `changed` are the paths that another program changed after it; undo loses these changes.
     """
     from rmqctl.logfile.system.writable_storage import WritableStorage
     from rmqctl.store.journal.journals import JournalState, first_of, has_traces, rmqctl_folder

@@ -1,1 +1,1 @@
-"""What verbs print."""
+"""The views: how verbs show their plans and results."""

@@ -1,4 +1,4 @@
-"""What `rmqctl append` prints while it stores messages, and at the end."""
+"""The output of `rmqctl append`, while it stores messages and at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class AppendReport:
-    """Counts the messages that go into the store at `root`, and reports them.
+    """Counts the messages that append stores at `root`, and reports them.
 
-    In JSON Lines, each stored message has a line. `source` is the name of the file with the lines, "" for stdin, None
-    for a single message from options. If stdout fails, the append still ends cleanly, and stderr reports the failure.
+    With JSON Lines, each stored message has a line. `source` is the name of the file with the lines, "" for stdin, and
+    None for a single message from options. If stdout fails, the append still ends cleanly, and stderr reports the
+    failure.
     """
 
     def __init__(self, root: Path, source: str | None, output: str) -> None:
@@ -41,7 +42,7 @@ class AppendReport:
         self._same_up_to = 0  # the last of the lines after `_told` that are refused for the same reason
 
     def is_over(self, *, stop_on_error: bool) -> bool:
-        """Return whether no more messages are to be stored."""
+        """Return whether no more messages must be stored."""
         return self._output_error is not None or (stop_on_error and self.lines_refused > 0)
 
     def stored(self, appended: AppendMessageResult) -> None:
@@ -81,7 +82,7 @@ class AppendReport:
     def close(self, store: MessageStore, *, keeps_empty: bool) -> None:
         """Close the store.
 
-        A failure of the operating system is reported at the end. `keeps_empty` is as for MessageStore.
+        If the operating system reports an error, it is shown at the end. `keeps_empty` is that of MessageStore.
         """
         try:
             store.close(keeps_empty=keeps_empty)
@@ -92,7 +93,7 @@ class AppendReport:
     def print_all(self, store: MessageStore, appender: Appender, next_line: int | None) -> None:
         """Print the queues, the counts, the state of the store, and how to continue.
 
-        `next_line` is the first line that was not handled, or None if all were.
+        `next_line` is the number of the first line that was not handled; None: all lines were.
         """
         seconds = time.perf_counter() - self._started
         if self._source is not None:
@@ -128,7 +129,7 @@ class AppendReport:
             remark(f"{stored} appended as {store.profile.name} does{refused}{speed}{self._end(appender, next_line)}")
 
     def _end(self, appender: Appender, next_line: int | None) -> str:
-        """Return why the append ended, and with which line to continue."""
+        """Return why the append ended, and the line at which to continue."""
         words = []
         if self._output_error is not None and not isinstance(self._output_error, BrokenPipeError):
             words.append(f"the output could not be written: {self._output_error.strerror}")
@@ -156,7 +157,7 @@ class AppendReport:
         return ExitCode.PARTIAL if failed else ExitCode.CLEAN
 
     def _to_stdout(self, write: Callable[..., None], *arguments: Any) -> None:
-        """Call a function that writes to stdout, unless stdout failed before."""
+        """Call a function that writes to stdout; do nothing if stdout failed before."""
         if self._output_error is not None:
             return
         try:
@@ -173,7 +174,7 @@ def _lines(first: int, last: int) -> str:
 def _flat(stats: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each number that is not 0.
 
-    The name of a bucket or a topic follows that of its numbers.
+    If the numbers are of a bucket or a topic, its name follows the name of the number.
     """
     for name, value in stats.items():
         for key, number in value.items() if isinstance(value, dict) else (("", value),):

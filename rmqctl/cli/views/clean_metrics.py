@@ -36,9 +36,9 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class CleanMetrics:
-    """The gauges of a run on `store`.
+    """The gauges of a run of clean on `store`.
 
-    A gauge that was not measured is left out.
+    A gauge without a measured value is left out.
     """
 
     def __init__(self, store: Path) -> None:
@@ -48,7 +48,7 @@ class CleanMetrics:
         self._values: dict[tuple[str, str], float] = {("last_run_timestamp_seconds", ""): round(self._began, 3)}
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge; `name` is one of HELP's."""
+        """Set a gauge; `name` is a key of HELP."""
         self._values[name, ""] = value
 
     def set_disks(self, disks: Sequence[tuple[Path, float]]) -> None:
@@ -58,7 +58,7 @@ class CleanMetrics:
     def hold(self, path: Path | None) -> None:
         """Keep the file at `path` open.
 
-        root is about to become another user, who may not be allowed to replace the file. Raises OSError.
+        root is going to become another user, who may have no right to replace the file. Raises OSError.
         """
         from rmqctl.logfile.access.owner import is_root
         from rmqctl.logfile.system.storage import Kind
@@ -99,10 +99,10 @@ class CleanMetrics:
 
 
 def with_metrics(metrics: CleanMetrics, path: Path | None, run: Callable[[], int]) -> int:
-    """Run `clean`, and write its result to the file at `path`, even after an error.
+    """Run `clean`, and write its result to the file at `path`.
 
-    With None, no file is written. Raises OSError if only the writing fails. A wrong command line writes no file,
-    because `path` itself may be wrong.
+    The file is written even after an error, except after a wrong command line, because `path` itself may be wrong then.
+    If `path` is None, no file is written. Raises OSError if only the writing fails.
     """
     if path is None:
         return run()

@@ -1,4 +1,4 @@
-"""A run of `clean`: the plan, the question, and the deletion."""
+"""A run of `clean`: it shows the plan, asks, and deletes."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def _given(value: T | None, usual: T) -> T:
 
 
 class _Looked(NamedTuple):
-    """What was read of the store.
+    """What a run has read of the store.
 
-    The fingerprint is taken first, so that a later change is noticed.
+    The fingerprint is taken first, so that every later change is noticed.
     """
 
     fingerprint: Fingerprint
@@ -99,7 +99,7 @@ class _Looked(NamedTuple):
 
 
 class CleanRun:
-    """The plan, the question, and the deletion."""
+    """A run of `clean`: it shows the plan, asks, and deletes."""
 
     def __init__(self, store: ReadOnlyStore, asked: CleanOptions, output: str, gauges: CleanMetrics) -> None:
         self._store = store
@@ -136,7 +136,7 @@ class CleanRun:
         return self._delete(looked)
 
     def _note_kept(self) -> None:
-        """Report what else uses disk space."""
+        """Report other files that use disk space."""
         from rmqctl.store.journal.journals import kept_bytes, list_journals
 
         kept = sum(kept_bytes(self._store.storage, entry) for entry in list_journals(self._store.storage, self._root))
@@ -211,7 +211,7 @@ class CleanRun:
         self._gauges.set("log_min_offset_bytes", plan.new_min_phy_offset if left is None else int(Path(left.path).name))
 
     def _sum_up(self, line: str) -> None:
-        """Report the run in one line, before any other remark on it."""
+        """Report the run in one line, before all other remarks."""
         if self._output != "table":
             remark(line)
             return

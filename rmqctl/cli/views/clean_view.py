@@ -87,7 +87,7 @@ def _things(files: int, folders: int, left: int) -> str:
 
 
 def _why_nothing(plan: ExpiryPlan) -> str:
-    """Return why deletion was due, and why even the first file stays."""
+    """Return why deletion was due, and why the first file stays nevertheless."""
     first = plan.first_left
     return (
         plan.reason

@@ -23,7 +23,7 @@ def journal_rows(storage: Storage, entries: list[JournalEntry]) -> list[dict[str
 
 
 def steps_of(storage: Storage, store: Path, entry: JournalEntry) -> dict[str, Any]:
-    """Return what undoing a change does, step by step."""
+    """Return the steps of undoing a change."""
     from rmqctl.store.journal.undo_steps import undo_steps
 
     return {"undo": undo_steps(storage, store, entry)}

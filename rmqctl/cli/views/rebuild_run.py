@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class HowToRebuild(NamedTuple):
-    """The parts to build, the `profile` to build them for, and the reports.
+    """How a rebuild works: its parts, its `profile`, and its reports.
 
-    `threads` threads read the log, or `scan` does.
+    `threads` threads read the log, or the function `scan` does.
     """
 
     selection: Selection
@@ -51,9 +51,9 @@ def warm_up_kernels() -> None:
 
 
 def check_store(store: ReadOnlyStore) -> None:
-    """Check a store before anything is read.
+    """Check that a store can be rebuilt, before anything is read.
 
-    Raises BadRequest, and as `check_writable`.
+    Raises BadRequest, and the errors of `check_writable`.
     """
     check_writable(store)
     if not store.commit_log.queue.files:
@@ -63,9 +63,9 @@ def check_store(store: ReadOnlyStore) -> None:
 
 
 def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, resume: bool = False) -> int:
-    """Show the plan of a rebuild, carry it out if asked to, and return the exit code.
+    """Show the plan of a rebuild, execute it if wanted, and return the exit code.
 
-    `fingerprint` has the state of the store's files when the store was opened.
+    `fingerprint` is the state of the store's files when the store was opened.
     """
     how = _for_profile(store, how)
     note_assumed_sizes(store, queues=how.selection.queues, index=how.selection.index)
@@ -73,7 +73,7 @@ def look_or_make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebui
 
 
 def _for_profile(store: ReadOnlyStore, how: HowToRebuild) -> HowToRebuild:
-    """Choose whether TAGS go into the index.
+    """Decide whether TAGS go into the index.
 
     Raises BadRequest if neither the store nor --profile shows it.
     """
@@ -141,9 +141,9 @@ def _make(store: ReadOnlyStore, fingerprint: Fingerprint, how: HowToRebuild, *, 
 
 
 def _go_on(rebuild: Rebuild, store: ReadOnlyStore, journal: Journal) -> None:
-    """Take over what an interrupted rebuild built, and report where this one resumes.
+    """Continue an interrupted rebuild, and report where it resumes.
 
-    Raises BadRequest if nothing can be used.
+    Raises BadRequest if its files cannot be used.
     """
     from rmqctl.operations.rebuild.rebuild import BEGIN_ANEW_HINT
 

@@ -1,4 +1,4 @@
-"""The plan or result of `rebuild`: queues, index, and their peculiarities."""
+"""The output of `rebuild`: the plan or result for queues and index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS_OF_COUNTS = {
 class NextStart(NamedTuple):
     """How the next start is simulated.
 
-    The broker has `profile` (None: as the store shows); `threads` threads read the log.
+    The broker has `profile` (None: the one that the store shows). `threads` threads read the log.
     """
 
     profile: str | None
@@ -37,9 +37,9 @@ class NextStart(NamedTuple):
 
 
 class RebuildView:
-    """What a rebuild does, for people and scripts.
+    """The effects of a rebuild, for people and scripts.
 
-    All of it is known before anything changes. Raises BadRequest if the store has nothing of what was asked for.
+    All of them are known before anything changes. Raises BadRequest if the store contains nothing that can be rebuilt.
     """
 
     def __init__(

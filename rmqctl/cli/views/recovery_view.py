@@ -1,6 +1,6 @@
-"""What `rmqctl recover` shows.
+"""The output of `rmqctl recover`.
 
-It shows its plan, and what a plain restart of the broker would do.
+It shows the plan, and what a plain restart of the broker would do.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _missing(plan: RecoveryPlan) -> list[tuple[str, str]]:
 
 
 def _placeholders(plan: RecoveryPlan) -> list[tuple[str, str]]:
-    """Report how many messages and bytes placeholders replace.
+    """Report how many messages and bytes are replaced by placeholders.
 
-    Fillers are placeholders that no consumer gets.
+    Fillers are placeholders that no consumer receives.
     """
     if not plan.placeholders_bytes:
         return []
@@ -72,7 +72,7 @@ def _start(plan: RecoveryPlan) -> str:
 
 
 def _restart_in_words(plan: RecoveryPlan) -> str:
-    """Return the outcome of a plain restart of the broker in words."""
+    """Return what a plain restart of the broker would do, as text."""
     restart = plan.restart
     if restart.refused is not None:
         return f"the broker does not load this store: {restart.refused}"

@@ -1,4 +1,7 @@
-"""What the repairing verbs share: the checks before, and how they show a plan."""
+"""The parts that all repairing verbs share.
+
+They are the checks before the repair, and the output of the plan.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class HowToRepair(NamedTuple):
 
 
 def check_writable(store: ReadOnlyStore) -> None:
-    """Raise StoreInUse, and the errors of `check_complete`."""
+    """Raise StoreInUse if a broker has the store open; check it as check_complete."""
     from rmqctl.store.journal.journals import check_not_in_use
 
     check_not_in_use(store.storage, store.path.root)
@@ -55,9 +58,9 @@ def check_writable(store: ReadOnlyStore) -> None:
 def check_complete(store: ReadOnlyStore) -> None:
     """Raise an error if the store is not complete enough to be changed.
 
-    NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: 3.x, or a topic with queues of two types.
-    BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read; a part that was not read must not
-    count as one that does not exist, because without the log every queue would be superfluous.
+    NeedsRecovery: an earlier change is unfinished. LayoutNotSupported: the store is of 3.x, or a topic has queues of
+    two types. BadRequest: broker.conf has other file sizes. Unreadable: a part cannot be read. Such a part must not
+    count as missing: if the log counted as missing, all queues would be deleted.
     """
     from rmqctl.store.journal.journals import check_none_unfinished
     from rmqctl.store.read.version_guess import looks_like_3x, store_of_3x
@@ -81,7 +84,10 @@ def check_complete(store: ReadOnlyStore) -> None:
 
 
 def check_index_can_be_rebuilt(store: ReadOnlyStore, plan: RepairPlan) -> None:
-    """Raise BadRequest if the index is rebuilt, and nothing shows whether with TAGS."""
+    """Raise BadRequest if it is unknown whether a rebuilt index needs TAGS.
+
+    Neither the store nor the options show it.
+    """
     from rmqctl.store.read.tag_index import indexes_tags
 
     if plan.rebuilds_index:
@@ -109,7 +115,7 @@ def words_of_loss(plan: RepairPlan) -> str:
 
 
 def plan_json(plan: RepairPlan) -> dict[str, Any]:
-    """Return the keys that a plan has in the documents of the verbs."""
+    """Return the keys of a plan in a verb's JSON document."""
     return {
         "minPhyOffset": plan.min_phy_offset,
         "maxPhyOffset": plan.max_phy_offset,
@@ -123,7 +129,7 @@ def plan_json(plan: RepairPlan) -> dict[str, Any]:
 def carry_out(
     store: ReadOnlyStore, plan: RepairPlan, verb: str, summary: str, question: str, asked: HowToRepair
 ) -> int:
-    """Ask, carry out the repair, and return the exit code.
+    """Ask, execute the repair, and return the exit code.
 
     The plan was shown before.
     """

@@ -1,1 +1,1 @@
-"""What a broker's start does to a store, simulated."""
+"""What a broker's start does to a store: rules and simulation."""

@@ -1,7 +1,8 @@
-"""What a repair or a broker's restart loses, counted by the same rules.
+"""What a repair or a broker's restart loses.
 
-A message is lost if its record, good or damaged, is after the log's new end. If no record is left, a unit that pointed
-there counts as a lost message. A message is also lost if no queue leads to it any more, wherever it is in the log.
+Both are counted by the same rules. A message is lost if its record, good or damaged, is after the log's new end. If
+there is no record any more, a unit that pointed there counts as a lost message. A message is also lost if no queue
+points to it any more, wherever it is in the log.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ NO_RECORDS = frozenset({"bytes-behind-end", "file-length", "file-gap", "file-ove
 
 
 class LossCounter:
-    """Counts what lies after the log's new end.
+    """Counts messages and units after the log's new end.
 
-    It counts messages, places that no longer hold a record, and units without their message. `good` is the number of
-    messages that have no damage.
+    It counts messages, places that no longer contain a record, and units without their message. `good` is the number of
+    messages without damage.
     """
 
     def __init__(self, builder: DispatchRequestBuilder, message_at: Callable[[int], Message | None]) -> None:
@@ -45,8 +46,7 @@ class LossCounter:
     def damage(self, damage: Damage) -> None:
         """Count a damaged place.
 
-        A message that names another physical offset as its own is counted, unless the log has the message there as
-        well.
+        A message whose PHYSICALOFFSET is not its position counts, unless the log also has the message at that offset.
         """
         message = damage.message
         if message is not None and self._is_copy(message):

@@ -1,8 +1,7 @@
-"""The two ways in which a starting broker reads its log, simulated.
+"""The two passes in which a starting broker reads its log, simulated.
 
-They are the scan of recovery, and the dispatch of start() (4.x). Good messages that another scan has found are taken in
-whole batches, as long as they are what the broker reads next. Otherwise one record is checked in the same way as the
-broker checks it.
+They are the scan of recovery, and the dispatch of start() (4.x). Another scan has already found good messages: they are
+taken in whole batches, if they are what the broker reads next. Every other record is checked by the broker's own rules.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ LONGEST_V1_TOPIC = 127
 
 
 class Dispatch:
-    """Gives `queues` the messages that a pass over the log reads.
+    """Dispatches to `queues` the messages that a pass over the log reads.
 
-    Good messages are given as they are. A message that the broker itself finds is given as its record describes it.
+    Good messages are dispatched as they are. A message that only the broker's check finds is dispatched with the fields
+    of its record.
     """
 
     def __init__(self, queues: RecoveredQueues, builder: DispatchRequestBuilder, profile: Profile) -> None:
@@ -45,9 +45,9 @@ class Dispatch:
         self._queues.fill(messages)
 
     def found(self, message: Message, physical_offset: int) -> None:
-        """Dispatch a message that was found at `physical_offset`.
+        """Dispatch the message that was found at `physical_offset`.
 
-        The message may name another offset as its own.
+        Its own PHYSICALOFFSET may be different.
         """
         if message.physical_offset == physical_offset:
             self._queues.fill(self._builder.of(message).messages)
@@ -55,10 +55,10 @@ class Dispatch:
             self._queues.put(message)
 
     def known_until(self, messages: Rows, start: int) -> int:
-        """Return the first row, from `start` on, that the broker does not know.
+        """Return the first row, from `start` on, with a message unknown to the broker.
 
-        4.x does not know V2 records, which only long topics have. If the broker knows all rows, return the number of
-        rows.
+        4.x does not know V2 records, which only long topics have. If the broker knows all messages, the result is the
+        number of rows.
         """
         if self._profile.knows_long_topics:
             return len(messages)
@@ -72,7 +72,7 @@ class Dispatch:
 
 
 class RecoveryPass:
-    """The log files that load() took, ascending, of `file_size` bytes each.
+    """The log files that load() accepted, ascending, of `file_size` bytes each.
 
     `start` is the physical offset of the first file; 0 if there is no file.
     """
@@ -114,12 +114,11 @@ class ScanEnd(NamedTuple):
 
 
 class RecoveryScan:
-    """The scan of recovery, from the start of file `number` on.
+    """The scan of recovery, from the start of file number `number` on.
 
-    Messages whose PHYSICALOFFSET is `dispatches_from` or higher are dispatched; None: no message is dispatched.
-
-    `position` is where the scan is now. `end` is where it ended; None if it has not ended. Methods raise OSError if a
-    queue cannot be read.
+    Messages with a PHYSICALOFFSET of `dispatches_from` or more are dispatched; None: no message is dispatched.
+    `position` is the current offset of the scan. `end` is the offset where the scan ended; None: it has not ended.
+    Methods raise OSError if a queue cannot be read.
     """
 
     def __init__(self, log: RecoveryPass, number: int, dispatches_from: int | None, dispatch: Dispatch) -> None:
@@ -132,7 +131,7 @@ class RecoveryScan:
         self._damage: tuple[int, str] | None = None
 
     def on_messages(self, messages: Rows) -> None:
-        """Scan over good messages (rows of DISPATCH_COLUMNS), one after the other."""
+        """Scan good messages (rows of DISPATCH_COLUMNS) that follow one another."""
         offsets = messages["physical_offset"]
         behind = int(offsets[-1]) + int(messages["size"][-1])
         while self.end is None and self.position < behind:
@@ -145,10 +144,7 @@ class RecoveryScan:
             self.position = int(offsets[until - 1]) + int(messages["size"][until - 1])
 
     def damage(self, physical_offset: int, end: int, code: str) -> None:
-        """Scan over something other than good messages.
-
-        It lies in [physical_offset, end).
-        """
+        """Scan the bytes [physical_offset, end), which are not good messages."""
         self._damage = (physical_offset, code)
         while self.end is None and self.position < max(end, physical_offset + 1):
             self.step()
@@ -205,9 +201,8 @@ class RecoveryScan:
 class ReputPass:
     """The dispatch of start() in 4.x (ReputMessageService.doReput).
 
-    It begins at `start`, checks no checksums, and passes over bytes that are not a record.
-
-    If it has come to an offset that no file has, `hangs_at` is that offset. Methods raise OSError.
+    It begins at `start`, checks no checksums, and skips bytes that are not a record. If it has reached an offset that
+    no file has, `hangs_at` is that offset. Methods raise OSError.
     """
 
     def __init__(self, log: RecoveryPass, start: int, dispatch: Dispatch) -> None:
@@ -220,9 +215,9 @@ class ReputPass:
         self._skipped = 0
 
     def on_messages(self, messages: Rows, limit: int) -> None:
-        """Dispatch good messages, one after the other.
+        """Dispatch good messages that follow one another.
 
-        Messages from physical offset `limit` on are not dispatched, or not yet.
+        This call does not dispatch messages at physical offset `limit` or after it.
         """
         offsets = messages["physical_offset"]
         behind = min(int(offsets[-1]) + int(messages["size"][-1]), limit)

@@ -101,7 +101,7 @@ class Mode(Enum):
 
 
 def mode_of(*, has_abort: bool) -> Mode:
-    """Return ABNORMAL where `abort` exists: a broker runs, or it died."""
+    """Return ABNORMAL if `abort` exists: the broker runs, or it died."""
     return Mode.ABNORMAL if has_abort else Mode.NORMAL
 
 
@@ -150,16 +150,16 @@ def queue_type_refusal(topic: str, *, is_batch_folder: bool, is_batch_topic: boo
 
 
 class FileHead(NamedTuple):
-    """The fields that recovery reads in the first bytes of a log file."""
+    """The fields that recovery reads from the head of a log file."""
 
     magic_code: int
     store_timestamp: int
 
 
 def head_of_file(raw: bytes) -> FileHead:
-    """Return the head of a file; `raw` has at least its first HEAD_SIZE bytes.
+    """Return the head of a log file.
 
-    The bytes may be anything.
+    `raw` has at least the first HEAD_SIZE bytes of the file. They may be damaged: any bytes give a head.
     """
     layout = head_of(raw)
     at = layout.offset("STORETIMESTAMP")
@@ -167,9 +167,9 @@ def head_of_file(raw: bytes) -> FileHead:
 
 
 def safe_timestamp(checkpoint: Checkpoint | None) -> int:
-    """Return the time (ms) up to which log and queues surely have all messages.
+    """Return the time (ms) up to which log and queues certainly are on disk.
 
-    0 without a checkpoint (StoreCheckpoint.getMinTimestamp).
+    It is 0 without a checkpoint (StoreCheckpoint.getMinTimestamp).
     """
     if checkpoint is None:
         return 0
@@ -179,7 +179,7 @@ def safe_timestamp(checkpoint: Checkpoint | None) -> int:
 def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
     """Return whether an abnormal recovery may begin at a file with this head.
 
-    CommitLog.isMappedFileMatchedRecover.
+    The rule is CommitLog.isMappedFileMatchedRecover.
     """
     if head.magic_code != MAGIC_V1 and not (head.magic_code == MAGIC_V2 and profile.knows_long_topics):
         return False
@@ -187,12 +187,15 @@ def is_matched_recover(head: FileHead, safe: int, profile: Profile) -> bool:
 
 
 def third_from_end(count: int) -> int:
-    """Return the number of the file, of `count`, where a normal start begins."""
+    """Return the number of the file where a normal start of 4.x begins.
+
+    The store has `count` files.
+    """
     return max(count - FILES_FROM_END, 0)
 
 
 class StartFile(NamedTuple):
-    """The file where the scan of the log begins, by its number, and why."""
+    """The number of the file where the log scan begins, and the reason."""
 
     number: int
     why: str
@@ -201,11 +204,10 @@ class StartFile(NamedTuple):
 def start_file(
     mode: Mode, profile: Profile, bases: Sequence[int], queues_end: int, matches: Callable[[int], bool]
 ) -> StartFile:
-    """Return the start file.
+    """Return the file where the log scan begins, and the reason.
 
-    `bases` has the first physical offsets of the files, ascending, at least one.
-
-    `matches` takes a file's number, and returns is_matched_recover for it.
+    `bases` has the first physical offsets of the files, ascending; there is at least one file. `matches` returns
+    is_matched_recover for the number of a file.
     """
     if mode is Mode.ABNORMAL:
         found = next((number for number in reversed(range(len(bases))) if matches(number)), None)
@@ -224,7 +226,7 @@ def start_file(
 
 
 def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None:
-    """Return the least PHYSICALOFFSET of records that the scan dispatches.
+    """Return the lowest PHYSICALOFFSET of the records that the scan dispatches.
 
     None: the scan dispatches no record.
     """
@@ -234,7 +236,7 @@ def dispatches_from(mode: Mode, profile: Profile, queues_end: int) -> int | None
 
 
 def cuts_queues(queues_end: int, log_end: int) -> bool:
-    """Return whether queues are cut to the log.
+    """Return whether the broker cuts the queues to the log.
 
     `queues_end` is the end of the queues before the scan.
     """
@@ -281,7 +283,7 @@ class QueueView(Protocol):
 
     @property
     def first(self) -> int:
-        """Return the first file's first unit."""
+        """Return the queue offset of the first file's first unit."""
 
     @property
     def readable(self) -> int:
@@ -304,7 +306,7 @@ class QueueView(Protocol):
 def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
     """Return why 5.x does not load a queue whose last file has no unit.
 
-    It looks for the unit before the file's first byte.
+    The broker looks for a unit before the first byte of that file, and fails. None: the queue loads.
     """
     if not profile.expired_queue_begins_at_end or queue.last_readable or queue.min_offset >= queue.max_offset:
         return None
@@ -312,7 +314,7 @@ def empty_last_file_refusal(queue: QueueView, profile: Profile) -> str | None:
 
 
 def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> int:
-    """Return the min offset, after the correction, of a queue that has files."""
+    """Return the min offset that correctMinOffset finds; the queue has files."""
     if not profile.expired_queue_begins_at_end:
         found = queue.first_reaching(queue.first, queue.first + queue.readable, log_start)
         return queue.min_offset if found is None else found
@@ -324,10 +326,10 @@ def correct_min_offset(queue: QueueView, log_start: int, profile: Profile) -> in
 
 
 def _bisected_min_offset(queue: QueueView, log_start: int) -> int:
-    """Return the min offset that 5.x finds by bisection in the first file.
+    """Return the min offset that 5.x finds by binary search in the first file.
 
-    The bisection goes from the old min offset (or the start of the first file) to the end of the first file, as
-    ConsumeQueue.correctMinOffset does.
+    The search goes from the old min offset (or the start of the first file) to the end of the first file, as in
+    ConsumeQueue.correctMinOffset.
     """
     start = max(queue.min_offset, queue.first)
     high = queue.first + queue.readable - 1

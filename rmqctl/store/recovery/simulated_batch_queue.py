@@ -1,9 +1,7 @@
-"""A batch consume queue of 5.x during recovery (BatchConsumeQueue).
+"""A batch consume queue of 5.x in a simulated recovery (BatchConsumeQueue).
 
-A broker finds its end, cuts it and fills it.
-
-The recovery is simulated: nothing is written. A batch queue differs from a consume queue: its max physical offset is
-where the last batch's record *begins*, and queue offsets come from units.
+It is loaded, cut and filled by the broker's rules, but nothing is written. A batch queue differs from a consume queue
+in two ways: its max physical offset is the *begin* of the last batch's record, and queue offsets are stored in units.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ NO_BATCH = -1  # the min offset of a queue without units
 
 
 class _File:
-    """A file of the queue; a new one where the disk has none.
+    """A file of the queue, on disk or new.
 
-    `wrote` units are in use; `new` of them begin at `new_from`.
+    `wrote` units are in use. The last `new` of them exist only in the simulation; they begin at `new_from`.
     """
 
     def __init__(self, mapped: MappedFile | None, units_a_file: int) -> None:
@@ -139,7 +137,7 @@ class RecoveredBatchQueue:
     def correct_min_offset(self, log_start: int, profile: Profile) -> str | None:  # noqa: ARG002 -- RecoveredQueue's
         """Find the min offset of the queue.
 
-        It is after the first batches of the first file that point before the log's start.
+        It is after those batches at the start of the first file that point before the log's start.
         """
         self.min_offset = NO_BATCH
         if self._files and self._files[0].wrote:

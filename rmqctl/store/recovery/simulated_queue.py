@@ -1,9 +1,8 @@
-"""A consume queue during recovery: found, cut and filled as a broker does.
+"""A consume queue in a simulated recovery.
 
-Nothing is written.
-
-A row of FILL_STATES has where the queue's last file begins and ends, and the kernel updates it. The queue's units are
-those on the disk and new ones. Of new units only the place is known: they point between the log's start and its end.
+It is loaded, cut and filled by the broker's rules, but nothing is written. A row of FILL_STATES has the begin and the
+end of the queue's last file; the kernel updates it. The queue has the units on disk and new ones. Of a new unit, only
+the place is known: the unit points between the log's start and its end.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _ON_DISK, _NEW, _PRE_BLANK, _ZERO = range(4)
 
 
 class _OddUnit(NamedTuple):
-    """A new unit whose record says another physical offset than its own.
+    """A new unit whose record has a wrong PHYSICALOFFSET.
 
-    `end_before` is the end of the record of the unit before it.
+    `end_before` is the end of the record that the unit before it points to.
     """
 
     queue_offset: int
@@ -51,7 +50,7 @@ class _Stretch(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """How far recovery keeps a file: its units up to `end`.
+    """The part of a file that recovery keeps: its units up to `end`.
 
     The record of the last unit ends at `physical_end`.
     """
@@ -67,9 +66,9 @@ class UnitReader:
         self._buffer = np.empty(_UNITS_MAX * _UNIT_SIZE, np.uint8)
 
     def units(self, file: MappedFile, start: int, end: int) -> Iterator[tuple[int, Bytes, int]]:
-        """Yield (first unit, bytes, units) of [start, end) of a file, in steps that grow.
+        """Yield (first unit, bytes, units) for parts of [start, end) of a file.
 
-        Bytes that the file lacks are zeros. Raises OSError.
+        The parts become larger and larger. Bytes that the file lacks are zeros. Raises OSError.
         """
         step = _UNITS_FIRST
         while start < end:
@@ -119,7 +118,7 @@ class RecoveredQueue:
 
     @property
     def min_offset(self) -> int:
-        """Return the min offset, which `correct_min_offset` finds."""
+        """Return the min offset that `correct_min_offset` has found."""
         return int(self._state["min_offset"])
 
     @property
@@ -130,7 +129,7 @@ class RecoveredQueue:
 
     @property
     def first(self) -> int:
-        """Return the first unit of the first file."""
+        """Return the queue offset of the first file's first unit."""
         return int(self._state["first_base"])
 
     @property
@@ -147,7 +146,7 @@ class RecoveredQueue:
     def recover(self) -> None:
         """Find the queue's end in its last three files, and delete later files.
 
-        ConsumeQueue.recover.
+        The rule is ConsumeQueue.recover.
         """
         state = self._state
         for number in range(third_from_end(len(self._files)), len(self._files)):
@@ -163,9 +162,10 @@ class RecoveredQueue:
             file.close()
 
     def become(self, min_offset: int, max_offset: int, physical_end: int) -> None:
-        """Become a queue with a unit for each queue offset of [min_offset, max_offset).
+        """Replace the queue by one without gaps.
 
-        The last unit leads to a record that ends at `physical_end`.
+        It has a unit for each queue offset of [min_offset, max_offset). Its last unit points to a record that ends at
+        `physical_end`.
         """
         state, units = self._state, self._units_a_file
         state["has_files"], state["first_base"] = 1, min_offset - min_offset % units
@@ -175,7 +175,10 @@ class RecoveredQueue:
         self._regions = [(min_offset, max_offset)]
 
     def put(self, physical_offset: int, size: int, queue_offset: int, *, is_odd: bool) -> None:
-        """Dispatch one message; `is_odd`: `physical_offset` is not where the record is."""
+        """Dispatch one message.
+
+        `is_odd`: its PHYSICALOFFSET, `physical_offset`, is not its position.
+        """
         physical_end = int(self._state["max_physical_offset"]) if self._state["has_files"] else PRE_BLANK_SIZE
         queue_simulate.fill_one(self._state_of(), physical_offset, size, queue_offset, self._units_a_file)
         if (
@@ -188,7 +191,7 @@ class RecoveredQueue:
     def cut(self, log_end: int) -> None:
         """Cut the queue to units that point before the log's end.
 
-        ConsumeQueue.truncateDirtyLogicFiles.
+        The rule is ConsumeQueue.truncateDirtyLogicFiles.
         """
         state, before = self._state, self.max_offset
         if state["appended_from"] >= 0:
@@ -228,7 +231,7 @@ class RecoveredQueue:
         return refusal
 
     def physical_offset(self, queue_offset: int) -> int:
-        """Return where a unit points to; OFFSET_MAX for a new one that is not odd."""
+        """Return the physical offset in a unit; OFFSET_MAX for a new regular unit."""
         unit = self._unit(queue_offset)
         return OFFSET_MAX if unit is None else unit[0]
 
@@ -305,9 +308,10 @@ class RecoveredQueue:
             yield _Stretch(rest, start, end)
 
     def _kept_of_last_file(self, log_end: int, physical_end: int) -> _Kept | None:
-        """Return how far recovery keeps the last file.
+        """Return the part of the last file that recovery keeps.
 
-        None: its first unit points to the log's end or beyond. Otherwise that unit stays, in use or not.
+        None: its first unit points to the log's end or after it. Otherwise, the first unit stays, even if it is not in
+        use.
         """
         base = int(self._state["base"])
         kept = _Kept(base, log_end)
@@ -323,7 +327,10 @@ class RecoveredQueue:
         return kept
 
     def _kept_of(self, record_run: _Stretch, kept: _Kept, log_end: int, physical_end: int) -> _Kept:
-        """Return how far recovery keeps `record_run`, which begins where `kept` ends."""
+        """Return the part that recovery keeps, extended by `record_run`.
+
+        The run begins where `kept` ends.
+        """
         if record_run.kind == _PRE_BLANK:
             return _Kept(record_run.end, PRE_BLANK_SIZE)
         if record_run.kind == _NEW:
@@ -338,9 +345,9 @@ class RecoveredQueue:
         return found if found.end > record_run.start else kept
 
     def _unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return the physical offset and size of a unit, in use or not.
+        """Return the physical offset and size in a unit, in use or not.
 
-        None: a new unit that is not odd.
+        None: the unit is new and regular.
         """
         record_run = next(self._record_runs(queue_offset, queue_offset + 1))
         if record_run.kind == _NEW:
@@ -362,11 +369,9 @@ class RecoveredQueue:
         return physical_offset, size
 
     def _used_on_disk(self, file: MappedFile, start: int, end: int, bound: int) -> _Kept:
-        """Return the number of units of `file` in use that point before `bound`.
+        """Return how many units of `file` are in use and point before `bound`.
 
-        They are counted from the first one without a gap.
-
-        They are counted from `start` on, up to `end`.
+        Counting begins at unit `start`, and ends at the first other unit or at `end`.
         """
         physical_end = NO_QUEUE
         for at, raw, count in self._reader.units(file, start, end):

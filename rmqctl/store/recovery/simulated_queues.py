@@ -1,9 +1,8 @@
-"""All queues during recovery: found, cut and filled as a broker does.
+"""All queues in a simulated recovery.
 
-Nothing is written.
-
-Of the units that a recovery adds, only the place is kept, since they point between the log's start and its end, in
-order. The few whose PHYSICALOFFSET is not their record's own are kept whole.
+They are loaded, cut and filled by the broker's rules, but nothing is written. Of a unit that recovery adds, only the
+place is kept, because these units point between the log's start and its end, in order. A few units whose record has a
+wrong PHYSICALOFFSET are kept completely.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _NO_ROW = -1
 
 
 class BuiltSpan(NamedTuple):
-    """A rebuilt queue: queue offsets [min_offset, max_offset).
+    """A rebuilt queue with the queue offsets [min_offset, max_offset).
 
-    It also has the end, in the log, of the last unit's record.
+    It also has the physical offset at which the record of its last unit ends.
     """
 
     min_offset: int
@@ -62,9 +61,9 @@ NOTHING_BUILT: BuiltSpans = {}
 
 
 class RecoveredQueues:
-    """The queues of `store`, and those `built`, by the rules of `profile`.
+    """The queues of `store` and the queues `built`, by the rules of `profile`.
 
-    `builder` numbers the queues that `fill` gets. Methods raise OSError when a queue cannot be read.
+    `builder` numbers the queues that `fill` uses. Methods raise OSError if a queue cannot be read.
     """
 
     def __init__(
@@ -91,7 +90,10 @@ class RecoveredQueues:
         self.refusal: str | None = None  # why the broker ends at a message that it dispatches
 
     def load(self) -> str | None:
-        """Load and recover all queues; return why the broker does not load them, or None."""
+        """Load and recover all queues.
+
+        Returns why the broker does not load them; None: it loads them.
+        """
         for key, queue in self._store.queues.items():
             is_batch = isinstance(queue, BatchConsumeQueue)
             if is_batch and not self._profile.knows_topic_attributes:
@@ -113,22 +115,22 @@ class RecoveredQueues:
         return rules.queue_type_refusal(topic, is_batch_folder=True, is_batch_topic=False, profile=self._profile)
 
     def destroy(self) -> None:
-        """Delete all queues: the log has no file."""
+        """Delete all queues, because the log has no file."""
         for queue in self._queues.values():
             queue.destroy()
 
     @property
     def end(self) -> int:
-        """Return the furthest max physical offset of all queues.
+        """Return the largest max physical offset of all queues.
 
-        NO_QUEUE without units.
+        It is NO_QUEUE if no queue has a unit.
         """
         plain = self._states["max_physical_offset"][: len(self._rows)]
         batch = (queue.max_physical_offset for queue in self._queues.values() if isinstance(queue, RecoveredBatchQueue))
         return max(NO_QUEUE, int(plain.max(initial=NO_QUEUE)), *batch)
 
     def fill(self, messages: Rows) -> None:
-        """Dispatch good messages (of DISPATCH_COLUMNS), in log order."""
+        """Dispatch good messages (DISPATCH_COLUMNS). They come in log order."""
         self._know_queues_of(messages)
         row = 0
         while row < len(messages):
@@ -142,9 +144,9 @@ class RecoveredQueues:
                 row += 1
 
     def put(self, message: Message) -> None:
-        """Dispatch one message that is damaged, but good enough for the broker.
+        """Dispatch one damaged message that the broker accepts.
 
-        `physical_offset` is the one that the record says.
+        `physical_offset` is its PHYSICALOFFSET, which may be wrong.
         """
         self._put(message, is_odd=True)
 
@@ -154,7 +156,10 @@ class RecoveredQueues:
             queue.cut(log_end)
 
     def correct_min_offsets(self, log_start: int) -> str | None:
-        """Find each queue's min offset; return why this fails, or None."""
+        """Find the min offset of each queue.
+
+        Returns why this fails in the broker; None: it does not fail.
+        """
         for queue in self._queues.values():
             refusal = queue.correct_min_offset(log_start, self._profile)
             if refusal:
@@ -177,9 +182,9 @@ class RecoveredQueues:
                 queue.put(message.physical_offset, message.size, target.queue_offset, is_odd=is_odd)
 
     def _places_of(self, message: Message) -> int | None:
-        """Return how many of a message's places in queues get a unit from the broker.
+        """Return how many places in queues the broker fills for a message.
 
-        1: its own place alone; None: the places of LMQ as well.
+        1: only the message's own place; None: the places in light queues, too.
         """
         profile = self._profile
         in_light_queues = profile.dispatches_to_lmq and (
@@ -188,10 +193,10 @@ class RecoveredQueues:
         return None if in_light_queues else 1
 
     def _know_queues_of(self, messages: Rows) -> None:
-        """Add a row for each queue of `messages`.
+        """Add a row for each new queue of `messages`.
 
-        The request builder's list of queues does not show what a broker dispatches: its threads may be far ahead, or
-        after the log's end.
+        The list of queues in the request builder does not show which queues a broker dispatches to: its threads may be
+        far ahead, or after the log's end.
         """
         missing = len(self._builder.queues) - len(self._row_of_number)
         if missing > 0:
@@ -206,7 +211,7 @@ class RecoveredQueues:
             self._row_of_number[number] = self._rows[key]
 
     def _add(self, key: QueueKey, queue: UnitQueue | None) -> RecoveredQueue | RecoveredBatchQueue:
-        """Add a queue with a state of its own; `queue` is None where it has no folder."""
+        """Add a queue with its state; `queue` is None if it has no folder."""
         row = self._rows[key] = len(self._rows)
         if row == len(self._states):
             self._states = np.concatenate((self._states, np.zeros_like(self._states)))
@@ -255,9 +260,9 @@ def folder_entries(storage: Storage, folder: Path) -> list[FolderEntry]:
 
 
 def _usual_size(store: ReadOnlyStore) -> int:
-    """Return the length of most files of consume queues, in bytes.
+    """Return the most common file length of the consume queues, in bytes.
 
-    Where several lengths are equally usual, the largest.
+    If several lengths are equally common, the result is the largest.
     """
     plain = [queue for queue in store.queues.values() if not isinstance(queue, BatchConsumeQueue)]
     sizes = Counter(file.size for queue in plain for file in queue.queue.files if file.size)

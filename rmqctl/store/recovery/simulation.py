@@ -1,6 +1,6 @@
-"""What a plain restart of a broker comes to.
+"""The simulation of a broker's restart.
 
-It simulates the rules of `rmqctl.store.recovery.rules` on a store that stays unchanged.
+It applies the rules of `rmqctl.store.recovery.rules` to a store that stays unchanged.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SMALL_CATCH_UP = 16 * 1024 * 1024
 
 
 class QueueOutcome(NamedTuple):
-    """A queue after the restart, in units.
+    """A queue after the restart; numbers are in units.
 
-    `lost` counts the messages that it loses; `cut_from` is its end before a cut; `deleted` names its deleted files.
+    `lost` counts the messages that it loses; `cut_from` is its end before the cut; `deleted` names its deleted files.
     """
 
     topic: str
@@ -56,14 +56,12 @@ class QueueOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartOutcome:
-    """What a restart comes to; offsets in bytes.
+    """The result of a restart; offsets are in bytes.
 
-    `refused`: load() fails, and the other fields are empty. `hangs`: start() never ends, because no file has physical
-    offset `hangs_at`.
-
-    `lost` is what is after the log's end, counted as for a repair (`rmqctl.store.recovery.data_loss`);
-    `deleted_log_files` are there, too. `start_file_path` and `start_file` (which file, and why) are None for a log
-    without files.
+    `refused`: load() fails for this reason, and the other fields are empty. `hangs`: start() never ends, because no
+    file has physical offset `hangs_at`. `lost` counts what is after the log's end, in the same way as for a repair
+    (`rmqctl.store.recovery.data_loss`); `deleted_log_files` are part of it. `start_file_path` and `start_file` (the
+    file where the scan begins, and the reason) are None for a log without files.
     """
 
     profile: Profile
@@ -106,14 +104,12 @@ class RestartOutcome:
 
 
 class RestartSimulation:
-    """One restart of `store` by a broker of `profile`.
+    """Simulates one restart of a broker of `profile` on `store`.
 
-    The caller scans the log and calls `on_messages` and `damage`, then `finish`.
-
-    `mode` None: as `abort` shows. `builder` describes the messages of `on_messages`. `refused` says why the store does
-    not load; then nothing else matters. `scanned_from` is the offset of the file where the caller's scan must begin, at
-    the latest. `built` are queues that will exist beside those of `store`. Raises OSError when log or queues cannot be
-    read.
+    The caller scans the log, calls `on_messages` and `damage`, and at the end `finish`. `mode` None: as `abort` shows.
+    `builder` describes the messages of `on_messages`. `refused` says why the store does not load; then all other
+    results have no meaning. The caller's scan must begin at or before `scanned_from`. `built` are queues that will
+    exist in addition to those of `store`. Raises OSError if log or queues cannot be read.
     """
 
     def __init__(
@@ -148,7 +144,10 @@ class RestartSimulation:
 
     @property
     def scanned_from(self) -> int:
-        """Return where the caller's scan must begin; 0 when nothing needs to be scanned."""
+        """Return where the caller's scan must begin.
+
+        It is 0 if no scan is needed.
+        """
         if self._scan is None:
             return 0
         reput_from = self._reput_from(self._queues_end) if self._reput else self._scan.position
@@ -156,20 +155,22 @@ class RestartSimulation:
 
     @property
     def scan_end(self) -> ScanEnd | None:
-        """Return where the scan ended the log; None: not yet, or there is no scan."""
+        """Return where the scan ended the log.
+
+        None: the scan has not ended, or no scan is needed.
+        """
         return self._scan.end if self._scan is not None else None
 
     @property
     def dispatch_fails(self) -> bool:
-        """Return whether the scan has met a message that the broker cannot dispatch."""
+        """Return whether the scan has found a message that a broker cannot dispatch."""
         return self._queues.refusal is not None
 
     def unknown_record(self, messages: Rows) -> ScanEnd | None:
         """Return where brokers of this version end the log.
 
-        They end it at the first message that they do not know.
-
-        `messages` are DISPATCH_COLUMNS of good messages.
+        They end it at the first message that they do not know; None: they know all. `messages` are good messages
+        (DISPATCH_COLUMNS).
         """
         until = self._dispatch.known_until(messages, 0)
         if until == len(messages):
@@ -193,7 +194,7 @@ class RestartSimulation:
     def damage(self, damage: Damage) -> None:
         """Take an item that is not a good message.
 
-        The broker's own check decides whether it ends the log.
+        The broker's own check decides whether the log ends there.
         """
         if self._scan is not None:
             self._scan.damage(damage.physical_offset, damage.end, damage.code)
@@ -201,7 +202,7 @@ class RestartSimulation:
                 self._losses.damage(damage)
 
     def hear(self, item: ScanItem | RecordRun) -> None:
-        """Take one item of a scan of the log by this start's request builder.
+        """Take one item of a log scan by this simulation's request builder.
 
         Calls `on_messages` or `damage`; a blank changes nothing.
         """
@@ -213,17 +214,15 @@ class RestartSimulation:
             self.on_messages(self._builder.of(item))
 
     def pass_over(self, end: int) -> None:
-        """Take the log up to physical offset `end` as good.
+        """Take the log up to physical offset `end` as good, without reading it.
 
-        All of its records have their units.
-
-        Does what `on_messages` would do, without reading them.
+        All of its records must have their units.
         """
         if self._scan is not None:
             self._scan.pass_over(end)
 
     def listen(self, threads: int) -> None:
-        """Scan the log by `threads` threads from `scanned_from` on.
+        """Scan the log with `threads` threads, from `scanned_from` on.
 
         Calls `on_messages` and `damage`. Raises OSError.
         """
@@ -232,7 +231,7 @@ class RestartSimulation:
             self.hear(item)
 
     def finish(self) -> RestartOutcome:
-        """Cut, start and correct, and return the outcome.
+        """Cut the log, start, correct the min offsets, and return the result.
 
         Nothing may be added after this call.
         """
@@ -253,9 +252,9 @@ class RestartSimulation:
         return tuple(dropped)
 
     def _config_refusal(self) -> str | None:
-        """Return why the broker ends at start: a config file and its `.bak` are both bad.
+        """Return why the broker exits at its start: a config file that is not valid.
 
-        None: no such file (ConfigManager.loadBak).
+        Its `.bak` is not valid either (ConfigManager.loadBak). None: there is no such file.
         """
         folder = self._store.path.part(store_path.CONFIG)
         for name in CONFIGS:
@@ -328,9 +327,9 @@ class RestartSimulation:
         )
 
     def _start(self, log_end: int, *, cut: bool) -> tuple[str | None, int | None]:
-        """Simulate start() of 4.x: dispatch what follows the queues' end.
+        """Simulate start() of 4.x: dispatch the log after the queues' end.
 
-        Return why and where it hangs, or None twice.
+        Returns why and where it waits forever, or None twice.
         """
         reput_from = self._reput_from(self._queues.end if cut or self._reput is None else self._queues_end)
         if self._reput is not None and not cut:
@@ -362,7 +361,7 @@ class RestartSimulation:
         return reput.hangs_at
 
     def _deleted_log_files(self, log_end: int) -> tuple[str, ...]:
-        """Return the files after the log's end, and a last one of 0 bytes."""
+        """Return the files after the log's end, and a last file of 0 bytes."""
         files = self._store.commit_log.queue.files
         return tuple(file.name for file in files if file.file_from_offset > log_end or not file.size)
 
@@ -385,7 +384,7 @@ class RestartSimulation:
 def _padded_checkpoint(store: ReadOnlyStore) -> Checkpoint | None:
     """Return the checkpoint as a broker maps it.
 
-    Bytes that a short file lacks are zeros.
+    If the file is too short, the missing bytes are zeros.
     """
     path = store.path.part(store_path.CHECKPOINT)
     if store.storage.entry(path).kind is not Kind.FILE:

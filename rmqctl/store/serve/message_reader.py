@@ -2,9 +2,9 @@
 
 It finds messages by queue offset, key, id and physical offset, and queue offsets by time.
 
-If a store is open only for reading, the reader takes it as its files are. If a store is open for writing, it grows
-meanwhile: its writer (`WritingSide`) says where its queues and its log end. If an offset lies after the known files,
-the folder is listed again to find new files. Records that are not completely written are not read.
+If a store is open only for reading, its files show where its queues and its log end. If it is open for writing, its
+writer (`WritingSide`) knows the ends. If an offset is after the known files, the folder is listed again to find new
+files. Records that are not completely written are not read.
 
 Any thread may read; only one thread reads at a time.
 """
