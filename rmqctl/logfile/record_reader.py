@@ -52,7 +52,7 @@ class RecordReader:
         self._start = 0
 
     def at(self, position: int) -> Message | Blank | Damage | None:
-        """Return what is at `position` (bytes in the file).
+        """Return the record, blank or damage at `position` (bytes in the file).
 
         See `rmqctl.format.message.decode`.
         """

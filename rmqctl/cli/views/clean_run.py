@@ -109,7 +109,7 @@ class CleanRun:
         self._gauges = gauges
 
     def run(self) -> int:
-        """Run, and return the exit code."""
+        """Execute the run, and return its exit code."""
         store, asked = self._store, self._asked
         check_complete(store)
         looked, holder = self._look(), store.lock_holder()

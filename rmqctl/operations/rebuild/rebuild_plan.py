@@ -117,7 +117,7 @@ def _places_that_go(rebuild: Rebuild, store: ReadOnlyStore, counts: QueueCounts,
 
 
 def _differ(counts: QueueCounts, now: range) -> int:
-    """Count the queue offsets whose unit differs before and after.
+    """Count the queue offsets whose unit will change.
 
     A unit outside the range that a queue serves is not served, so it does not count.
     """

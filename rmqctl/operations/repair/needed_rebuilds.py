@@ -37,9 +37,9 @@ UNIT_LOST_MESSAGE, BAD_QUEUE_OFFSET = "unit-lost-message", "bad-queue-offset"
 def with_needed_rebuilds(store: ReadOnlyStore, plan: RepairPlan, threads: int) -> tuple[RepairPlan, BuiltSpans]:
     """Return the plan without rebuilds that would change nothing.
 
-    The plan then counts what the rebuilt queues lose, and the findings that stay in them. With it comes what the
-    rebuilt queues will have. If there are queues to rebuild, this reads the log once more, or several times if messages
-    contest a place in them. Raises OSError.
+    The plan then counts what the rebuilt queues lose, and the findings that stay in them. The second result has where
+    each rebuilt queue will begin and end. If there are queues to rebuild, this reads the log once more, or several
+    times if messages contest a place in them. Raises OSError.
     """
     return _NeededRebuilds(store, plan, threads).result() if plan.queues_to_rebuild else (plan, {})
 

@@ -1,8 +1,8 @@
-"""What a consumer subscribes to.
+"""A consumer's subscription: `*`, or tags such as `TagA || TagB`.
 
-`*`, or tags as `TagA || TagB` (FilterAPI, and the broker's ExpressionMessageFilter for tags). A broker compares hash
-codes alone, so that a message with another tag of the same hash goes through; the client compares the texts. SQL92
-expressions are not here: they need the consumer's compiled filter.
+This is the text that RocketMQ's FilterAPI parses. A broker (ExpressionMessageFilter) compares only hash codes, so it
+also delivers a message whose tag is another one with the same hash; the client compares the texts. SQL92 expressions
+are not supported, because they need the filter that the consumer's broker has compiled.
 """
 
 from __future__ import annotations
