@@ -253,7 +253,7 @@ class Dump:
 def last_byte_written(message: Message) -> bool:
     """Return whether the last byte of a record was written.
 
-    A broker copies a record into zeros from its first byte to its last.
+    A broker writes a record over zeros, from its first byte to its last.
     """
     last = message.properties_bytes or message.topic_bytes
     return not last or last[-1] != 0

@@ -44,7 +44,7 @@ def check_answers(url: str) -> None:
 def _why_not(place: SplitResult) -> str:
     """Return why there is no Spark at one host and port.
 
-    The result is empty if a Spark is there. A host that closes the connection counts as a Spark, because Spark itself
+    The result is empty if a Spark is there. The result is also empty if the host closes the connection: Spark itself
     will report what the host requires.
     """
     try:

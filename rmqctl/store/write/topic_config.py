@@ -93,7 +93,7 @@ class TopicConfigs:
     def persist(self) -> None:
         """Write what the file lacks.
 
-        The file before is kept as .bak. Raises OSError.
+        The previous file is kept as .bak. Raises OSError.
         """
         if not self._news or self.problem:
             return
@@ -118,7 +118,7 @@ class TopicConfigs:
     def _next_version(self) -> dict[str, Any]:
         """Return the next version of the file (DataVersion.nextVersion).
 
-        By the version, name servers and slaves see that the file changed.
+        The version shows name servers and slaves that the file changed.
         """
         before = self._content.get(VERSION)
         version = (
