@@ -121,7 +121,7 @@ def _table_slot(rows: Rows, pool: Bytes, buffer: Bytes, start: int, length: int,
 
 
 class QueueTable:
-    """Queues, by topic (bytes) and queueId, with the numbers from `number_of`.
+    """The numbers of queues, by topic (bytes) and queueId.
 
     One thread at a time may use it.
     """
