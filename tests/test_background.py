@@ -17,7 +17,7 @@ IGNORING = ("/bin/sh", "-c", 'trap "" INT QUIT HUP; exec "$@"', "sh")
 
 SIGNAL_TESTS = (
     "cli/test_contract.py::test_ctrl_c_is_130",
-    "cli/verbs/test_undo.py::test_a_signal_before_it_begins_ends_it",
+    "cli/verbs/change/test_undo.py::test_a_signal_before_it_begins_ends_it",
 )
 
 

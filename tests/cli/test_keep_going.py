@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.verbs.test_recover import CASES, damaged, profile_of, ranges
+from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of, ranges
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.support.log_maker import V2, sample_records, write_log
 

@@ -15,8 +15,8 @@ import pytest
 from rmqctl.cli.main import run
 from tests.cli.test_golden import died
 from tests.cli.test_keep_going import FLIPS
-from tests.cli.verbs.test_recover import CASES as ALL_CASES
-from tests.cli.verbs.test_recover import SILENT, profile_of
+from tests.cli.verbs.change.test_recover import CASES as ALL_CASES
+from tests.cli.verbs.change.test_recover import SILENT, profile_of
 from tests.conftest import LIKE_OTHERS, READABLE_NAMES, apply_damage, expected, unpack
 from tests.interop.test_placeholder_records import assert_all_but_placeholders
 from tests.interop.test_written_stores import PROFILE_OF, sizes

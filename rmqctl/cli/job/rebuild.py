@@ -28,7 +28,7 @@ from rmqctl.cli.shared.first_run import warmed_up
 from rmqctl.cli.shared.options import open_store, output_option, profile_option, progress_option
 from rmqctl.cli.shared.run_as import act_as_owner_of, other_owner
 from rmqctl.cli.shared.verb import Verb
-from rmqctl.cli.verbs.rebuild import WHAT, RebuildOptions, selection
+from rmqctl.cli.verbs.change.rebuild import WHAT, RebuildOptions, selection
 from rmqctl.cli.views.rebuild_run import HowToRebuild, check_store, look_or_make, warm_up_kernels
 from rmqctl.cli.views.repair_view import REPAIR_VERB
 from rmqctl.errors import BadRequest, ChangeFailed, ExitCode, RmqctlError

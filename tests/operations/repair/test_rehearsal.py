@@ -18,7 +18,7 @@ from rmqctl.store.read.read_only_store import ReadOnlyStore
 from rmqctl.store.recovery.rules import Mode
 from rmqctl.store.recovery.simulated_queues import BuiltSpans
 from rmqctl.store.recovery.simulation import RestartOutcome, plan_restart
-from tests.cli.verbs.test_recover import CASES, damaged, profile_of
+from tests.cli.verbs.change.test_recover import CASES, damaged, profile_of
 from tests.conftest import unpack
 
 

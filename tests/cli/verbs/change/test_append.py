@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.cli.verbs.append import QUEUE_ID
+from rmqctl.cli.verbs.change.append import QUEUE_ID
 from rmqctl.format.message import ROW_KEYS
 from rmqctl.logfile.writable_mapped_file import WritableMappedFile
 from rmqctl.operations.append.message_from_json import Line

@@ -99,7 +99,7 @@ def test_not_confirmed(golden: Golden, rmqctl: Rmqctl, monkeypatch: pytest.Monke
     store = golden("471-basic")
     before = tree_hash(store)
     assert rmqctl("rebuild", store, "all").code == 12
-    monkeypatch.setattr("rmqctl.cli.verbs.rebuild.check_can_ask", lambda **_: None)
+    monkeypatch.setattr("rmqctl.cli.verbs.change.rebuild.check_can_ask", lambda **_: None)
     monkeypatch.setattr("rmqctl.cli.shared.confirm.check_can_ask", lambda **_: None)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     assert rmqctl("rebuild", store, "all").code == 12

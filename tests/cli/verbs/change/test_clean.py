@@ -21,7 +21,7 @@ import pytest
 
 from rmqctl.logfile.system.storage import DiskSpace, Storage
 from rmqctl.logfile.system.writable_storage import WritableStorage
-from tests.cli.verbs.test_recover import HOLDER
+from tests.cli.verbs.change.test_recover import HOLDER
 from tests.conftest import Rmqctl, tree_hash, unpack
 from tests.operations.repair.test_repair_crashes import Ran, failed, ran
 from tests.store.journal.test_transaction import tree

@@ -17,30 +17,7 @@ Row = dict[str, Any]
 NO_OFFSET = "none"
 
 
-class ConfigVerbs(click.Group):
-    """The verbs of `config`: only `show`.
-
-    If a store comes in its place, the error proposes `show`.
-    """
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the verb as click does.
-
-        If `show` is missing, the error names it.
-        """
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            ctx.fail("the verb is `rmqctl config show STORE`")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
-    """Show the broker's configuration that the store keeps (config/*.json)."""
-
-
-@command.command(
+@click.command(
     "show",
     cls=Verb,
     exit_codes=SCAN_VERB,
@@ -53,7 +30,7 @@ def command() -> None:
 )
 @store_argument
 @output_option("table", "json")
-def show(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
+def command(store: Path, broker_conf: Path | None, follow_links: bool, output: str) -> int:
     """Show topics, consumer groups, and the offsets of groups and delay levels.
 
     `behind` counts the messages that a group has not consumed yet. Messages before the queue's minimum offset are

@@ -1,0 +1,1 @@
+"""The verbs that change a store, each with a plan first."""

@@ -1,0 +1,1 @@
+"""The verbs of `config`, for the folder config/ of a store."""

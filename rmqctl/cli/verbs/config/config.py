@@ -1,0 +1,33 @@
+"""`rmqctl config`: the group of its verbs."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.verbs.config.show import command as show
+
+
+class ConfigVerbs(click.Group):
+    """The verbs of `config`.
+
+    If a store comes in place of the verb, the error proposes `show`.
+    """
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve the verb as click does.
+
+        If `show` is missing, the error names it.
+        """
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail("the verb is `rmqctl config show STORE`")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(name="config", cls=ConfigVerbs, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Show the broker's configuration that the store keeps (config/*.json)."""
+
+
+command.add_command(show)

@@ -1,0 +1,1 @@
+"""The verbs that only read a store."""
