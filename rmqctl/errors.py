@@ -71,7 +71,7 @@ class RmqctlError(Exception):
 
 
 class BadRequest(RmqctlError):
-    """The store has no answer: for example, the topic is unknown."""
+    """The store has no answer to the question: for example, the topic is unknown."""
 
     exit_code = ExitCode.USAGE
 
@@ -91,7 +91,7 @@ class NotAStore(RmqctlError):
 class LayoutNotSupported(RmqctlError):
     """A store of a kind that rmqctl does not support.
 
-    Its queues are in RocksDB, or it is a DLedger store and the verb needs more than the log.
+    The store has its queues in RocksDB, or it is a DLedger store and the verb needs more than the log.
     """
 
     exit_code = ExitCode.LAYOUT
@@ -106,7 +106,7 @@ class StoreInUse(RmqctlError):
 class NeedsRecovery(RmqctlError):
     """The store was not shut down cleanly, or is damaged.
 
-    It must be recovered before messages are appended.
+    The user must recover the store before appending messages.
     """
 
     exit_code = ExitCode.FINDINGS

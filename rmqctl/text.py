@@ -14,6 +14,6 @@ def counted(number: int, noun: str) -> str:
 def quoted(path: PurePath) -> str:
     """Return a path, quoted as one word of a shell's command line.
 
-    A proposed command with this path can then be copied and run.
+    So the user can copy and run a proposed command with this path.
     """
     return shlex.quote(str(path))

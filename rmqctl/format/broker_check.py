@@ -29,7 +29,7 @@ _SHORT_BITS, _INT_BITS, _LONG_BITS = 16, 32, 64
 
 
 class Checked(NamedTuple):
-    """The result of a broker's check of a record.
+    """The result when a broker checks a record.
 
     A good record has a `message` and its size; a blank has neither. For a bad record, `problem` gives the reason.
     `size` is TOTALSIZE if only the lengths do not add up, otherwise -1. `consumed` is the number of bytes of the record
@@ -123,9 +123,9 @@ def _crc32(read: Read, start: int, size: int) -> int:
 
 
 def _numbers_are_read(found: Message, profile: Profile) -> bool:
-    """Return whether Java can parse the texts that must be numbers.
+    """Return whether Java can parse the properties that must be numbers.
 
-    These are the delay level of a scheduled message, and in 5.x the offsets of an inner batch.
+    These properties are the delay level of a scheduled message, and in 5.x the offsets of an inner batch.
     """
     given = found.properties
     level = given.get(properties.DELAY)

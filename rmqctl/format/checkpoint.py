@@ -2,7 +2,8 @@
 
 {table}
 
-Valid iff it is long enough and no time is negative. Zeros are valid: nothing was flushed yet.
+A checkpoint is valid iff it is long enough and no time is negative. Zeros are valid: they mean that nothing was flushed
+yet.
 """
 
 from __future__ import annotations

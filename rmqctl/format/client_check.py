@@ -1,7 +1,7 @@
 """Messages that a consumer's client cannot decode, although brokers serve them.
 
-The client rejects such a message together with all messages that follow it in the same pull: it returns only those
-before it. This was measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3.
+The client rejects such a message and all messages that follow it in the same pull. It returns only the messages before
+it. This was measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 and 5.3.3.
 
 | record | clients |
 |---|---|
@@ -10,8 +10,9 @@ before it. This was measured with MessageDecoder.decodes of 4.7.1, 4.9.7, 5.0.0 
 | COMPRESSED with a compression type of 4 to 7 | reject since 4.9; 4.7.1 takes all types for zlib |
 | COMPRESSED with an empty body; a compression type without COMPRESSED | decode |
 
-BODYCRC covers the body, so a body with the right checksum and a wrong compression type shows that SYSFLAG is damaged.
-The first bytes of the body are enough to see it. `rmqctl.kernels.dispatch_scan` has the same functions for columns.
+BODYCRC covers the body. So if the checksum is right and the compression type is wrong, SYSFLAG is damaged. The first
+bytes of the body are enough to see a wrong compression type. `rmqctl.kernels.dispatch_scan` has the same functions for
+columns.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def dtype_of(layout: Layout) -> np.dtype[Any]:
     """Return the layout's dtype, big-endian and packed as on disk.
 
-    Its fields have the names of the layout's fields, which must be integers.
+    The dtype's fields have the names of the layout's fields. All fields of the layout must be integers.
     """
     return np.dtype([(field.name, f"{BIG_ENDIAN}i{field.size}") for field in layout.fields])
 
@@ -41,8 +41,8 @@ ENTRIES = dtype_of(INDEX_ENTRY)
 def row_type(*fields: str) -> np.dtype[Any]:
     """Return the dtype of a kernel's rows or state.
 
-    It is packed, in the machine's byte order. Each argument is a numpy type code and the names of the fields of this
-    type, in order.
+    The dtype is packed, in the machine's byte order. Each argument has a numpy type code, and then the names of the
+    fields of this type, in order.
 
     >>> row_type("i8 position", "i4 size queue").itemsize
     16

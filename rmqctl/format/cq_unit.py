@@ -4,11 +4,11 @@ ConsumeQueue, 20 bytes; its index in the queue is the logical offset; in use iff
 
 {cq}
 
-A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is hashCode of TAGS; the
-delivery time in ms for SCHEDULE_TOPIC_XXXX; an address into the extension when <= -2^31-1 (offset there = address +
-2^63).
+A queue that does not start at 0 begins with pre-blank units (0, 0x7FFFFFFF, 0). tagsCode is the hashCode of TAGS. For
+SCHEDULE_TOPIC_XXXX, tagsCode is the delivery time in ms. If tagsCode is <= -2^31-1, it is an address into the extension
+(offset there = address + 2^63).
 
-ConsumeQueueExt (enableConsumeQueueExt), at least 20 bytes, a bitmap behind; a size of -1 is the file's end blank:
+ConsumeQueueExt (enableConsumeQueueExt), at least 20 bytes, then a bitmap; a size of -1 is the blank at the file's end:
 
 {ext}
 
@@ -68,7 +68,7 @@ EXT_BASE = -(2**63)  # the address of an extension's first byte
 class CqUnit(NamedTuple):
     """A unit of a queue; `queue_offset` is its place in the queue.
 
-    `batch_size` is the number of messages that the unit stands for, 1 if it is not a batch.
+    `batch_size` is the number of messages that the unit stands for. It is 1 if the unit is not a batch.
     """
 
     queue_offset: int

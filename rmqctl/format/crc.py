@@ -1,8 +1,8 @@
 """The two checksums of a record: BODYCRC, and the property `__CRC32#`.
 
-BODYCRC is that of the body; `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last 20
-bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both are CRC-32 (IEEE) AND 0x7FFFFFFF. A
-mismatch that zlib finds is confirmed with crcmod before it is reported.
+BODYCRC is the checksum of the body. `__CRC32#` (5.2 and later) covers the whole record. `__CRC32#` is the record's last
+20 bytes: its name (8), 0x01, ten decimal digits *least significant first*, 0x02. Both are CRC-32 (IEEE) AND 0x7FFFFFFF.
+If zlib finds a mismatch, crcmod computes the checksum again before the mismatch is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGITS = slice(-11, -1)
 
 
 def masked_crc32(data: bytes | memoryview) -> int:
-    """Return CRC-32 AND 0x7FFFFFFF, as UtilAll.crc32 gives it."""
+    """Return CRC-32 AND 0x7FFFFFFF, as UtilAll.crc32 does."""
     return zlib.crc32(data) & CRC_MASK
 
 
@@ -43,7 +43,7 @@ def _crcmod_crc32() -> Callable[[bytes, int], int]:
 
 
 def mismatch_confirmed(blocks: Iterable[bytes | memoryview], stored: int) -> bool:
-    """Return whether crcmod, too, finds that `stored` is not the data's checksum."""
+    """Return whether crcmod also finds that `stored` is not the data's checksum."""
     value = 0
     for block in blocks:
         value = _crcmod_crc32()(bytes(block), value)
@@ -76,9 +76,9 @@ def stored_property_crc(properties: bytes) -> int | None:
 def property_crc_problem(record: bytes | memoryview, properties: bytes) -> str | None:
     """Return what is wrong with the record's `__CRC32#`.
 
-    None: the property is right, or the record does not have it. `record` is the whole record; `properties` are its
-    properties. If the value is the right checksum but the name is damaged, the property counts as damaged: no other
-    record ends in ten digits that are its own checksum.
+    The result is None if the property is right, or if the record does not have it. `record` is the whole record;
+    `properties` are its properties. If the value is the right checksum but the name is damaged, the property counts as
+    damaged: no other record ends in ten digits that are its own checksum.
     """
     if len(properties) < PROPERTY_CRC_SIZE:
         return None

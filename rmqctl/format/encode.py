@@ -1,7 +1,8 @@
 """Encode a message as the log's record, byte for byte as a broker does.
 
-Most of the record is made before its place is known. `placed` adds QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP, and
-`__CRC32#` over all, as CommitLog does under its lock. `rmqctl.format.message` has the layout.
+Most of the record is made before its place in the log is known. `placed` then adds QUEUEOFFSET, PHYSICALOFFSET,
+STORETIMESTAMP, and the checksum `__CRC32#` of the whole record, as CommitLog does under its lock.
+`rmqctl.format.message` has the layout.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class MessageExtBrokerInner(NamedTuple):
 class _Hosts(NamedTuple):
     """The parts of a record that depend on its two hosts.
 
-    They are the V6 bits of SYSFLAG, the size and struct of the head, and both hosts as stored.
+    These parts are the V6 bits of SYSFLAG, the size and struct of the head, and both hosts as stored.
     """
 
     flags: int
@@ -104,7 +105,8 @@ def encode(
 ) -> Encoded:
     """Return the record without its place.
 
-    `properties` are as stored; with `property_crc`, they have room for `__CRC32#`. The caller has checked their length.
+    `properties` are the bytes as stored. With `property_crc`, they have room for `__CRC32#`. The caller has checked
+    their length.
     """
     hosts = _hosts(message.born_host, message.store_host)
     body = message.body
@@ -124,7 +126,7 @@ class TopicField(NamedTuple):
 def topic_field(topic: str, *, long_topics: bool) -> TopicField | None:
     """Return the topic of a record.
 
-    None if the topic is too long for any record; `long_topics`: V2 records are possible.
+    The result is None if the topic is too long for any record. `long_topics` says whether V2 records are possible.
     """
     raw = topic.encode("utf-8", "surrogateescape")
     if len(raw) <= TOPIC_LENGTH_MAX_V1:

@@ -11,10 +11,10 @@ on (number 0 is unused; 20 000 000 by default):
 
 {entry}
 
-The key's text is `topic#key`, and `topic#T#TAGS` for a message with TAGS (5.4.0 and later). keyHash is
-|hashCode|, 0 when that is still negative; its slot is keyHash mod slots. Two keys may share a hash: the message must
-be looked at. An entry is valid iff its number is below indexCount, its prevIndex is below its own number, and its
-keyHash belongs to the slot that leads to it.
+The key's text is `topic#key`. For a message with TAGS, 5.4.0 and later also index the text `topic#T#TAGS`. keyHash is
+|hashCode|, or 0 if |hashCode| is still negative (in Java). The slot is keyHash mod the number of slots. Two keys may
+have the same hash, so a reader must also check the key in the message. An entry is valid iff its number is below
+indexCount, its prevIndex is below its own number, and its keyHash belongs to the slot that leads to it.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def slots_of_file(file_size: int) -> int:
 
 
 def is_whole_file(file_size: int) -> bool:
-    """Return whether a file of this size has only whole slots and entries.
+    """Return whether a file of this size has only complete slots and entries.
 
-    The ratio of slots to entries is the usual one. A file that was cut has a part of one.
+    The usual ratio of slots to entries is assumed. The result is False for most files that were cut.
     """
     return (
         file_size > INDEX_HEADER.size
@@ -117,7 +117,7 @@ def is_whole_file(file_size: int) -> bool:
 def tag_key_hash(topic: str, tags: str) -> int:
     """Return the keyHash of `topic#T#TAGS`.
 
-    With this key, 5.4.0 and later find the messages of a tag.
+    Brokers of 5.4.0 and later use this key to find the messages with a tag.
     """
     return key_hash(topic, TAG_KEY_PREFIX + tags)
 

@@ -1,7 +1,7 @@
 """One record of the commit log.
 
-A record begins with this head. Here, both hosts have IPv4 addresses. If a V6 bit of SYSFLAG is set, its host has 20
-bytes instead of 8, and all later fields move by 12 bytes.
+A record begins with this head. The table shows a head in which both hosts have IPv4 addresses. If the V6 bit of a host
+is set in SYSFLAG, this host has 20 bytes instead of 8, and all later fields move by 12 bytes.
 
 {table}
 
@@ -12,19 +12,20 @@ A record is valid if all of these conditions are true:
 
 (1) MAGICCODE is DAA320A7 (V1) or DAA320AB (V2: topics longer than 127 bytes, 5.x).
 (2) TOTALSIZE is not larger than the rest of the file, no length is negative, and head and lengths add up to TOTALSIZE.
-(3) PHYSICALOFFSET is the record's own position. Otherwise these are old bytes of a reused file. No broker checks this.
+(3) PHYSICALOFFSET is the record's own position. If it is not, the record is an old one in a reused file. No broker
+checks this.
 (4) BODYCRC is the CRC-32 of the body AND 0x7FFFFFFF, or 0 if the body is empty. No broker checks an empty body.
 (5) The property `__CRC32#`, if the record has it (5.2 and later), is the checksum of the whole record.
-(6) The last byte of PROPERTIES is not zero: a torn write leaves zeros there. No broker checks this.
-    Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
+(6) The last byte of PROPERTIES is not zero. After an incomplete write, the last bytes are zero. No broker checks this.
+Exception: a record for light queues, written by 5.2.0 to 5.3.0, may end with 20 unused bytes, zero or old.
 
 A blank ends a file. Its TOTALSIZE is the length of the rest of the file, and its MAGICCODE is CBD43194. The bytes after
-these 8 have no meaning. Eight zero bytes are not a record: nothing was written there yet.
+these 8 have no meaning. Eight zero bytes are not a record. They mean that nothing was written there yet.
 
 A flipped bit in QUEUEID, FLAG, QUEUEOFFSET, SYSFLAG (except its V6 bits), BORNTIMESTAMP, BORNHOST, STORETIMESTAMP,
 STOREHOST, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, TOPIC and PROPERTIES cannot be seen, because no checksum covers
-these fields. Only records with `__CRC32#` are covered completely. Queues and index hold several of these fields, too:
-`verify --level 2` and `--level 3` compare them.
+these fields. Only records with `__CRC32#` are covered completely. Queues and index also contain several of these
+fields, so `verify --level 2` and `--level 3` compare them with the record.
 """
 
 from __future__ import annotations
@@ -197,8 +198,8 @@ def decode(
     """Return the record at `position` of `buffer`.
 
     `physical_offset` is the record's offset in the log; `room` is the number of bytes left in its file. The buffer must
-    contain the whole record, or the whole rest of the file. None: nothing was written here (eight zero bytes). No
-    content raises an error; for a record with several faults, the first one is reported.
+    contain the whole record, or the whole rest of the file. The result is None if nothing was written here (eight zero
+    bytes). Bad content never raises an error. If a record has several faults, the first fault is reported.
     """
     if room < BLANK_SIZE:
         return Damage(
@@ -299,9 +300,9 @@ def ends_in_reserve(raw: bytes) -> bool:
 class Damage(NamedTuple):
     """Bytes that the format does not allow.
 
-    `physical_offset` and `size` (bytes) are the damaged range; size 0 means a place without a length. `message` has the
-    record's fields if its lengths are right, and only a checksum or its offset is wrong. `path` names the file if the
-    offset does not show it.
+    `physical_offset` and `size` (bytes) give the damaged range. Size 0 means that only the position is known. `message`
+    has the record's fields if the lengths are right and only a checksum or the PHYSICALOFFSET is wrong. `path` names
+    the file if the offset does not show which file it is.
     """
 
     code: str
@@ -318,9 +319,9 @@ class Damage(NamedTuple):
 
     @property
     def message_in_its_place(self) -> Message | None:
-        """Return the message if it is whole and in its own place.
+        """Return the message if it is complete and at the offset that it records.
 
-        Its own place is the offset that it records.
+        Otherwise return None.
         """
         found = self.message
         return found if found is not None and found.stored_physical_offset == self.physical_offset else None

@@ -1,4 +1,4 @@
-"""Profiles: brokers of one profile behave alike.
+"""Profiles: the broker versions of one profile behave in the same way.
 
 `4.7` is 4.0 to 4.9.0, `4.9` is 4.9.1 to 4.9.8, `5.3` is 5.0 to 5.3.4, `5.4` is 5.4.0 and later.
 """
@@ -25,15 +25,15 @@ class Profile(NamedTuple):
     expired_queue_begins_at_end: bool
     """Whether a queue without any message left begins at its end (5.x); otherwise its min offset stays what it was."""
     finds_offset_by_store_time: bool
-    """Whether a look-up by time uses store times alone (5.x); otherwise it uses files' modification times first."""
+    """Whether look-ups by time use only store times (5.x), or file times first."""
     versions_delay_offsets: bool
     """Whether delayOffset.json has a dataVersion (5.x)."""
     dispatches_to_lmq: bool
-    """Whether INNER_MULTI_DISPATCH means anything (since 4.9.3)."""
+    """Whether brokers use the property INNER_MULTI_DISPATCH (since 4.9.3)."""
     light_queues_for_all_topics: bool
     """Whether LMQ takes messages of retry, schedule and `rmq_sys_` topics, and names without %LMQ% (4.9 to 5.1.0)."""
     half_messages_take_light_offsets: bool
-    """Whether prepared and rollback records, which get no unit, take queue offsets in LMQ (since 5.2)."""
+    """Whether prepared and rollback records, without units, take LMQ offsets (since 5.2)."""
     loads_around_folders: bool
     """Whether a start ignores folders among log or queue files, and deletes a last file of 0 bytes (5.x)."""
     checks_room: bool
@@ -45,7 +45,7 @@ class Profile(NamedTuple):
     counts_usable_space: bool
     """Whether disk usage is a share of the usable space, in whole percent (since 4.9.2), or of the whole disk."""
     force_level_asks: bool
-    """Whether only a disk over the force level asks for deletion (5.x); otherwise diskMaxUsedSpaceRatio does, too."""
+    """Whether only a disk over the force level starts deletion (5.x); otherwise diskMaxUsedSpaceRatio does, too."""
     indexes_tags: bool
     """Whether the index has an entry for TAGS, too: `topic#T#TAGS` (5.4.0 and later, IndexService.buildIndex)."""
 

@@ -1,6 +1,6 @@
 """SYSFLAG, the record's flags for the broker (MessageSysFlag).
 
-Bits 8 to 10, 64 and 128 exist since 4.9. Bit 2 (multi-tags) has no name here, because nothing uses it.
+Bits 8 to 10, 64 and 128 exist since 4.9. The flag 2 (multi-tags) has no name in this module, because nothing uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ COMPRESSION_TYPE_MASK = 0x700
 
 
 class TransactionType(IntEnum):
-    """SYSFLAG & 12. Prepared and rollback records get no consume queue unit."""
+    """The type of a transaction record: SYSFLAG & 12.
+
+    Prepared and rollback records get no consume queue unit.
+    """
 
     NONE = 0
     PREPARED = 4

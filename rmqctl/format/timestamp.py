@@ -12,7 +12,7 @@ MAX_MS = 253_402_300_799_999  # year 9999
 def rfc3339(milliseconds: int) -> str | None:
     """Return a time such as `2026-11-21T09:15:16.848Z`.
 
-    None for a number that is not a date; damaged records have such numbers.
+    The result is None if the number is not a date. Damaged records have such numbers.
     """
     if not MIN_MS <= milliseconds <= MAX_MS:
         return None

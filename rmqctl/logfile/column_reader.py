@@ -1,4 +1,4 @@
-"""Runs of good messages of one commit log file, in one buffer and as columns."""
+"""Read good messages of a commit log file into one buffer, as columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Columns(NamedTuple):
     """Good messages, one after the other: `size` bytes from `physical_offset` on.
 
     Findings name their file `path`. `rows` is a numpy array of `rmqctl.kernels.scan.RECORD_COLUMNS`; its positions are
-    relative to `buffer` (numpy, uint8). The next read overwrites both: copy what you need.
+    relative to `buffer` (numpy, uint8). The next read overwrites `rows` and `buffer`, so the caller must copy what it
+    needs.
     """
 
     physical_offset: int
@@ -50,10 +51,10 @@ class Columns(NamedTuple):
 
 
 class ColumnReader:
-    """Reads columns through one buffer, which all files share.
+    """Reads columns of all files into one buffer.
 
-    Memory stays flat. Only one thread at a time may use a reader. Without `check_bodies`, a message with a wrong
-    BODYCRC counts as good.
+    So memory use does not grow. Only one thread at a time may use a reader. Without `check_bodies`, a message with a
+    wrong BODYCRC counts as good.
     """
 
     def __init__(self, *, check_bodies: bool = True) -> None:
@@ -67,8 +68,8 @@ class ColumnReader:
     def at(self, file: MappedFile, position: int, stop: int) -> Columns | None:
         """Return the good messages of `file` that begin in [position, stop).
 
-        As many as fit into the buffer are returned. None: there is no good message at `position`, or it is too long for
-        the buffer, or it cannot be read.
+        It returns as many messages as fit into the buffer. The result is None if there is no good message at
+        `position`, or if this message is too long for the buffer or cannot be read.
         """
         for _ in range(2):
             if file is not self._file or not self._start <= position < self._start + self._filled:
@@ -91,7 +92,7 @@ class ColumnReader:
     def _is_cut(self, buffer: Bytes) -> bool:
         """Return whether the buffer ends inside a record.
 
-        True if its last bytes may be the beginning of a record.
+        The result is True if the buffer's last bytes may be the beginning of a record.
         """
         if len(buffer) < message.MIN_SIZE:
             return True

@@ -1,9 +1,9 @@
 """Move, remove and sync files and whole folders.
 
-Within a file system, a move is a rename, however large the folder is. To another file system, it is a copy under a name
-beside the target. When the copy is complete and synced, it gets the target's name; then the original is renamed and
-removed. So a file or folder with the target's name is always complete. An unfinished copy has a name with one of the
-suffixes here, and `remove_leftovers` removes it.
+Within a file system, a move is a rename, which is fast for a folder of any size. A move to another file system is a
+copy. The copy first has a temporary name in the target's folder. When the copy is complete and synced, it gets the
+target's name; then the original is renamed and removed. So a file or folder with the target's name is always complete.
+The name of an unfinished copy ends in one of the suffixes below, and `remove_leftovers` removes the copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Modes(NamedTuple):
 def modes_of(storage: Storage, paths: Iterable[Path]) -> Modes:
     """Return the modes of the first file at or below one of `paths`.
 
-    One is the mode of the file, the other that of its folder. Raises OSError.
+    The result has the mode of the file, and the mode of the file's folder. Raises OSError.
     """
     for path in paths:
         for found, stamp in tree_of(storage, path):
@@ -69,7 +69,7 @@ def remove_leftovers(storage: WritableStorage, path: Path) -> None:
 
 
 def settle(storage: WritableStorage, path: Path, like: Stamp, modes: Modes) -> None:
-    """Sync a file or a whole folder, and set its owner (of `like`) and modes.
+    """Sync a file or a whole folder, and set its modes and the owner of `like`.
 
     Raises OSError.
     """
@@ -101,9 +101,9 @@ def move(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return a path beside `path`: its name and a suffix.
+    """Return a path in the folder of `path`: the name of `path` and a suffix.
 
-    If the name is too long for that, such as a topic's, its hash is used instead.
+    If the name with the suffix would be too long, the name's hash is used instead. Names of topics can be so long.
     """
     raw = path.name.encode("utf-8", "surrogateescape")
     name = path.name if len(raw) + len(suffix) <= NAME_MAX else blake2b(raw, digest_size=16).hexdigest()
@@ -125,7 +125,7 @@ def _copy(storage: WritableStorage, path: Path, target: Path) -> None:
 
 
 def _copy_file(storage: WritableStorage, path: Path, target: Path, size: int) -> None:
-    """Copy a file; holes stay holes."""
+    """Copy a file; holes in it are kept."""
     source = storage.open(path)
     try:
         copy = storage.make_file(target)

@@ -1,6 +1,7 @@
 """One file of a queue of files; its name is the offset of its first byte.
 
-The class has RocketMQ's name. For reading, the file is not mapped but read (`storage.py` gives the reason).
+The class has the name of RocketMQ's class. But to read the file, rmqctl does not map it (`storage.py` gives the
+reason).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ZEROS = bytes(BLOCK_SIZE)
 def is_zeros(block: bytes) -> bool:
     """Return whether a block of at most 1 MiB is only zeros.
 
-    A comparison with zeros is ten times as fast as a search for another byte.
+    To compare a block with zeros is ten times as fast as to search it for another byte.
     """
     return block == _ZEROS[: len(block)]
 
@@ -31,8 +32,8 @@ def is_zeros(block: bytes) -> bool:
 class MappedFile:
     """A file of `size` bytes whose first byte has the offset `file_from_offset`.
 
-    The first read opens it, `close` closes it. A file that is longer than the files of its queue has `size_on_disk`
-    bytes; the bytes after `size` do not belong to the queue.
+    The first read opens the file, and `close` closes it. A file that is longer than the files of its queue has
+    `size_on_disk` bytes; the bytes after `size` do not belong to the queue.
     """
 
     def __init__(self, storage: Storage, path: Path, file_from_offset: int, size: int, *, kept: bool = True) -> None:
@@ -73,7 +74,7 @@ class MappedFile:
     def apart(self) -> MappedFile:
         """Return the same file with a descriptor of its own, for another thread.
 
-        Only its owner closes that descriptor.
+        Only the thread that uses this descriptor closes it.
         """
         apart = MappedFile(self._storage, self.path, self.file_from_offset, self.size, kept=False)
         with suppress(OSError):  # who reads it is told
@@ -97,7 +98,7 @@ class MappedFile:
             self._descriptor = None
 
     def read(self, position: int, size: int) -> bytes:
-        """Return `size` bytes at `position` of the file; fewer at its end.
+        """Return `size` bytes at `position` of the file; fewer at the file's end.
 
         Raises OSError.
         """
@@ -106,14 +107,14 @@ class MappedFile:
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes at `position`.
 
-        Returns the number of bytes, which is lower only at the file's end. Raises OSError.
+        Returns the number of bytes. It is less than the buffer's size only at the file's end. Raises OSError.
         """
         return self._storage.read_into(self._open(), position, buffer)
 
     def read_exact(self, position: int, size: int) -> bytes:
         """Return `size` bytes at `position`, all of them.
 
-        Raises OSError if the file has fewer, because it became shorter since it was listed.
+        Raises OSError if the file has fewer bytes. This happens if it was cut after it was listed.
         """
         data = self.read(position, size)
         if len(data) < size:
@@ -123,7 +124,7 @@ class MappedFile:
     def blocks(self, position: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield (position, bytes) of the rest of the file in blocks of 1 MiB.
 
-        Holes of a sparse file are left out. Raises OSError.
+        It leaves out the holes of a sparse file. Raises OSError.
         """
         while position < self.size:
             position = self.next_data(position)
@@ -144,7 +145,7 @@ class MappedFile:
     def first_nonzero(self, position: int) -> int | None:
         """Return the position of the first non-zero byte, from `position` on.
 
-        None: all bytes are zero. Raises OSError.
+        The result is None if all these bytes are zero. Raises OSError.
         """
         for at, block in self.blocks(position):
             if not is_zeros(block):

@@ -35,8 +35,8 @@ def is_file_name(name: str) -> bool:
 class MappedFileQueue:
     """The files of `folders` by offset.
 
-    `file_size` is the length in bytes that a file should have: `configured`, or derived from the files; bytes after
-    that are not read. Raises OSError if a folder cannot be listed.
+    `file_size` is the length in bytes that a file should have. It is `configured`, or it is derived from the files.
+    Bytes after this length are not read. Raises OSError if a folder cannot be listed.
     """
 
     def __init__(self, storage: Storage, folders: list[Path], configured: int | None = None) -> None:
@@ -49,7 +49,7 @@ class MappedFileQueue:
     def refresh(self) -> None:
         """List the folders again.
 
-        Under a live broker, files are added, grow and are deleted. Raises OSError.
+        While a broker runs, it adds, extends and deletes files. Raises OSError.
         """
         self.close()
         self.anomalies: list[Damage] = []
@@ -148,7 +148,7 @@ class MappedFileQueue:
 
 
 def _length_words(size: int, usual: int) -> str:
-    """Return what is wrong with the length of a file.
+    """Return words that say what is wrong with the length of a file.
 
     `usual` is 0 if all files are empty.
     """
@@ -160,8 +160,9 @@ def _length_words(size: int, usual: int) -> str:
 def _common_size(files: list[MappedFile]) -> int:
     """Return the most likely file length of the queue.
 
-    It is the most frequent length of the files, or the distance between their names. If several are equally frequent,
-    the first choice is one that divides all names, then one that some file has, then the largest.
+    The candidates are the lengths of the files and the distances between their names. The most frequent candidate is
+    the result. If several are equally frequent, the first choice is a length that divides all names, the second is a
+    length that some file has, and the last is the largest length.
     """
     sizes = Counter(file.size for file in files if file.size)
     votes = sizes + Counter(after.file_from_offset - before.file_from_offset for before, after in pairwise(files))

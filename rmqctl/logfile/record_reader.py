@@ -1,6 +1,6 @@
 """Records of one commit log file, read through a window of a few MiB.
 
-Memory stays flat, whatever sizes the records claim.
+Memory use stays small, even if damaged records claim to be very large.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class RecordReader:
     def next_record(self, position: int, stop: int | None = None) -> int | None:
         """Return the first position in [position, stop) of a record or blank.
 
-        The lengths of this record are right, and its PHYSICALOFFSET is its own position. None: there is no such record.
+        This is a record whose lengths are right and whose PHYSICALOFFSET is its own position. The result is None if
+        there is no such record.
         """
         stop = self.file.size if stop is None else stop
         while position < stop and position + BLANK_SIZE <= self.file.size:
@@ -99,7 +100,7 @@ class RecordReader:
     def first_nonzero(self, position: int) -> int | None:
         """Return the position of the first non-zero byte, from `position` on.
 
-        None: all bytes are zero.
+        The result is None if all these bytes are zero.
         """
         if position >= self.file.size:
             return None
@@ -111,7 +112,7 @@ class RecordReader:
         return self.file.first_nonzero(self._start + len(self._window))
 
     def claimed_size(self, position: int) -> int:
-        """Return TOTALSIZE of a damaged record if it is possible, otherwise 0."""
+        """Return TOTALSIZE of a damaged record, or 0 if this size is not possible."""
         if self.file.size - position < BLANK_SIZE:
             return 0
         at = self._load(position, BLANK_SIZE)
@@ -124,7 +125,7 @@ class RecordReader:
     def _load(self, position: int, need: int) -> int:
         """Load `need` bytes at `position` into the window.
 
-        Returns the index in the window at which they begin.
+        Returns the index in the window at which these bytes begin.
         """
         at = position - self._start
         if at < 0 or at + need > len(self._window):
@@ -135,7 +136,7 @@ class RecordReader:
         return at
 
     def _read_or_less(self, position: int, size: int, need: int) -> bytes:
-        """Return `size` bytes, or only the first `need` if the rest has a bad sector."""
+        """Return `size` bytes, or only the first `need` bytes if the rest is unreadable."""
         try:
             return self.file.read_exact(position, size)
         except OSError:
@@ -146,7 +147,7 @@ class RecordReader:
     def _claims_its_place(self, position: int) -> bool:
         """Return whether a blank, or a record with the right PHYSICALOFFSET, may be here.
 
-        This avoids decoding at each stray magic code.
+        With this check, most magic codes that occur by chance need not be decoded.
         """
         at = self._load(position, min(self.file.size - position, message.MIN_SIZE))
         if self._window[at + MAGIC_OFFSET : at + MAGIC_OFFSET + _MAGIC_SIZE] == _BLANK_MAGIC:
@@ -157,7 +158,8 @@ class RecordReader:
     def _beyond_window(self, position: int, size: int, magic: int) -> Damage | None:
         """Return the damage of a record that is longer than the window.
 
-        The record is checked before it is loaded, so that a wrong size costs no memory. None: no damage is visible yet.
+        The record is checked before it is loaded, so that a wrong size costs no memory. The result is None if no damage
+        is visible yet.
         """
         physical_offset = self.file.file_from_offset + position
         head = message.head_of(self.file.read_exact(position, message.MIN_SIZE))

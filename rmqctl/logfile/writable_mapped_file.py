@@ -1,7 +1,7 @@
 """One file of a queue of files, for writing: RocketMQ's MappedFile.
 
-It has three positions and a hold count. `wrote_position` is after the appended bytes. `committed_position` is after the
-bytes that reached the file; without a buffer of the transient store pool, it equals `wrote_position`.
+The file has three positions and a hold count. `wrote_position` is after the appended bytes. `committed_position` is
+after the bytes that were written to the file. Without a buffer of the transient store pool, it equals `wrote_position`.
 `flushed_position` is after the bytes that are flushed to disk.
 """
 
@@ -27,9 +27,10 @@ class WritableMappedFile(MappedFile):
     """A file of `size` bytes.
 
     Positions are in bytes of the file. Methods that use the file raise OSError. Appending continues at
-    `wrote_position`. With a `pool`, appended bytes go to a buffer until `commit`. Without it, with `mapped`, they go to
-    the file's pages in memory, which is several times as fast for small appends. Without both, each append is a write.
-    With `kept`, the storage closes the file if too many files are open; then only one thread at a time may use it.
+    `wrote_position`. With a `pool`, appended bytes go to a buffer until `commit`. With `mapped` and no pool, they go to
+    the file's pages in memory. For small appends, this is several times as fast as calls of `write`. Without both, each
+    append calls `write`. With `kept`, the storage closes the file if too many files are open; then only one thread at a
+    time may use the file.
     """
 
     def __init__(
@@ -81,15 +82,15 @@ class WritableMappedFile(MappedFile):
     def descriptor(self) -> int:
         """Return the open descriptor.
 
-        It is for callers that write at their own positions.
+        Callers use the descriptor to write at positions that they choose.
         """
         return self._open()
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data`, for which the file must have room.
 
-        If OSError is raised, nothing is appended, and bytes that reached the file are zeroed. If zeroing fails, too,
-        the next append tries it again.
+        If it raises OSError, nothing is appended, and bytes that were already written to the file are set to zero. If
+        this fails too, the next append tries again to set them to zero.
         """
         position = self.wrote_position
         end = position + len(data)
@@ -107,7 +108,8 @@ class WritableMappedFile(MappedFile):
     def _map(self) -> MappedMemory | None:
         """Return the file's pages as memory.
 
-        None: the file is not to be written through memory, or this file system cannot allocate blocks.
+        The result is None if the file must not be written through memory, or if this file system cannot allocate
+        blocks.
         """
         if self._mapped:
             self._memory = MappedMemory(self._writable, self._open(), self.size, self.wrote_position)
@@ -135,10 +137,11 @@ class WritableMappedFile(MappedFile):
             raise
 
     def mend(self) -> None:
-        """Zero the bytes that a failed append left.
+        """Set the bytes that a failed append left to zero.
 
-        Otherwise whole records in them could become valid after a shorter record. Only non-zero bytes are written: a
-        full disk has room for those, but not for more.
+        Otherwise, complete records in these bytes could become valid when a shorter record is appended before them.
+        Zeros are written only over non-zero bytes. On a full disk, these bytes already have disk blocks, and other
+        bytes may have none.
         """
         if not self._torn:
             return
@@ -158,7 +161,7 @@ class WritableMappedFile(MappedFile):
     def commit(self, least_pages: int = 0) -> int:
         """Write appended bytes to the file, and return the committed position.
 
-        It does so only for at least `least_pages` pages, or if the file is full.
+        It writes nothing if fewer than `least_pages` pages are waiting, unless the file is full.
         """
         with self._write_lock:
             wrote = self.wrote_position
@@ -177,7 +180,7 @@ class WritableMappedFile(MappedFile):
     def flush(self, least_pages: int = 0) -> int:
         """Flush the readable part to disk, and return the flushed position.
 
-        It does so only for at least `least_pages` pages, or if the file is full.
+        It flushes nothing if fewer than `least_pages` pages are waiting, unless the file is full.
         """
         with self._flush_lock:
             readable = self.readable_position
@@ -198,7 +201,7 @@ class WritableMappedFile(MappedFile):
     def warm_up(self) -> None:
         """Allocate the file's blocks, page by page.
 
-        A full disk is then found now, and not while messages arrive.
+        If the disk is full, this shows now and not while messages arrive.
         """
         page = bytes(OS_PAGE_SIZE)
         for position in range(0, self.size, OS_PAGE_SIZE):
@@ -208,7 +211,7 @@ class WritableMappedFile(MappedFile):
     def hold(self) -> bool:
         """Prevent the file from being closed and deleted until `release`.
 
-        False: it is being closed already.
+        The result is False if the file is already being closed.
         """
         with self._reference_lock:
             if not self._available or self._references <= 0:
@@ -244,7 +247,7 @@ class WritableMappedFile(MappedFile):
     def destroy(self, forced_after_ms: int = 0) -> bool:
         """Close and delete the file.
 
-        False: it is still held; try again later.
+        The result is False if the file is still held. The caller then tries again later.
         """
         if not self.shutdown(forced_after_ms):
             return False

@@ -1,6 +1,6 @@
 """A queue of files that is written at its end.
 
-RocketMQ's MappedFileQueue and MultiPathMappedFileQueue.
+It does what RocketMQ's MappedFileQueue and MultiPathMappedFileQueue do.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class WritableMappedFileQueue:
     """Files of `file_size` bytes in `folders`.
 
-    With several folders, files take turns by their offset, except that folders for which `is_full` holds are skipped.
-    `queue` has the existing files; writing continues at `end`, the offset where the used part ends. Files after `end`
-    are reused: a pre-allocated one has only zeros. Offsets are in bytes; methods raise OSError.
+    With several folders, new files go to one folder after the other, by their offset. Folders are skipped if `is_full`
+    is true for them. `queue` has the existing files; writing continues at `end`, the offset where the used part ends.
+    Files after `end` are used again: a broker allocates them in advance, full of zeros. Offsets are in bytes; methods
+    raise OSError.
     """
 
     def __init__(
@@ -109,10 +110,10 @@ class WritableMappedFileQueue:
                 on_full(file, len(data) - len(rest))
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush appended bytes to disk, by the rule of least pages.
+        """Flush appended bytes to disk if there are at least the least pages.
 
-        Returns whether nothing was left to do. An OSError is final: the system may have dropped what it could not
-        write, and a later sync would succeed without it.
+        Returns whether nothing was left to do. After an OSError, every later call raises the same error: the system may
+        have discarded the bytes that it could not write, and a later sync would then succeed without them.
         """
         if self.flush_error is not None:
             raise self.flush_error
@@ -125,7 +126,7 @@ class WritableMappedFileQueue:
         return self.flushed_where == before
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Write buffers into their files, by the rule of least pages.
+        """Write buffers into their files if they have at least the least pages.
 
         Returns whether nothing was left to do.
         """
@@ -134,7 +135,7 @@ class WritableMappedFileQueue:
         return self.committed_where == before
 
     def _bring_on(self, where: int, bring: Callable[[WritableMappedFile], int]) -> int:
-        """Call `bring` for each file, from the one with offset `where` on.
+        """Call `bring` for each file, beginning with the file that has offset `where`.
 
         The loop ends at the first file that `bring` does not finish. Returns the offset that was reached.
         """
@@ -161,8 +162,8 @@ class WritableMappedFileQueue:
     def _path(self, base: int) -> Path:
         """Return the path of the file that begins at `base`.
 
-        The folders take turns. Full folders are skipped; if all are full, all take turns again
-        (MultiPathMappedFileQueue).
+        Successive files go to different folders in turn. Full folders are skipped. If all folders are full, none is
+        skipped (MultiPathMappedFileQueue).
         """
         folders = (
             self._folders

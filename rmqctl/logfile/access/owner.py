@@ -1,7 +1,8 @@
-"""The user of this process: root becomes the owner of a store before it writes.
+"""Change of the process's user, before root writes to a store.
 
-The change is permanent: from then on, this process has only the rights of the owner, even if the owner changes the
-store meanwhile. Files that the process creates belong to the owner.
+If root starts rmqctl, the process first changes its user to the owner of the store. The change is permanent: after it,
+the process has only the rights of the owner, whatever the owner changes in the store. Files that the process creates
+belong to the owner.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Owner(NamedTuple):
-    """The numbers of a user, and of the group that new files get."""
+    """The number of a user, and the number of the group that new files get."""
 
     uid: int
     gid: int
@@ -72,9 +73,9 @@ def owners_in(folders: Iterable[Path]) -> set[int]:
 
 
 def become(owner: Owner, folders: Iterable[Path]) -> None:
-    """Become `owner` for good.
+    """Change the user of this process to `owner`, permanently.
 
-    `folders` stay reachable, even if the owner may not pass the folders above them. Raises OSError.
+    The process can still reach `folders`, even if the owner may not enter the folders above them. Raises OSError.
     """
     for folder in folders:
         if os.path.isdir(folder):

@@ -1,11 +1,11 @@
 """Paths without symbolic links below a named folder.
 
-The owner of a store may replace a folder in it by a link at any moment. If the system resolved the path, it would
-follow this link. So a change opens one folder after the other, each by its name in the folder above (openat with
-O_NOFOLLOW).
+The owner of a store may replace a folder in the store by a link at any moment. If rmqctl gave the system a whole path,
+the system would follow this link. So, to change a store, rmqctl opens one folder after the other, each by its name in
+the folder above (openat with O_NOFOLLOW).
 
-A folder that is held stays reachable, even if its name later leads elsewhere, and even if this process has no right to
-enter the folders above it.
+This process can still reach a folder that it holds, even if the folder's name later leads elsewhere, or if this process
+has no right to enter the folders above it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def hold(folder: Path) -> None:
 
 
 def reached(path: Path) -> tuple[Path | str, int | None]:
-    """Return the name under which a path is read, and the held folder above it.
+    """Return the name to open for a path, and the held folder above the path.
 
     If no folder above the path is held, the second result is None.
     """
@@ -51,8 +51,8 @@ def reached(path: Path) -> tuple[Path | str, int | None]:
 def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
     """Return the parts of a path below a folder; none for the folder itself.
 
-    None: the path is not below the folder. This is faster than `relative_to`, which parses both paths again: a change
-    of a store calls it some hundred thousand times.
+    The result is None if the path is not below the folder. A change of a store calls this function some hundred
+    thousand times. It is faster than `relative_to`, which parses both paths again.
     """
     start, parts = folder.parts, path.parts
     if parts[: len(start)] != start or (not start and path.is_absolute()):
@@ -64,8 +64,8 @@ def names_below(path: Path, folder: Path) -> tuple[str, ...] | None:
 def strictly(path: Path, roots: Collection[Path]) -> Iterator[tuple[str, int]]:
     """Yield the name of `path` and a descriptor of its folder.
 
-    Below one of `roots`, no link is followed. Any other path is resolved as the system does. Raises OSError, which
-    names `path`.
+    Below one of `roots`, no link is followed. For any other path, the system follows links as usual. Raises OSError,
+    which names `path`.
     """
     with naming(path):
         root, names = _below_one_of(path, roots)
@@ -100,9 +100,9 @@ def _open_root(root: Path) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Make an OSError of work in a folder name the whole path.
+    """Add the whole path to an OSError that occurs in the block.
 
-    The message says so if a link is on the way.
+    If a part of the path is a link, the message says so.
     """
     try:
         yield
@@ -118,7 +118,7 @@ def naming(path: Path) -> Iterator[None]:
 def _has_link(path: Path) -> bool:
     """Return whether one of the names in a path is a link.
 
-    The result only explains an earlier error.
+    This function only serves to explain an earlier error.
     """
     return any(os.path.islink(folder) for folder in (path, *path.parents))
 
@@ -148,21 +148,21 @@ def names(folder: Path, roots: Collection[Path]) -> list[str]:
 def open_for_reading(path: Path, roots: Collection[Path]) -> int:
     """Return a descriptor for reading.
 
-    It never waits, whatever `path` is. Raises OSError.
+    The call never waits, even if `path` is a pipe. Raises OSError.
     """
     with strictly(path, roots) as (name, folder):
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
 
 
 def mode_of_new_folder(folder: int) -> int:
-    """Return the mode of a new folder; it gives no right that the parent lacks."""
+    """Return the mode of a new folder: no right that its parent does not give."""
     return stat.S_IMODE(os.fstat(folder).st_mode) & FOLDER_MODE
 
 
 def mode_of_new_file(folder: int) -> int:
     """Return the mode of a new file.
 
-    It gives no right that the folder, or the files in it, do not give.
+    The mode gives no right that the folder or one of its files does not give.
     """
     modes = [found.st_mode for name in _some_names(folder) if stat.S_ISREG((found := _status_in(folder, name)).st_mode)]
     return reduce(and_, modes or [os.fstat(folder).st_mode], FILE_MODE)
@@ -190,7 +190,8 @@ def mode_of(descriptor: int) -> int:
 def owner_of_new(folder: int) -> tuple[int, int] | None:
     """Return the user and group that own new files of a folder.
 
-    None: the user of this process. Only root can give files away. A broker could not write files that belong to root.
+    None means the user of this process. Only root can give files to another user. If root did not do so, the files
+    would belong to root, and the broker could not write them.
     """
     found = os.fstat(folder)
     if os.geteuid() != 0 or (found.st_uid, found.st_gid) == (0, 0):
@@ -199,9 +200,9 @@ def owner_of_new(folder: int) -> tuple[int, int] | None:
 
 
 def is_same_file(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether a name is that of an open file.
+    """Return whether a name leads to an open file.
 
-    False if nothing has that name. Raises OSError for any other failure.
+    The result is False if nothing has that name. Raises OSError for any other failure.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)

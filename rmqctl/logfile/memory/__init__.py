@@ -1,4 +1,4 @@
 """Memory through which files are written.
 
-It is allocated ahead, mapped, or taken from a pool.
+This memory is allocated in advance, mapped, or taken from a pool.
 """

@@ -1,7 +1,7 @@
-"""The next files of a queue, made ahead by a thread.
+"""The next files of a queue, which a thread creates in advance.
 
-Appending then does not wait for the file system. This is RocketMQ's AllocateMappedFileService: a request for a file
-also names the file after it. When the service stops, it deletes files that were not requested; after a crash they
+So an append does not wait for the file system. This is RocketMQ's AllocateMappedFileService: a request for a file also
+names the file that comes next. When the service stops, it deletes files that were not requested; after a crash they
 remain, full of zeros.
 """
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 5.0
 class AllocateMappedFileService:
     """Makes files of one size in its own thread.
 
-    `warm`: it also allocates their blocks.
+    With `warm`, it also allocates the blocks of each file.
     """
 
     def __init__(self, storage: WritableStorage, *, pool: TransientStorePool | None = None, warm: bool = False) -> None:
@@ -37,9 +37,9 @@ class AllocateMappedFileService:
         self._executor = ThreadPoolExecutor(1, "AllocateMappedFileService")
 
     def take(self, path: Path, following: Path | None, file_from_offset: int, size: int) -> WritableMappedFile:
-        """Return the file at `path`, and start to make `following`.
+        """Return the file at `path`, and start to create the file at `following`.
 
-        Raises OSError, also if it takes longer than 5 s.
+        Raises OSError, also if the file is not ready after 5 s.
         """
         with self._lock:
             future = self._made.pop(path, None)

@@ -1,10 +1,11 @@
 """The pages of a file as memory.
 
-For small appends, it is several times as fast as writes.
+For small appends, mapped memory is several times as fast as calls of `write`.
 
-A store into a hole on a full disk raises SIGBUS, so blocks are allocated before. A page fault for each page costs more
-than the data written to it, so many pages are populated at once. While the caller appends, a thread makes the next
-pages ready.
+If the disk is full and the process writes to a page in a hole of the file, the system kills the process with SIGBUS. So
+the disk blocks are allocated first. At the first write to a page, the system must provide the page (a page fault), and
+this takes longer than the write itself. So rmqctl asks the system for many pages in one call. While the caller appends,
+a thread prepares the next pages.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class MappedMemory:
         self._ahead: Future[int] | None = None
 
     def make_ready(self, end: int) -> bool:
-        """Make the memory writable up to `end`, and a MiB ahead if the file has room.
+        """Make the memory writable up to `end`, and 1 MiB more if the file has room.
 
-        False: this file system cannot allocate blocks.
+        The result is False if this file system cannot allocate blocks.
         """
         if self._ahead is not None:
             self.ready = self._ahead.result()
@@ -84,7 +85,8 @@ class MappedMemory:
     def _make_ready_soon(self, wanted: int) -> int:
         """Begin to make the pages up to `wanted` ready.
 
-        Returns where writable memory ends now. A failed attempt is repeated when the pages are needed.
+        Returns the position where the writable memory ends now. If the attempt fails, it is repeated when the pages are
+        needed.
         """
         try:
             self._prepare(wanted)
@@ -98,7 +100,7 @@ class MappedMemory:
 
 
 class Spool:
-    """Collects bytes in a temporary file, then shows them as one view.
+    """Collects bytes in a temporary file, and then returns them as one view.
 
     Methods raise OSError, for example if the disk of temporary files is full.
     """
@@ -114,9 +116,9 @@ class Spool:
         return slice(begin, self._size)
 
     def view(self) -> memoryview:
-        """Return all bytes. They stay valid as long as the view exists.
+        """Return a view of all bytes. They stay valid as long as the view exists.
 
-        Afterwards no bytes can be appended.
+        After this call, no bytes can be appended.
         """
         self._file.flush()
         found = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ) if self._size else b""

@@ -10,7 +10,7 @@ from collections import deque
 
 
 class TransientStorePool:
-    """Up to `count` buffers of `size` bytes each, made when first needed."""
+    """Up to `count` buffers of `size` bytes, each allocated when it is needed."""
 
     def __init__(self, count: int, size: int) -> None:
         self.size = size
@@ -26,7 +26,7 @@ class TransientStorePool:
     def borrow(self) -> bytearray | None:
         """Return a buffer.
 
-        None if all are in use: the file is then written directly.
+        The result is None if all buffers are in use. The caller then writes to the file directly.
         """
         with self._lock:
             if self._free:

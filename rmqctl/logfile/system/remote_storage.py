@@ -1,10 +1,11 @@
-"""A store on another file system than this host's, for reading.
+"""A store that is not on a file system of this host, for reading.
 
-The file system is S3, Google's, Azure's, HDFS, or any other that pyarrow reaches by a URL. Such a store has a URL, for
-example s3://bucket/store. A Path cannot hold a URL: it would merge the two slashes and be relative to the working
-directory. So the store's path is /:s3:/bucket/store. For a URL without a host, hdfs:///store, it is /:hdfs:/@/store. A
-query (?endpoint_override=http://host:9000) is kept with the host, with its slashes as %2F:
-/:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the store also has the query.
+The file system is S3, Google Cloud Storage, Azure Storage, HDFS, or any other that pyarrow can open by a URL. Such a
+store has a URL, for example s3://bucket/store. A Path cannot contain a URL: the Path would merge the two slashes and
+would be relative to the working directory. So the store's path is /:s3:/bucket/store. For a URL without a host,
+hdfs:///store, it is /:hdfs:/@/store. The query of a URL (?endpoint_override=http://host:9000) stays directly after the
+host, and its slashes become %2F: /:s3:/bucket?endpoint_override=http:%2F%2Fhost:9000/store. So every path below the
+store also has the query.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def root_path(text: str) -> Path:
 
 
 def root_text(path: Path) -> str:
-    """Return a root in the form that people write: a URL, or the path."""
+    """Return a root as users write it: a URL or a path."""
     if not is_remote(path):
         return str(path)
     _, scheme, host, *rest = path.parts
@@ -97,8 +98,8 @@ def storage_of(root: Path, *, follow_links: bool) -> Storage:
 class RemoteStorage(Storage):
     """Read access to a store by a URL.
 
-    Links, holes and locks are not visible there. Raises OSError if the file system does not answer, and BadRequest if
-    pyarrow knows no file system for the URL.
+    Links, holes and locks are not visible in a remote store. Raises OSError if the file system does not answer, and
+    BadRequest if pyarrow knows no file system for the URL.
     """
 
     def __init__(self, root: Path) -> None:
@@ -116,7 +117,7 @@ class RemoteStorage(Storage):
         del folder
 
     def display(self, path: Path) -> str:
-        """Return `path` relative to the store; as a URL if it is outside the store."""
+        """Return `path` relative to the store, or as a URL if it is outside the store."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else root_text(path)
 
     def entry(self, path: Path) -> Entry:
@@ -143,7 +144,7 @@ class RemoteStorage(Storage):
         return sorted((_entry(folder / one.base_name, one) for one in found), key=attrgetter("name"))
 
     def stamp(self, path: Path) -> Stamp | None:
-        """Return the size and time of the file at `path`; None if there is none.
+        """Return the size and time of the file at `path`; None if it does not exist.
 
         Raises OSError.
         """
@@ -162,7 +163,10 @@ class RemoteStorage(Storage):
         return [entry.name for entry in self.listing(folder)]
 
     def open(self, path: Path) -> int:
-        """Open a file for reading, and return a number for it. Raises OSError."""
+        """Open a file for reading, and return a number for the open file.
+
+        Raises OSError.
+        """
         with _os_errors(path):
             return self._kept(self._system.open_input_file(self._at(path)))
 
@@ -187,7 +191,7 @@ class RemoteStorage(Storage):
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` with the bytes from `position` on.
 
-        Returns the number of bytes, which is lower only at the file's end.
+        Returns the number of bytes. It is less than the buffer's size only at the file's end.
         """
         data = self.read(descriptor, position, len(buffer))
         buffer[: len(data)] = data
@@ -232,7 +236,7 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 
 def _that_ends(url: str) -> str:
-    """Return the URL with a time limit for retries, if it is one of Google's.
+    """Return the URL; if it is a URL of Google, with a time limit for retries.
 
     Without the limit, pyarrow retries for many minutes if no server answers, and no signal stops it.
     """
@@ -243,10 +247,10 @@ def _that_ends(url: str) -> str:
 
 @contextmanager
 def _os_errors(path: Path) -> Iterator[None]:
-    """Turn pyarrow's errors into OSErrors with one line.
+    """Turn pyarrow's errors into OSErrors whose text has one line.
 
-    pyarrow's errors have no number and more than one line, and Azure's are not OSErrors at all. Names that are not
-    UTF-8, which a local file system by fsspec may have, cannot be given to pyarrow.
+    pyarrow's errors have no error number and more than one line, and the errors of Azure are not OSErrors. A local file
+    system that is opened by fsspec may have names that are not UTF-8. pyarrow cannot use such names.
     """
     from pyarrow import ArrowException
 

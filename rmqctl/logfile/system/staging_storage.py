@@ -1,6 +1,6 @@
-"""Files that count only when all of them exist.
+"""Write files that become part of a store only when all of them are complete.
 
-They are synced together before they are put in place.
+All these files are synced together before they are moved into the store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The operating system, for reading.
 
-Nothing else in rmqctl lists, opens, reads or locks a file. Files are read with `pread`, not mapped. A failing disk, or
-a file that is cut meanwhile, is then an OSError that can be reported, not a SIGBUS, and memory use stays flat.
+Nothing else in rmqctl lists, opens, reads or locks a file. Files are read with `pread` and not mapped, for two reasons.
+If the disk fails, or if the file is cut while it is read, `pread` raises an OSError that can be reported; a mapping
+would end the process with SIGBUS. And memory use stays small.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Kind(Enum):
     """The kind of a directory entry.
 
-    Links are resolved if they are followed.
+    If links are followed, a link has the kind of its target.
     """
 
     FILE = "file"
@@ -58,7 +59,7 @@ TIME_NS_MAX = 2**63 - 1  # in the year 2262; some file systems keep later times,
 
 
 class Stamp(NamedTuple):
-    """The state of a name; a link itself is OTHER and is not followed.
+    """The state of a path; a link has the kind OTHER and is not followed.
 
     The size is in bytes, the time in ns since 1970, the mode in the form that chmod accepts. A time outside
     ±TIME_NS_MAX becomes the nearest limit.
@@ -115,11 +116,11 @@ class Storage:
         self._trusted.append(Path(os.path.realpath(folder)))
 
     def display(self, path: Path) -> str:
-        """Return `path` as findings name it: relative to the store if it is inside."""
+        """Return `path` as in findings: relative to the store if it is inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def entry(self, path: Path) -> Entry:
-        """Return the entry at `path`, and whether a link on the way leads out.
+        """Return the entry at `path`, and whether a link leads out of the store.
 
         Raises OSError, except for 'no such file'.
         """
@@ -152,7 +153,7 @@ class Storage:
     def stamp(self, path: Path) -> Stamp | None:
         """Return the state of `path`.
 
-        None: nothing exists there. Raises OSError, except for 'no such file'.
+        The result is None if nothing exists there. Raises OSError, except for 'no such file'.
         """
         try:
             found = self._status(path)
@@ -166,7 +167,7 @@ class Storage:
     def disk_space(self, path: Path) -> DiskSpace | None:
         """Return the free space on the disk of `path`.
 
-        None if nothing exists there, or if the system does not tell it.
+        The result is None if nothing exists there, or if the system does not know the free space.
         """
         try:
             found = self._disk(path)
@@ -195,7 +196,7 @@ class Storage:
     def open(self, path: Path) -> int:
         """Open a regular file for reading.
 
-        Raises OSError for anything else, and for a link that leads out. It never waits.
+        Raises OSError if it is not a regular file, or if a link leads out of the store. The call never waits.
         """
         name, held = reached(path)
         with naming(path) if held is not None else nullcontext():
@@ -244,7 +245,8 @@ class Storage:
     def read_into(self, descriptor: int, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`.
 
-        Returns the number of bytes, which is lower at the file's end or before a bad sector. Raises OSError.
+        Returns the number of bytes. It is less than the buffer's size at the file's end and before a bad sector. Raises
+        OSError.
         """
         got = 0
         try:
@@ -279,7 +281,7 @@ class Storage:
     def next_data(self, descriptor: int, position: int) -> int | None:
         """Return the first position >= `position` outside the holes of a sparse file.
 
-        None: only a hole is left.
+        The result is None if only a hole is left.
         """
         try:
             return os.lseek(descriptor, position, os.SEEK_DATA)
@@ -293,7 +295,7 @@ class Storage:
     def lock_holder(self, path: Path) -> int | None:
         """Return the PID of the process with the fcntl lock on byte 0 (a running broker).
 
-        None if no process has it.
+        The result is None if no process has the lock.
         """
         if self.entry(path).kind is not Kind.FILE:
             return None
@@ -310,7 +312,7 @@ class Storage:
         return None if kind == fcntl.F_UNLCK else pid
 
     def keep_open(self, file: Closeable) -> None:
-        """Note a file that stays open.
+        """Register a file that stays open.
 
         If too many files are open, the one that was opened first is closed.
         """
@@ -362,7 +364,8 @@ class Storage:
     def _real_path(self, path: Path) -> Path:
         """Return where a path leads.
 
-        Links above a folder that the user named were followed before this process changed its user.
+        The links above a folder that the user named are not followed again: that was done before this process changed
+        its user.
         """
         for folder, real in zip(self.named, self._trusted, strict=True):
             names = names_below(path, folder)
@@ -372,9 +375,9 @@ class Storage:
 
 
 def is_path_text(text: str) -> bool:
-    """Return whether a text can be a path: no NUL, and it can be encoded.
+    """Return whether a text can be a path: it has no NUL, and it can be encoded.
 
-    For other texts, the system's calls raise other errors than OSError.
+    For a text that cannot be a path, calls of the system raise errors that are not OSErrors.
     """
     try:
         return "\0" not in os.fsencode(text).decode("latin-1")
@@ -385,7 +388,7 @@ def is_path_text(text: str) -> bool:
 def with_path(error: OSError, descriptor: int) -> OSError:
     """Return the error with the path of the file.
 
-    An error of a descriptor has no path.
+    If a call uses a descriptor, its error has no path.
     """
     try:
         path = _path_of(descriptor)
@@ -410,9 +413,9 @@ def _path_of(descriptor: int) -> str:
 
 
 def regular(descriptor: int, path: Path) -> int:
-    """Return the descriptor of what was opened at `path`.
+    """Return the descriptor if the file opened at `path` is a regular file.
 
-    Raises OSError if it is not a regular file, and closes it.
+    Otherwise it closes the descriptor and raises OSError.
     """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -446,8 +449,8 @@ def _kind(mode: int) -> Kind:
 def from_root(root: Path, path: str) -> Path:
     """Return a folder below `root` as a path that begins with `root`.
 
-    Any other folder is returned unchanged. If STORE is relative and broker.conf has absolute names, one folder has two
-    paths; comparisons, in a journal or a finding, would then see two folders.
+    Any other folder is returned unchanged. If STORE is a relative path and broker.conf has absolute paths, one folder
+    has two paths. Code that compares paths, for a journal or a finding, would then see two folders.
     """
     for own, other in (
         (os.path.abspath(root), os.path.abspath(path)),

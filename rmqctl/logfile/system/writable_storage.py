@@ -1,9 +1,9 @@
 """The operating system, for writing. Code that only reads never imports this.
 
-A full disk must be an OSError that can be reported. So files are written with `pwrite`, or through a mapping whose
-blocks were allocated before, because a store into a hole on a full disk raises SIGBUS. (If the file system copies
-blocks that are written again, as ZFS does, or Btrfs with snapshots, allocation guarantees nothing; a broker, which maps
-holes, has no guarantee either.)
+If the disk is full, rmqctl must get an OSError that it can report. But if a process writes through a mapping to a hole
+of a file on a full disk, it gets SIGBUS. So files are written with `pwrite`, or through a mapping whose blocks were
+allocated first. (Some file systems copy a block when it is written again, for example ZFS, or Btrfs with snapshots.
+There, allocation guarantees nothing. A broker maps holes and has no guarantee either.)
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WritableStorage(Storage):
     """Read and write access to the files of one store.
 
-    All methods raise OSError. Below `root`, and below the folders that `trust` adds, no link is followed unless
-    `follow_links` is set, not even one that appears later. With `beneath`, the path from that folder to `root` is also
-    used without following links. A new file belongs to the owner of its folder.
+    All methods raise OSError. Below `root` and the folders that `trust` adds, links are followed only if `follow_links`
+    is set. This is also true for links that appear later. With `beneath`, links between the folder `beneath` and `root`
+    are not followed either. A new file belongs to the owner of its folder.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = False, beneath: Path | None = None) -> None:
@@ -75,7 +75,7 @@ class WritableStorage(Storage):
     def open_for_writing(self, path: Path) -> int:
         """Return a descriptor for reading and writing.
 
-        It never follows a link in place of the file.
+        If there is a link in place of the file, it is not followed.
         """
         with self._in(path) as (name, folder):
             return os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
@@ -84,8 +84,8 @@ class WritableStorage(Storage):
         """Create a file of `size` zero bytes, with its missing folders.
 
         Returns a descriptor for reading and writing. If the system supports it, the file appears at its full size or
-        not at all, because no broker loads a shorter one. An existing file of this size is used if it was never
-        written: a failed attempt has left it.
+        not at all, because no broker loads a shorter one. If a failed attempt left a file of this size that was never
+        written, this file is used.
         """
         self.make_folder(path.parent)
         try:
@@ -125,9 +125,9 @@ class WritableStorage(Storage):
             return descriptor
 
     def _create_unnamed(self, path: Path, size: int) -> int | None:
-        """Return a file that gets its name after it has its size.
+        """Return a file without a name; it gets its name when it has its full size.
 
-        None if the system does not support that. Raises OSError for any other failure.
+        The result is None if the system does not support files without a name. Raises OSError for any other failure.
         """
         unnamed = getattr(os, "O_TMPFILE", None)
         if unnamed is None:
@@ -176,7 +176,7 @@ class WritableStorage(Storage):
     def allocate(self, descriptor: int, position: int, size: int) -> None:
         """Allocate the blocks of [position, position + size) on disk.
 
-        Writing there then needs no more room. Bytes stay unchanged.
+        Writes to this range then need no more room on the disk. The content does not change.
         """
         fallocate = getattr(os, "posix_fallocate", None)
         if fallocate is None:  # macOS
@@ -189,7 +189,7 @@ class WritableStorage(Storage):
     def map(self, descriptor: int, size: int) -> mmap.mmap:
         """Return the first `size` bytes of a file as memory.
 
-        It can be written where blocks are allocated. Its `sync` flushes it.
+        The caller may write only where blocks are allocated. The mapping's `sync` flushes it to disk.
         """
         try:
             return mmap.mmap(descriptor, size)
@@ -197,9 +197,9 @@ class WritableStorage(Storage):
             raise with_path(error, descriptor) from error
 
     def populate(self, descriptor: int, mapping: mmap.mmap, position: int, size: int) -> None:
-        """Populate the pages of a mapping whose blocks are allocated.
+        """Provide the memory pages of a mapping whose blocks are allocated.
 
-        Without this, each page causes a page fault, which costs more than the data that is written.
+        Without this call, the first write to each page causes a page fault, which takes longer than the write itself.
         """
         memory = ctypes.c_char.from_buffer(
             mapping, position
@@ -284,13 +284,13 @@ class WritableStorage(Storage):
                 os.close(descriptor)
 
     def set_stamp(self, path: Path, stamp: Stamp) -> None:
-        """Give a copy the owner, mode and time of its original."""
+        """Give a copy the owner, mode and time of the original."""
         self.set_owner(path, stamp)
         self.set_mode(path, stamp.mode)
         self.set_mtime(path, stamp.mtime_ns)
 
     def make_file(self, path: Path) -> int:
-        """Create an empty file in place of any other, and return a descriptor.
+        """Create an empty file, replacing any existing file, and return a descriptor.
 
         It is durable after a sync of the file and of its folder.
         """
@@ -298,9 +298,9 @@ class WritableStorage(Storage):
             return self._make_file(name, folder)
 
     def _make_file(self, name: str, folder: int) -> int:
-        """Create a file in place of any other.
+        """Create a file, replacing any existing file.
 
-        It never opens an existing file, which may have another name elsewhere.
+        It never opens an existing file, because that file may also have a name in another folder (a hard link).
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         mode = place.mode_of_new_folder(folder) & place.FILE_MODE
@@ -314,7 +314,7 @@ class WritableStorage(Storage):
         return descriptor
 
     def add_folder(self, path: Path) -> None:
-        """Make a folder; durable after the next sync of the folder above."""
+        """Make a folder; this is durable after the next sync of the folder above."""
         with self._named(path) as (name, folder):
             self._add_folder(name, folder, place.FOLDER_MODE)
 
@@ -325,9 +325,9 @@ class WritableStorage(Storage):
             os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
     def rename(self, path: Path, target: Path) -> bool:
-        """Rename within a file system; durable after a sync of both folders.
+        """Rename within a file system; this is durable after a sync of both folders.
 
-        False: the target is in another file system.
+        The result is False if the target is in another file system.
         """
         with self._in(path) as (name, folder), self._in(target) as (new, into):
             try:
@@ -339,12 +339,12 @@ class WritableStorage(Storage):
         return True
 
     def remove_file(self, path: Path) -> None:
-        """Delete a name; durable after the next sync of its folder."""
+        """Delete a name; this is durable after the next sync of its folder."""
         with self._in(path) as (name, folder):
             os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: Path) -> None:
-        """Delete an empty folder; durable after the next sync of the folder above."""
+        """Delete an empty folder; this is durable after a sync of the folder above."""
         with self._named(path) as (name, folder):
             os.rmdir(name, dir_fd=folder)
 
@@ -391,7 +391,7 @@ class WritableStorage(Storage):
     def replace_file(self, path: Path, data: bytes) -> None:
         """Replace the content of a small file.
 
-        After a crash, it is the old or the new one. Owner and mode stay unchanged.
+        After a crash, the file has either the old or the new content. Owner and mode stay unchanged.
         """
         self.make_folder(path.parent)
         old = self.stamp(path)
@@ -413,7 +413,7 @@ class WritableStorage(Storage):
     def used_percent(self, folder: Path) -> int:
         """Return how full the disk of a folder is, in percent, rounded up.
 
-        As UtilAll.getDiskPartitionSpaceUsedPercent does: 0 if the folder does not exist yet.
+        The result is the same as that of UtilAll.getDiskPartitionSpaceUsedPercent: 0 if the folder does not exist yet.
         """
         if self.entry(folder).kind is Kind.MISSING:
             return 0
@@ -428,11 +428,11 @@ class WritableStorage(Storage):
     def lock(self, path: Path) -> int | None:
         """Take RocketMQ's lock.
 
-        The lock is fcntl on byte 0, length 1, of a file with the content `lock`.
+        It is an fcntl lock on byte 0, length 1, of a file with the content `lock`.
 
-        Returns the descriptor that holds it. None: another process has it. To close any descriptor of the file drops
-        the lock, so nothing else in this process may open it meanwhile. An existing file stays unchanged, with its
-        time: nothing reads its content.
+        Returns the descriptor that holds the lock, or None if another process has the lock. If this process closes any
+        descriptor of the file, the lock is lost. So nothing else in this process may open the file while the lock is
+        held. The content and time of an existing file stay unchanged.
         """
         is_new = self.entry(path).kind is Kind.MISSING
         with self._in(path) as (name, folder):
@@ -456,7 +456,7 @@ class WritableStorage(Storage):
         return super()._status(path, follow=follow) if self.follow_links else place.status(path, self._roots)
 
     def _is_named(self, path: Path) -> bool:
-        """Return whether the user named this folder; then it may be a link."""
+        """Return whether the user named this folder; such a folder may be a link."""
         return path in self.named and self._beneath is None
 
     @property
@@ -480,9 +480,9 @@ class WritableStorage(Storage):
         return place.strictly(path, self._roots)
 
     def _named(self, path: Path) -> AbstractContextManager[tuple[str, int]]:
-        """Do what `_in` does, for a name that is to be made or removed.
+        """Do the same as `_in`, for a name that will be created or removed.
 
-        `path` may also be a folder that the user named: then it is a name in the folder above.
+        `path` may also be a folder that the user named. The result is then the folder's name in the folder above.
         """
         self._check_lies_beneath(path)
         return place.strictly(path, [root for root in self._roots if root != path])
